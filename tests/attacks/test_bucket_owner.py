@@ -25,7 +25,7 @@ from zsnapdb.repository import drills, layout, pins, stored_document, verificati
 from zsnapdb.repository.drills import Outcome, StepPart
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished import Unfinished
+from zsnapdb.repository.unfinished_backups import Unfinished
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
 from zsnapdb.store.base import Body, Store
 from zsnapdb.store.layers import Layer

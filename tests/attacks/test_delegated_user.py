@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("first")
 
 ANN, BOB = "games", "news"
 """Two accounts that every Debian has, without rights."""
-WRAPPER = ("/opt/venv/bin/python", "-c", "from zsnapdb.cli.delegated import main; main()")
+WRAPPER = ("/opt/venv/bin/python", "-c", "from zsnapdb.cli.sudo_cli import main; main()")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tests.system.haproxy import KEPT, HAProxy
 from tests.system.in_guest import Lab, ask, connect
 from zsnapdb.jobs.clone import credentials
 from zsnapdb.mysql.process.server import ServerProcess
-from zsnapdb.planning.clone.contract import INTERNAL_ACCOUNT
+from zsnapdb.planning.clone.isolation import INTERNAL_ACCOUNT
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -261,8 +261,8 @@ def plan_prune(instance: Instance) -> None:
 def plan_backup(instance: Instance) -> None:
     """Do what a backup does with the repository before it begins: it chooses its base, and compares with the record."""
     from zsnapdb.jobs.record import host_record
-    from zsnapdb.planning.chain import choose_base
-    from zsnapdb.repository.unfinished import unfinished
+    from zsnapdb.planning.backup_chain import choose_base
+    from zsnapdb.repository.unfinished_backups import unfinished
     from zsnapdb.repository.verifications import known_damage
 
     repository = instance.open_repository()

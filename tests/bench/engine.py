@@ -40,8 +40,8 @@ def _chunks_and_cipher(key: str):  # type: ignore[no-untyped-def]
 
 def upload_stdin(rows: Path, key: str) -> None:
     """Store what comes in on stdin, as a backup does."""
+    from zsnapdb.stream.buffer_pool import FIRST_CHUNK
     from zsnapdb.stream.chunks import Codec
-    from zsnapdb.stream.memory import FIRST_CHUNK
     from zsnapdb.stream.upload import UploadSettings, upload
 
     settings, chunks, cipher = _chunks_and_cipher(key)
@@ -110,7 +110,7 @@ def parts(stream: Path) -> None:
 
     from zsnapdb.stream.chunks import Workspace, plain_hash, room_for
     from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
-    from zsnapdb.stream.records import Walker
+    from zsnapdb.stream.record_checks import Walker
 
     chunk, level = 32 << 20, int(os.environ["BENCH_LEVEL"])
     workspace, walker, cipher = Workspace(), Walker(), ChunkCipher(bytes(32), "1")

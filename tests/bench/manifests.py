@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from zsnapdb.base.model import Flavour, new_backup_id
 from zsnapdb.repository.manifest import FilesystemType, Manifest, VolumePart
-from zsnapdb.repository.sources import LockPart, PositionPart, ServerPart, ServerSourcePart
+from zsnapdb.repository.manifest_source import LockPart, PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.stream.chunks import Codec
 
 CHUNK = 32 << 20

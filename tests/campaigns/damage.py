@@ -33,7 +33,7 @@ from zsnapdb.jobs.backup.run import backup
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import verify
-from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.repository import keys
 from zsnapdb.repository.manifest import expected_stream
 from zsnapdb.repository.repository import Repository

@@ -18,7 +18,7 @@ from tests.campaigns.lockfree import BATCH, Campaign
 from tests.campaigns.support.disturbance import Disturbing
 from zsnapdb.jobs.backup import server_source
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_facts import ServerFacts
 
 FLUSH_SECONDS = 60
 

@@ -35,7 +35,7 @@ from zsnapdb.jobs.base.clock import backup_id_at, now
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.server_copy.identity import Access, PathMap
+from zsnapdb.planning.server_copy.copy_options import Access, PathMap
 from zsnapdb.zfs import datasets, owned
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")

@@ -36,7 +36,7 @@ BULK = (
 # runs at 3 MiB/s leaves ten seconds between enough of a volume and its end.
 RECEIVED = (
     "import subprocess, sys; sys.path.insert(0, '/checkout'); from zsnapdb.base.errors import NotThere;"
-    " from zsnapdb.stream.resuming import parse_token; from zsnapdb.zfs import streams\n"
+    " from zsnapdb.stream.resume_stream import parse_token; from zsnapdb.zfs import streams\n"
     "def point():\n"
     "    subprocess.run(['zpool', 'sync', 'tank'], check=True)\n"
     "    try:\n"

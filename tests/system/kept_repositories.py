@@ -26,11 +26,11 @@ from tests.unit.support.manifests import manifest as example
 from tests.unit.support.streams import begin, end, write
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.planning.vm.grade import Grade
+from zsnapdb.planning.vm.consistency_level import Grade
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import FilesystemType, VolumePart, ZvolType
+from zsnapdb.repository.manifest_source import MachineSourcePart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.sources import MachineSourcePart
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 
 KEPT = Path("/kept")

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from tests.unit.support.recorded_server import ACCOUNT, Recorded, RecordedSession, a_shop, answers_of, replica_of_nobody
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.family import flavour_of
+from zsnapdb.planning.server_family import flavour_of
 
 from .in_guest import SOCKET, Lab
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ExistsError, NotThere, ZsnapdbError
-from zsnapdb.zfs import core, datasets, holds, kernel_facts, snapshot_files, snapshots, version
+from zsnapdb.zfs import datasets, holds, kernel_facts, libzfs, snapshot_files, snapshots, version
 from zsnapdb.zfs.snapshot_files import named
 
 from .in_guest import zfs
@@ -26,15 +26,15 @@ TAG = holds.HOLD_TAG
 @pytest.fixture(params=["library", "command"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether the library or the commands change the snapshots."""
-    assert core.load() is not None
+    assert libzfs.load() is not None
     if request.param == "command":
-        monkeypatch.setattr(core, "load", lambda: None)
+        monkeypatch.setattr(libzfs, "load", lambda: None)
     return str(request.param)
 
 
 @pytest.fixture
 def make(way: str) -> Any:
-    library = core.load()
+    library = libzfs.load()
     return snapshots.by_command if library is None else library.snapshot
 
 
@@ -220,7 +220,7 @@ def volume() -> Iterator[Path]:
 def test_the_files_of_a_snapshot_are_read_without_a_mount_that_others_see_or_that_stays(volume: Path) -> None:
     mounts = Path("/proc/self/mountinfo").read_text()
     with snapshot_files.root_of("tank/files@s", volume) as root:
-        assert server_files.read_text(root / "a") == "then"
+        assert safe_open.read_text(root / "a") == "then"
         assert Path("/proc/self/mountinfo").read_text() == mounts
         with pytest.raises(OSError, match="Read-only"):
             (root / "a").write_text("changed")
@@ -237,7 +237,7 @@ def test_without_the_right_to_mount_the_files_of_a_snapshot_are_below_zfs(
     monkeypatch.setattr(snapshot_files, "_mounted", lambda snapshot: None)
     with snapshot_files.root_of("tank/files@s", volume) as root:
         assert root.is_relative_to(volume)
-        assert server_files.read_text(root / "a") == "then"
+        assert safe_open.read_text(root / "a") == "then"
 
 
 AS_DELEGATED = """
@@ -261,7 +261,7 @@ def test_an_account_with_delegated_rights_changes_snapshots_as_root_does(scratch
     done = subprocess.run(
         [sys.executable, "-c", AS_DELEGATED, *names],
         user="nobody",
-        env={**os.environ, "PYTHONPATH": str(Path(core.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(libzfs.__file__).parents[2])},
         capture_output=True,
         text=True,
     )
@@ -281,7 +281,7 @@ def test_the_library_and_the_module_say_what_the_commands_say(
     names += ["tank/" + "x" * 240, "tank/" + "x" * 260]
     asked = [existence(name) for name in names]
     facts = datasets.pools(), version.pool_guid("tank"), version.kernel_release()
-    monkeypatch.setattr(core, "load", lambda: None)
+    monkeypatch.setattr(libzfs, "load", lambda: None)
     for name in ("MODULE", "POOLS"):
         monkeypatch.setattr(kernel_facts, name, Path("/nonexistent"))
     assert asked == [existence(name) for name in names]
@@ -301,7 +301,7 @@ def test_the_kernel_says_of_a_set_what_the_command_says(
         without.setattr(snapshots, "table", lambda argv, columns: asked.append(argv))
         said = snapshots.describe([*more, *pair])
     assert asked == []
-    monkeypatch.setattr(core, "load", lambda: None)
+    monkeypatch.setattr(libzfs, "load", lambda: None)
     assert said == snapshots.describe([*more, *pair])
     assert max(each.guid for each in said) >= 1 << 63
     snapshots.check_one_group(said[:2])

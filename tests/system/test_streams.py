@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.stream.records import DatasetKind, ExpectedStream, Senders, Walker
+from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream, Senders, Walker
 from zsnapdb.stream.wrapped_key import FIRST_BYTES, wrapped_key
 from zsnapdb.zfs import datasets
 

@@ -46,7 +46,7 @@ def this_host_has_its_files_elsewhere(tmp_path_factory: pytest.TempPathFactory) 
 def this_host_has_no_zfs() -> Iterator[None]:
     """What a test's own `zfs` says is not mixed with what the library and the module of this host would say."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zsnapdb.zfs.core.load", lambda: None)
+        patch.setattr("zsnapdb.zfs.libzfs.load", lambda: None)
         patch.setattr("zsnapdb.zfs.datasets.alternate_root", lambda pool: None)
         for name in ("MODULE", "POOLS"):
             patch.setattr(f"zsnapdb.zfs.kernel_facts.{name}", Path("/nonexistent"))

@@ -11,7 +11,7 @@ import zsnapdb
 from zsnapdb.base import audience
 from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError, UsageError
-from zsnapdb.report import document
+from zsnapdb.report import document_frame
 
 ANN = Audience("ann")
 
@@ -34,12 +34,12 @@ def test_error_is_told_if_all_that_it_names_is_seen(about: tuple[str, ...], is_t
 
 def test_document_of_an_error_says_for_whom_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     error = UnknownNameError("clone of bob", hint="bob")
-    assert document.error_fields(error) == {"code": "unknown-name", "message": "clone of bob", "hint": "bob"}
+    assert document_frame.error_fields(error) == {"code": "unknown-name", "message": "clone of bob", "hint": "bob"}
     monkeypatch.setenv(audience.AUDIENCE_VARIABLE, "ann")
-    fields = document.error_fields(error)
+    fields = document_frame.error_fields(error)
     assert fields["audience"] == "ann"
     assert "bob" not in str(fields)
-    assert document.error_fields(UsageError("'x' is no time"))["message"] == "'x' is no time"
+    assert document_frame.error_fields(UsageError("'x' is no time"))["message"] == "'x' is no time"
 
 
 def test_only_the_boundary_asks_who_reads() -> None:
@@ -51,15 +51,15 @@ def test_only_the_boundary_asks_who_reads() -> None:
         if isinstance(node, ast.ImportFrom) and any(alias.name in ("audience", "Audience") for alias in node.names)
     }
     assert users == {
-        "cli/clone/life.py",
-        "cli/delegated.py",
+        "cli/clone/lifecycle.py",
+        "cli/sudo_cli.py",
         "cli/exit_codes.py",
         "cli/log.py",
         "jobs/clone/sources.py",
         "documents/clone.py",
         "documents/errors.py",
         "report/clone/change.py",
-        "serve/children.py",
-        "serve/desk.py",
+        "serve/command_processes.py",
+        "serve/request_handler.py",
         "serve/operations.py",
     }

@@ -31,10 +31,10 @@ from zsnapdb.base.errors import (
     UnreachableError,
 )
 from zsnapdb.client import http as client_http
+from zsnapdb.client.api_protocol import ApiRequest
 from zsnapdb.client.errors import CloneCommandError
-from zsnapdb.client.exchange import ApiRequest
 from zsnapdb.config.clones import AddressSettings
-from zsnapdb.fleet import orders
+from zsnapdb.fleet import operator_commands
 from zsnapdb.hooks import Hook, When
 from zsnapdb.hooks import run as run_hook
 from zsnapdb.jobs.clone import haproxy
@@ -44,8 +44,8 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.notify import notifier
 from zsnapdb.notify.notifier import DeliveryFailure
 from zsnapdb.serve import issuer_requests
+from zsnapdb.serve.helper_messages import FailureAnswer, HelperClient
 from zsnapdb.serve.issuer_requests import HttpsRequest, https_ask
-from zsnapdb.serve.messages import FailureAnswer, HelperClient
 from zsnapdb.serve.verbs import HelperRequest
 from zsnapdb.store import s3_client, s3_listing
 from zsnapdb.store.s3 import S3Store
@@ -209,11 +209,11 @@ def test_engine_of_the_fleet_has_one_limit_for_a_command(monkeypatch: pytest.Mon
     async def silent(_: object) -> None:
         await asyncio.sleep(30)
 
-    monkeypatch.setattr(orders, "connect", connected)
-    monkeypatch.setattr(orders, "_SECONDS", _SECONDS)
+    monkeypatch.setattr(operator_commands, "connect", connected)
+    monkeypatch.setattr(operator_commands, "_SECONDS", _SECONDS)
     settings = SimpleNamespace(engine=SimpleNamespace(server="engine:7233"))
     with in_time(), pytest.raises(UnreachableError, match="has not answered"):
-        orders._ask(settings, "planning", silent)  # type: ignore[arg-type]
+        operator_commands._ask(settings, "planning", silent)  # type: ignore[arg-type]
 
 
 def test_helper_has_one_limit_for_each_answer(manner: Manner, tmp_path: Path) -> None:
@@ -316,8 +316,8 @@ WAITS_WITHOUT_LIMIT = {
     # Its processes were killed, or are to end by a deadline that the line before waits for.
     ("mysql/process/programs.py", "process.wait"),
     ("mysql/process/processes.py", "self.process.wait"),
-    ("client/holder.py", "process.wait"),
-    ("fleet/dev.py", "process.wait"),
+    ("client/keep_alive.py", "process.wait"),
+    ("fleet/trial_fleet.py", "process.wait"),
     # Events of threads and tasks of our own.
     ("zfs/snapshots.py", "self._decided.wait"),
     ("fleet/worker.py", "stop.wait"),
@@ -360,7 +360,7 @@ def test_every_folder_of_objects_may_hang() -> None:
     bare = {(module, ast.unparse(call)) for module, call in calls("LocalStore")}
     wrapped = {call.args[0] for module, call in calls("TimedFolder")}
     assert {ast.unparse(one) for one in wrapped} == {"LocalStore(folder)"}
-    assert {module for module, _ in bare} == {"store/local.py", "jobs/restore/without_store.py"}
+    assert {module for module, _ in bare} == {"store/local.py", "jobs/restore/offline_restore.py"}
 
 
 def test_every_stream_of_zfs_is_watched() -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.base import folder_fitness
+from zsnapdb.base import filesystem_checks
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.folder_fitness import REPOSITORY, Ability
+from zsnapdb.base.filesystem_checks import REPOSITORY, Ability
 
 _CALLS = {"link": Ability.LINK, "rename": Ability.REPLACE, "fsync": Ability.SYNC}
 
 
 def test_a_usual_file_system_lacks_nothing_and_stays_as_it_was(tmp_path: Path) -> None:
-    assert folder_fitness.lacking(tmp_path, REPOSITORY) == {}
+    assert filesystem_checks.lacking(tmp_path, REPOSITORY) == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -32,7 +32,7 @@ def test_a_call_that_the_file_system_refuses_is_named(
 
     monkeypatch.setattr(os, call, refuse)
     with pytest.raises(PreflightError, match=_CALLS[call].words):
-        folder_fitness.refuse_unfit(tmp_path, REPOSITORY, "use another one")
+        filesystem_checks.refuse_unfit(tmp_path, REPOSITORY, "use another one")
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
 
@@ -54,14 +54,14 @@ def _as_mounted(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str], m
 
 def test_a_file_system_that_folds_case_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _as_mounted(monkeypatch, lambda path: path.lower() if path == "Upper" else path)
-    lacks = folder_fitness.lacking(tmp_path, REPOSITORY)
+    lacks = filesystem_checks.lacking(tmp_path, REPOSITORY)
     monkeypatch.undo()
     assert list(lacks) == [Ability.CASE]
 
 
 def test_a_file_system_whose_files_all_can_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _as_mounted(monkeypatch, lambda path: path, mode=0o044)
-    lacks, others = folder_fitness.lacking(tmp_path, REPOSITORY), folder_fitness.lacking(tmp_path, [Ability.LINK])
+    lacks, others = filesystem_checks.lacking(tmp_path, REPOSITORY), filesystem_checks.lacking(tmp_path, [Ability.LINK])
     monkeypatch.undo()
     assert list(lacks) == [Ability.PRIVATE]
     assert others == {}

@@ -131,7 +131,13 @@ HOMES = {
     "httpx": {"client/http.py"},
     "httpcore": {"client/http.py"},
     "temporalio": {
-        *("fleet/worker.py", "fleet/connection.py", "fleet/control.py", "fleet/engine.py", "fleet/orders.py"),
+        *(
+            "fleet/worker.py",
+            "fleet/connection.py",
+            "fleet/control.py",
+            "fleet/engine.py",
+            "fleet/operator_commands.py",
+        ),
         *("fleet/specification.py", "fleet/worker.py", "fleet/workflows.py"),
     },
     "joserfc": {"serve/id_tokens.py"},
@@ -141,8 +147,8 @@ HOMES = {
     },
     "typer": None,
     "ctypes": {
-        *("zfs/core.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"),
-        *("agent/adoption.py", "cli/process.py"),
+        *("zfs/libzfs.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"),
+        *("agent/orphan_children.py", "cli/process.py"),
     },
     "zstandard": {"stream/chunks.py", "mysql/binlog/event_bytes.py"},
     "apscheduler": {"agent/schedule.py"},
@@ -163,8 +169,8 @@ HOMES = {
 }
 PROCESSES = {
     "client/clones.py",
-    "client/holder.py",
-    "fleet/dev.py",
+    "client/keep_alive.py",
+    "fleet/trial_fleet.py",
     "vm/thaw_guard.py",
     "zfs/command.py",
     "zfs/streams.py",
@@ -399,12 +405,12 @@ def test_statements_are_written_in_the_mysql_room_alone(path: Path) -> None:
 
 
 STILL_TELL_FAMILIES_APART = {
-    "mysql/binlog/walk.py",  # events that only one of them writes
+    "mysql/binlog/transaction_tracker.py",  # events that only one of them writes
     "mysql/replication/replay.py",  # tables and procedures of statements, one for each
     "mysql/replication/replica.py",
-    "mysql/schema/scrub.py",
+    "mysql/schema/old_row_removal.py",
     "planning/backup/lock_strategy.py",  # a flaw of some releases of one
-    "planning/clone/contract.py",
+    "planning/clone/isolation.py",
     "planning/clone/masking.py",
     "planning/clone/topology.py",
 }
@@ -412,11 +418,11 @@ STILL_TELL_FAMILIES_APART = {
 
 
 def test_the_families_of_servers_are_told_apart_in_one_module() -> None:
-    """Elsewhere a difference has a name: a fact of `planning/family.py`."""
+    """Elsewhere a difference has a name: a fact of `planning/server_family.py`."""
     reading = {
         path.relative_to(PACKAGE).as_posix()
         for path in MODULES
-        if path.relative_to(PACKAGE).as_posix() not in ("planning/family.py", "base/model.py")
+        if path.relative_to(PACKAGE).as_posix() not in ("planning/server_family.py", "base/model.py")
         and any(
             isinstance(node, ast.Attribute)
             and node.attr in ("MYSQL", "MARIADB")
@@ -431,7 +437,7 @@ def test_the_families_of_servers_are_told_apart_in_one_module() -> None:
 def test_a_servers_version_is_searched_for_its_family_in_one_module() -> None:
     assert [
         path.relative_to(PACKAGE).as_posix() for path in MODULES if re.search(r'"mariadb" in ', path.read_text())
-    ] == ["planning/family.py"]
+    ] == ["planning/server_family.py"]
 
 
 def test_the_engine_of_a_backup_knows_no_server() -> None:

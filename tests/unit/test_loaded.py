@@ -16,7 +16,7 @@ WITHOUT_REPOSITORY = (
     "zsnapdb.jobs.clone.lifecycle",
     "zsnapdb.jobs.clone.destroy",
     "zsnapdb.jobs.clone.reaper",
-    "zsnapdb.jobs.vm.life",
+    "zsnapdb.jobs.vm.lifecycle",
     "zsnapdb.jobs.vm.removal",
 )
 """The jobs of commands that only look at this host: list, start, stop, extend, beat, destroy, reap."""
@@ -36,7 +36,7 @@ OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "m
 
 
 def test_no_command_but_serve_mcp_and_fleet_loads_what_is_in_their_extras() -> None:
-    modules = "zsnapdb.cli.app, zsnapdb.cli.delegated, zsnapdb.cli.schema, zsnapdb.serve.helper"
+    modules = "zsnapdb.cli.app, zsnapdb.cli.sudo_cli, zsnapdb.cli.schema, zsnapdb.serve.helper"
     # The agent's fork server imports all that jobs load.
     fork_server = "from zsnapdb.cli.fork_server import import_all; import_all()"
     code = f"import {modules}, json, sys; {fork_server}; print(json.dumps(sorted(sys.modules)))"
@@ -57,7 +57,7 @@ COMMANDS = {
     "status": ((("inventory", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 245),
     "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 222),
     "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 465),
-    "query": ((("query", "query"),), ("zsnapdb.jobs.clone.fetch",), 420),
+    "query": ((("query", "query"),), ("zsnapdb.jobs.clone.source_fetch",), 420),
 }
 """For each command its functions, modules that it does not load, and how many of the package it loads at most.
 

@@ -31,7 +31,7 @@ MEASURED = "it measures a duration within one run"
 OTHER = "the word means something else here"
 
 ALLOWED = {
-    "agent/adoption.py": {"orphans": "start times of processes by the kernel's clock since boot"},
+    "agent/orphan_children.py": {"orphans": "start times of processes by the kernel's clock since boot"},
     "cli/progress_bars.py": {"_text": MEASURED},
     "jobs/backup/run.py": {"stored": "whether a run that a scheduler repeats was made since it was due"},
     "jobs/binlog/archiver.py": {
@@ -43,16 +43,16 @@ ALLOWED = {
     "jobs/clone/catalogue.py": {"known": SHOWN},
     "jobs/clone/prepare.py": {"forms_of": SHOWN},
     "jobs/clone/migration.py": {"_set_of": AGE},
-    "jobs/copies/sweeping.py": {"sweep": OTHER},
+    "jobs/copies/sweep.py": {"sweep": OTHER},
     "jobs/host/archived_binlogs.py": {"points_of": AT_A_TIME, "point_of": AT_A_TIME},
     "jobs/repository/copy.py": {"_plan": "bases go before increments; the order of the backups stays"},
     "jobs/repository/evidence_report.py": {"_drills": "the drills of the days that a report is about"},
-    "jobs/restore/known.py": {"_newer_future": "places in an order of `planning/order.py`"},
+    "jobs/restore/restore_inputs.py": {"_newer_future": "places in an order of `planning/order.py`"},
     "jobs/restore/once.py": {"_refuse_exchange": AGE},
     "mysql/binlog/transaction_changes.py": {"add": SERVER_TIME},
     "mysql/binlog/transactions.py": {"commit_time_of": SERVER_TIME},
     "planning/advice/dataset_rules.py": {"_trim": AGE},
-    "planning/binlog/begin.py": {
+    "planning/binlog/archive_start.py": {
         "begin_of": SERVER_TIME,
         "_if_not_left": SERVER_TIME,
         "_begun_before": SERVER_TIME,
@@ -70,7 +70,7 @@ ALLOWED = {
         "with_pinned": SHOWN,
         "with_adopted": "places in an order of `planning/order.py`",
     },
-    "planning/repository/local_sets.py": {
+    "planning/repository/local_snapshot_sets.py": {
         "decide": SHOWN,
         "decide_local": "places in the order of the sets that were given",
     },
@@ -79,8 +79,8 @@ ALLOWED = {
         "_protect": "a backup from the future stays",
         "_needing": "an unreadable manifest that has no place protects by its time, and removes nothing",
     },
-    "planning/repository/sweep.py": {"decide": SHOWN, "_one": AGE},
-    "planning/repository/writers.py": {"writers": AGE},
+    "planning/repository/leftover_sweep.py": {"decide": SHOWN, "_one": AGE},
+    "planning/repository/backup_writers.py": {"writers": AGE},
     "planning/restore/points.py": {
         "_is_before": AT_A_TIME,
         "_choose_in": AT_A_TIME,

@@ -48,8 +48,8 @@ STARTERS = {
     "agent/children.py",
     "agent/fork_server.py",
     "client/clones.py",
-    "client/holder.py",
-    "fleet/dev.py",
+    "client/keep_alive.py",
+    "fleet/trial_fleet.py",
     "jobs/binlog/archive.py",
     "vm/thaw_guard.py",
 }

@@ -35,7 +35,7 @@ IN_MEMORY = {
     ("repository/catalogue.py", "_cache_file"): CONSTANT,
     ("repository/catalogue.py", "_described"): CONSTANT,
     ("store/s3_client.py", "_loader"): "the folders of AWS's service descriptions",
-    ("zfs/core.py", "load"): "the library that this process has loaded",
+    ("zfs/libzfs.py", "load"): "the library that this process has loaded",
     ("zfs/version.py", "userland"): "text in evidence: nothing is decided by it",
 }
 ON_DISK = {

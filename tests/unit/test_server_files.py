@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.base import server_files
-from zsnapdb.base.server_files import UnsafeFileError
+from zsnapdb.base import safe_open
+from zsnapdb.base.safe_open import UnsafeFileError
 
 USES: dict[str, Callable[[Path], object]] = {
-    "read": lambda file: server_files.open_to_read(file).close(),
-    "change": lambda file: server_files.open_to_change(file).close(),
-    "append": lambda file: server_files.open_to_append(file, None).close(),
-    "read text": server_files.read_text,
-    "rewrite": lambda file: server_files.rewrite_text(file, "ours"),
-    "give": lambda file: server_files.give(file, None, 0o640),
+    "read": lambda file: safe_open.open_to_read(file).close(),
+    "change": lambda file: safe_open.open_to_change(file).close(),
+    "append": lambda file: safe_open.open_to_append(file, None).close(),
+    "read text": safe_open.read_text,
+    "rewrite": lambda file: safe_open.rewrite_text(file, "ours"),
+    "give": lambda file: safe_open.give(file, None, 0o640),
 }
 
 
@@ -74,7 +74,7 @@ def test_a_file_with_a_second_name_is_not_changed(use: str, planted: Path, victi
 
 def test_a_file_is_written_in_the_place_of_a_link(planted: Path, victim: Path) -> None:
     (planted / "file").symlink_to(victim)
-    server_files.write_text(planted / "file", "ours", None)
+    safe_open.write_text(planted / "file", "ours", None)
     assert (planted / "file").read_text() == "ours"
     assert not (planted / "file").is_symlink()
     assert victim.read_text() == "root's"
@@ -84,20 +84,20 @@ def test_a_file_is_written_in_the_place_of_a_link(planted: Path, victim: Path) -
 def test_a_new_file_is_not_made_where_a_link_leads(planted: Path, victim: Path) -> None:
     (planted / "file").symlink_to(victim.with_name("new"))
     with pytest.raises((UnsafeFileError, FileExistsError)):
-        server_files.create(planted / "file")
+        safe_open.create(planted / "file")
     assert not victim.with_name("new").exists()
 
 
 def test_removal_takes_a_link_and_leaves_what_it_names(planted: Path, victim: Path) -> None:
-    for remove in (server_files.remove, server_files.remove_tree):
+    for remove in (safe_open.remove, safe_open.remove_tree):
         for target in (victim, victim.parent):
             (planted / "gone").symlink_to(target)
             remove(planted / "gone")
             assert not (planted / "gone").is_symlink()
     (planted / "tree").mkdir()
     (planted / "tree" / "link").symlink_to(victim.parent)
-    server_files.remove_tree(planted / "tree")
-    server_files.remove_tree(planted / "tree")
+    safe_open.remove_tree(planted / "tree")
+    safe_open.remove_tree(planted / "tree")
     assert victim.exists()
     assert not (planted / "tree").exists()
 
@@ -105,9 +105,9 @@ def test_removal_takes_a_link_and_leaves_what_it_names(planted: Path, victim: Pa
 def test_a_folder_is_not_made_where_a_link_is(planted: Path, victim: Path) -> None:
     (planted / "tmp").symlink_to(victim.parent)
     with pytest.raises(UnsafeFileError, match="symbolic link"):
-        server_files.make_folder(planted / "tmp", None)
-    server_files.make_folder(planted / "new", None)
-    server_files.make_folder(planted / "new", None)
+        safe_open.make_folder(planted / "tmp", None)
+    safe_open.make_folder(planted / "new", None)
+    safe_open.make_folder(planted / "new", None)
     assert stat.S_IMODE((planted / "new").stat().st_mode) == 0o700
 
 
@@ -119,22 +119,22 @@ def test_a_link_that_only_root_can_make_is_followed(planted: Path, victim: Path)
     (around / "lib").symlink_to("../datadir")
     (around / "mysql").symlink_to(planted)
     (planted / "file").write_text("theirs")
-    assert server_files.read_text(around / "lib" / "file") == "theirs"
-    assert server_files.read_text(around / "mysql" / "file") == "theirs"
+    assert safe_open.read_text(around / "lib" / "file") == "theirs"
+    assert safe_open.read_text(around / "mysql" / "file") == "theirs"
 
 
 def test_links_that_lead_to_each_other_end(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")
     with pytest.raises(OSError, match="Not a directory"):
-        server_files.read_text(tmp_path / "one" / "file")
+        safe_open.read_text(tmp_path / "one" / "file")
 
 
 def test_a_rewritten_file_keeps_its_permissions(tmp_path: Path) -> None:
     file = tmp_path / "index"
     file.write_bytes(b"old \xff\n")
     file.chmod(0o640)
-    server_files.rewrite_text(file, server_files.read_text(file).replace("old", "new"))
+    safe_open.rewrite_text(file, safe_open.read_text(file).replace("old", "new"))
     assert file.read_bytes() == b"new \xff\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
@@ -145,12 +145,12 @@ def test_no_link_may_lead_to_a_place_in_a_received_tree_whoever_made_it(tmp_path
     (tmp_path / "top").mkdir()
     (tmp_path / "top/data").symlink_to(tmp_path / "etc")
     with pytest.raises(UnsafeFileError, match="top/data is a symbolic link"):
-        server_files.refuse_links(tmp_path / "top" / place, tmp_path / "top")
-    server_files.refuse_links(tmp_path / "top", tmp_path / "top")
-    server_files.refuse_links(tmp_path / "top/logs/inner", tmp_path / "top")
+        safe_open.refuse_links(tmp_path / "top" / place, tmp_path / "top")
+    safe_open.refuse_links(tmp_path / "top", tmp_path / "top")
+    safe_open.refuse_links(tmp_path / "top/logs/inner", tmp_path / "top")
 
 
-OTHER, FORMER = server_files.Owner(54321, 54322), server_files.Owner(12345, 12345)
+OTHER, FORMER = safe_open.Owner(54321, 54322), safe_open.Owner(12345, 12345)
 
 
 @pytest.fixture
@@ -175,23 +175,23 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 @needs_root
 def test_a_tree_is_given_with_all_that_is_in_it_but_what_is_roots(foreign: Path) -> None:
-    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 6
+    assert safe_open.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 6
     owners = {file.name: file.lstat().st_uid for file in (foreign, *foreign.rglob("*"))}
     assert owners.pop("of root") == 0
     assert set(owners.values()) == {OTHER.uid}
-    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 0
+    assert safe_open.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 0
 
 
 @needs_root
 def test_what_belongs_to_another_account_than_the_servers_stays(foreign: Path) -> None:
     os.chown(foreign / "data" / "ibdata1", 777, FORMER.gid)
     os.link(foreign / "binlog.000001", foreign / "data" / "same binlog")
-    server_files.give_tree(foreign.parent, [foreign.name], OTHER, FORMER, last=foreign / "data")
+    safe_open.give_tree(foreign.parent, [foreign.name], OTHER, FORMER, last=foreign / "data")
     owners = {file.name: (file.lstat().st_uid, file.lstat().st_gid) for file in (foreign, *foreign.rglob("*"))}
     assert (owners["ibdata1"], owners["data"]) == ((777, OTHER.gid), (FORMER.uid, FORMER.gid))
     assert owners["same binlog"] == (OTHER.uid, OTHER.gid)
-    assert server_files.give_folder(foreign / "data", OTHER, FORMER) == 1
-    assert server_files.give_folder(foreign / "data", OTHER, FORMER) == 0
+    assert safe_open.give_folder(foreign / "data", OTHER, FORMER) == 1
+    assert safe_open.give_folder(foreign / "data", OTHER, FORMER) == 0
 
 
 @needs_root
@@ -201,7 +201,7 @@ def test_nothing_is_given_that_a_link_in_the_tree_names(foreign: Path, victim: P
     for link in ("to a file", "data/to a folder"):
         _be_of(foreign / link, 12345)
     before = victim.stat(), victim.parent.stat()
-    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 8
+    assert safe_open.give_tree(foreign.parent, [foreign.name], OTHER, FORMER) == 8
     assert [(now.st_uid, now.st_ctime_ns) for now in (victim.stat(), victim.parent.stat())] == [
         (then.st_uid, then.st_ctime_ns) for then in before
     ]
@@ -212,7 +212,7 @@ def test_a_link_in_the_way_to_the_tree_is_refused(tmp_path: Path, victim: Path) 
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "data").symlink_to(tmp_path)
     with pytest.raises(UnsafeFileError, match="symbolic link"):
-        server_files.give_tree(tmp_path / "copy", ["data"], OTHER, FORMER)
+        safe_open.give_tree(tmp_path / "copy", ["data"], OTHER, FORMER)
     assert victim.stat().st_uid == os.geteuid()
 
 
@@ -222,7 +222,7 @@ def test_folders_that_no_server_makes_end_in_an_error(planted: Path) -> None:
         deep /= "a"
     deep.mkdir(parents=True)
     with pytest.raises(UnsafeFileError, match="more than 64 folders above it"):
-        server_files.give_tree(planted.parent, [planted.name], OTHER, FORMER)
+        safe_open.give_tree(planted.parent, [planted.name], OTHER, FORMER)
 
 
 def test_a_path_below_an_open_folder_is_walked_from_that_folder_whatever_its_name_is_now(tmp_path: Path) -> None:
@@ -234,11 +234,11 @@ def test_a_path_below_an_open_folder_is_walked_from_that_folder_whatever_its_nam
     try:
         folder.rename(tmp_path / "renamed")
         root = Path(f"/proc/self/fd/{opened}")
-        assert server_files.read_text(root / "db" / "a") == "here"
+        assert safe_open.read_text(root / "db" / "a") == "here"
         (tmp_path / "renamed" / "top").write_text("top")
-        assert server_files.read_text(root / "top") == "top"
+        assert safe_open.read_text(root / "top") == "top"
         os.chown(tmp_path / "renamed", 65534, -1)
         with pytest.raises(UnsafeFileError):
-            server_files.read_text(root / "link" / "a")
+            safe_open.read_text(root / "link" / "a")
     finally:
         os.close(opened)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from zsnapdb.agent.adoption import work_of
+from zsnapdb.agent.orphan_children import work_of
 from zsnapdb.base import run_id as run_ids
 from zsnapdb.base.processes import Process, Running
 

@@ -22,8 +22,8 @@ from zsnapdb.agent.web import LOCK, Listener, Pages
 from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.base.processes import Stop
 from zsnapdb.config.settings import InstanceSettings, Settings
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning.agent.jobs import JobKind, JobName, jobs_of
 from zsnapdb.planning.health.objectives import ShortLimit, of_archive, of_schedule
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zsnapdb.agent.adoption import AdoptedProcess, Adoption, is_child
 from zsnapdb.agent.children import ProcessChild, StartRequest, Streams, from_nothing, logged, own_environment
+from zsnapdb.agent.orphan_children import AdoptedProcess, Adoption, is_child
 from zsnapdb.base.processes import Process
 
 LARGEST = 1 << 20

@@ -26,8 +26,8 @@ from zsnapdb.base.errors import BusyError, ConfigError
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.agent import HttpSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.record import record_file
 from zsnapdb.planning.agent.jobs import HOST, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import KnownRun, PauseRecord, RunRecord, not_ready

@@ -38,7 +38,7 @@ import re
 import sys
 from enum import StrEnum
 
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 
 INTERNAL = 1
 """Exit code after an unexpected error."""

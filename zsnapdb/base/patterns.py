@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from zsnapdb.base import run_id
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.foreign_text import CONTROL
+from zsnapdb.base.untrusted_text import CONTROL
 
 ROLE = r"[a-z0-9][a-z0-9_-]{0,31}"
 INSTANCE = r"[a-z0-9][a-z0-9_-]{0,47}"

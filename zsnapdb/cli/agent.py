@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli import completion
+from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.exit_codes import stop_on_signals
-from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
 

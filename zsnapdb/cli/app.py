@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from zsnapdb import __version__
 from zsnapdb.cli import completion, exit_codes, options, process
-from zsnapdb.cli.groups import load_all
+from zsnapdb.cli.command_groups import load_all
 
 Command = Callable[..., object]
 """A function that runs a command line and then raises SystemExit."""

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli.command_context import of_instance
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 

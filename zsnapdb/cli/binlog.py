@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.opened import configuration, of_instance
+from zsnapdb.cli.command_context import configuration, of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show, show_at_once
 

@@ -1,4 +1,4 @@
-"""The commands of `zsnapdb`, each declared once. `groups.py` builds the command line from them."""
+"""The commands of `zsnapdb`, each declared once. `command_groups.py` builds the command line from them."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def backups(incomplete: str) -> list[str]:
     """
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.host.local_sets import local_sets
+    from zsnapdb.jobs.host.local_snapshot_sets import local_sets
 
     def find() -> list[str]:
         settings = load(None)

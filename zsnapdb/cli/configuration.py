@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion, log
-from zsnapdb.cli.opened import configuration
+from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show, show_errors
 
@@ -24,7 +24,7 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.clone import pool_filling
-    from zsnapdb.jobs.doctor.advice import silences
+    from zsnapdb.jobs.doctor.rule_facts import silences
     from zsnapdb.report.setup import ConfigurationView
 
     settings = configuration(config)

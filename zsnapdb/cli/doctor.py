@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError, ZsnapdbError
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
+from zsnapdb.cli.command_context import configuration, of_instance
 from zsnapdb.cli.exit_codes import of_the_system
-from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import renamed, show, show_errors
 from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, show_sizing
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.doctor.diagnose import Diagnosis
+    from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
 
 
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
@@ -98,7 +98,7 @@ def doctor(
         raise UsageError("--for is how long --load watches", hint="add --load")
     if fix and format is DoctorFormat.NAGIOS:
         raise UsageError("--fix has no answer in the form of Nagios", hint="leave out --format nagios")
-    from zsnapdb.jobs.doctor import diagnose as job
+    from zsnapdb.jobs.doctor import dependency_checks as job
     from zsnapdb.report.doctor import DoctorView
 
     is_json = json or format is DoctorFormat.JSON
@@ -138,15 +138,15 @@ def _ask(commands: Iterable[str], json: bool) -> None:
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002
     """Return the diagnoses. An error is printed in the format of the answer and ends the command."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.doctor import diagnose as job
-    from zsnapdb.report import document
+    from zsnapdb.jobs.doctor import dependency_checks as job
+    from zsnapdb.report import document_frame
     from zsnapdb.report.doctor import nagios_line
 
     try:
         return job.diagnose(configuration(config), THIS_HOST, instance)
     except ZsnapdbError as error:
         if format is DoctorFormat.JSON and not json:
-            print(document.error(error))
+            print(document_frame.error(error))
         if format is not DoctorFormat.NAGIOS:
             raise
         print(nagios_line("UNKNOWN", error.message))
@@ -183,7 +183,7 @@ def advise(
 
 def _show_load(instance: str | None, period: str, config: Path | None, json: bool) -> None:
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.jobs.doctor.advice import watch
+    from zsnapdb.jobs.doctor.rule_facts import watch
     from zsnapdb.report.doctor import LoadView
 
     _, chosen = of_instance(config, instance)

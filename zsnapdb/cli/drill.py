@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli.command_context import configuration, of_instance
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,
@@ -69,7 +69,7 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
 
     Raises: typer.Exit with the exit code of the drill.
     """
-    from zsnapdb.jobs.restore.machine import MachineWork
+    from zsnapdb.jobs.restore.machine_restore import MachineWork
     from zsnapdb.jobs.trial import machine_drill
     from zsnapdb.jobs.trial.drill import DrillRequest
     from zsnapdb.report.trial.drill import MachineDrillPlanView

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from zsnapdb.base import audience
 from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
-from zsnapdb.base.foreign_text import printed
-from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.base.untrusted_text import printed
+from zsnapdb.cli.command_context import reading_once
+from zsnapdb.cli.command_groups import CommandGroup
 from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options, wants_json_progress
-from zsnapdb.cli.opened import reading_once
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -227,7 +227,7 @@ def _signs_of_life() -> Iterator[None]:
     if not wants_json_progress(sys.argv, os.environ):
         yield
         return
-    from zsnapdb.cli.pulse import PULSE
+    from zsnapdb.cli.progress_heartbeat import PULSE
 
     with PULSE.beating(" ".join(command_words(sys.argv[1:]))):
         yield
@@ -304,9 +304,9 @@ def _failed(whole: ZsnapdbError) -> int:
         record_for_administrators(f"{whole.code}: {whole}")
         _print(str(error))
     if "--json" in sys.argv:
-        from zsnapdb.report import document
+        from zsnapdb.report import document_frame
 
-        _print_document(document.error(error))
+        _print_document(document_frame.error(error))
     return error.exit_code
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.opened import configuration
+from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show, show_errors
 
@@ -85,8 +85,8 @@ def worker(config: ConfigFile = None) -> None:
     from zsnapdb.agent.children import start
     from zsnapdb.base.errors import ConfigError
     from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.base.run_locks import exclusive
 
     own = configuration(config).fleet
     if own is None:
@@ -141,13 +141,13 @@ def dev(
 
     from zsnapdb.agent.children import start
     from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.exclusion import exclusive
     from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.base.run_locks import exclusive
 
     settings = configuration(config)
     with extra():
-        from zsnapdb.fleet.dev import TrialFleet, program, serve
         from zsnapdb.fleet.job_runner import JobRunner
+        from zsnapdb.fleet.trial_fleet import TrialFleet, program, serve
         from zsnapdb.jobs.host.capacity import available
     trial, environment = TrialFleet(folder, port, socket.gethostname()[:63]), _environment(config)
     chosen = program(temporal)
@@ -225,11 +225,11 @@ def apply(
 
     settings = load_jobs(file)
     with extra():
-        from zsnapdb.fleet import orders
+        from zsnapdb.fleet import operator_commands
     if plan:
-        show(report.FleetApplyPlanView(orders.plan(settings, waves)), json)
+        show(report.FleetApplyPlanView(operator_commands.plan(settings, waves)), json)
     else:
-        show(report.FleetAppliedView(orders.apply(settings, waves, tell)), json)
+        show(report.FleetAppliedView(operator_commands.apply(settings, waves, tell)), json)
 
 
 def run(
@@ -257,9 +257,9 @@ def run(
     filters = _meant(where, every)
     settings = load_jobs(jobs)
     with extra():
-        from zsnapdb.fleet import orders
+        from zsnapdb.fleet import operator_commands
     try:
-        runs = orders.run(settings, FleetVerb(verb), filters, _tell_run if wait else None)
+        runs = operator_commands.run(settings, FleetVerb(verb), filters, _tell_run if wait else None)
     except KeyboardInterrupt:
         tell(report.RUNS_GO_ON)
         raise
@@ -291,8 +291,8 @@ def pause(
 
     filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
-        from zsnapdb.fleet import orders
-    show(report.FleetPausedView(orders.pause(settings, filters, reason)), json)
+        from zsnapdb.fleet import operator_commands
+    show(report.FleetPausedView(operator_commands.pause(settings, filters, reason)), json)
 
 
 def resume(
@@ -311,8 +311,8 @@ def resume(
 
     filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
-        from zsnapdb.fleet import orders
-    show(report.FleetResumedView(orders.resume(settings, filters, reason)), json)
+        from zsnapdb.fleet import operator_commands
+    show(report.FleetResumedView(operator_commands.resume(settings, filters, reason)), json)
 
 
 def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None, json: AsJson = False) -> None:
@@ -325,8 +325,8 @@ def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None
 
     filters, settings = _meant(where, every), load_jobs(jobs)
     with extra():
-        from zsnapdb.fleet import orders
-    show(report.CancelledRunsView(orders.cancel(settings, filters)), json)
+        from zsnapdb.fleet import operator_commands
+    show(report.CancelledRunsView(operator_commands.cancel(settings, filters)), json)
 
 
 def history(
@@ -342,8 +342,8 @@ def history(
 
     filters, settings = [JobFilter.parse(text) for text in where or ()], load_jobs(jobs)
     with extra():
-        from zsnapdb.fleet import orders
-    show(report.FleetHistoryView(orders.history(settings, filters, most)), json)
+        from zsnapdb.fleet import operator_commands
+    show(report.FleetHistoryView(operator_commands.history(settings, filters, most)), json)
 
 
 FleetFile = Annotated[

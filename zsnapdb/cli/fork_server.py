@@ -6,7 +6,8 @@ configuration itself. It inherits only the imported modules and the inherited st
 code of a job and ends with its owner. If loaded code has changed, for example by an upgrade, the server ends before the
 fork. The owner then starts that job as a new process and starts another server.
 
-A child of the server forks the job and ends, so the job becomes a child of the owner (`zsnapdb/agent/adoption.py`).
+A child of the server forks the job and ends, so the job becomes a child of the owner
+(`zsnapdb/agent/orphan_children.py`).
 """
 
 from __future__ import annotations

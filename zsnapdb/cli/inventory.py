@@ -10,8 +10,8 @@ import typer
 
 from zsnapdb.base.errors import DamagedError, UsageError, ZsnapdbError
 from zsnapdb.cli import completion, log
+from zsnapdb.cli.command_context import configuration, of_instance, on_host
 from zsnapdb.cli.exit_codes import of_the_system
-from zsnapdb.cli.opened import configuration, of_instance, on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 from zsnapdb.cli.output import show, show_errors, show_missing
 
@@ -162,7 +162,7 @@ def _show(
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import health
     from zsnapdb.jobs.repository import status as job
-    from zsnapdb.notify.memory import failed_deliveries
+    from zsnapdb.notify.sent_notifications import failed_deliveries
     from zsnapdb.report.repository import status as report
 
     if metrics is not None:
@@ -181,7 +181,7 @@ def _show(
             # Notifications are sent even if a full disk prevents the metrics.
             errors.append(error)
     if notify:
-        from zsnapdb.notify.judgements import notify_of
+        from zsnapdb.notify.status_notifications import notify_of
 
         notify_of(settings, states, host.now(), log.warn)
     failed = failed_deliveries(settings)

@@ -11,8 +11,8 @@ import typer
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli import log
-from zsnapdb.cli.attention import evidencing_keys
-from zsnapdb.cli.opened import configuration
+from zsnapdb.cli.command_context import configuration
+from zsnapdb.cli.notified_commands import evidencing_keys
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 from zsnapdb.report.log_lines import LogLevel

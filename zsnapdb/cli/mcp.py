@@ -15,7 +15,7 @@ import typer
 from zsnapdb.base.errors import INTERRUPTED
 
 if TYPE_CHECKING:
-    from zsnapdb.mcp.toolbox import Toolbox
+    from zsnapdb.mcp.tools import Toolbox
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -88,7 +88,7 @@ def mcp(
         parse_duration(ttl)
     try:
         from zsnapdb.mcp.server import server_of
-        from zsnapdb.mcp.toolbox import Toolbox, ToolRights, client_of, tls_of
+        from zsnapdb.mcp.tools import Toolbox, ToolRights, client_of, tls_of
     except ImportError as error:
         raise missing_library("mcp", error) from error
     lease = ttl if ttl is not None or not ephemeral else "2h"

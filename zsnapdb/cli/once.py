@@ -98,7 +98,7 @@ def show_once(host: Host, run: str | None, command: Repeatable, make: Callable[[
 
 
 def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], CommandAnswer]) -> CommandAnswer:
-    from zsnapdb.jobs.record.once_record import Deed, OnceRecords, RunVerdict
+    from zsnapdb.jobs.record.idempotency_records import Deed, OnceRecords, RunVerdict
 
     records = OnceRecords(host)
     with records.alone(run, Deed(command.verb, command.about), command.patience, command.tell):

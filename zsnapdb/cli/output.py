@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli.progress_bars import SCREEN
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import time
 from zsnapdb.base.model import Progress
 from zsnapdb.cli import log
 from zsnapdb.cli.progress_bars import Bars
-from zsnapdb.cli.pulse import PULSE
+from zsnapdb.cli.progress_heartbeat import PULSE
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
 _JSON_SECONDS = 1.0

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 
 if TYPE_CHECKING:
     from rich.console import Console

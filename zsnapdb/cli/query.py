@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
-from zsnapdb.cli.opened import configuration
+from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.options import (
     POINT,
     AsJson,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import DamagedError, UsageError
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
-from zsnapdb.cli.attention import evidencing_keys
+from zsnapdb.cli.command_context import configuration, of_instance
+from zsnapdb.cli.notified_commands import evidencing_keys
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import (
     AsJson,
     ConfigFile,

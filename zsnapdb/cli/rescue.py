@@ -12,7 +12,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion
-from zsnapdb.cli.opened import configuration, of_instance
+from zsnapdb.cli.command_context import configuration, of_instance
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,

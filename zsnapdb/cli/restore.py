@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli.command_context import configuration, of_instance
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.opened import configuration, of_instance
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
     POINT,
@@ -41,9 +41,9 @@ from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.restore.continued import ContinueRequest
+    from zsnapdb.jobs.restore.continue_restore import ContinueRequest
     from zsnapdb.jobs.restore.handover_plan import Handover
-    from zsnapdb.jobs.restore.machine import MachineRestoreRequest
+    from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
     from zsnapdb.jobs.restore.plan import RestoreRequest
     from zsnapdb.planning.restore.plan import RestoreOrigin
 
@@ -155,7 +155,7 @@ def restore(
         return
 
     def make() -> CommandAnswer:
-        from zsnapdb.jobs.restore import continued as continuing
+        from zsnapdb.jobs.restore import continue_restore as continuing
         from zsnapdb.jobs.restore import run as job
 
         if resume:
@@ -218,7 +218,7 @@ def _later(
     to: str, target: str | None, handover: Handover, origin: RestoreOrigin, history: str | None
 ) -> ContinueRequest:
     """Return the request to continue a finished restore."""
-    from zsnapdb.jobs.restore.continued import ContinueRequest
+    from zsnapdb.jobs.restore.continue_restore import ContinueRequest
 
     return ContinueRequest(to, target, handover, origin, history)
 
@@ -232,15 +232,15 @@ def _show_plan(
     """
     from zsnapdb.jobs.restore import plan as restore_plan
     from zsnapdb.jobs.restore import preflight
-    from zsnapdb.jobs.restore.without_store import open_for_restore
+    from zsnapdb.jobs.restore.offline_restore import open_for_restore
     from zsnapdb.report.restore import result as report
 
     if later is not None:
-        from zsnapdb.jobs.host import readers
-        from zsnapdb.jobs.restore import continued as continuing
+        from zsnapdb.jobs.host import affected_replicas
+        from zsnapdb.jobs.restore import continue_restore as continuing
 
         planned = continuing.plan_now(settings, instance, later).plan
-        findings = readers.examine(instance, planned)
+        findings = affected_replicas.examine(instance, planned)
     else:
         repository = open_for_restore(instance, request.origin)
         planned = restore_plan.make(settings, instance, repository, request)
@@ -294,8 +294,8 @@ class MachineOptions:
 
 def restore_machine(settings: Settings, instance: Instance, options: MachineOptions, json: bool) -> None:
     """Restore, resume, abandon, or show the plan, by the options."""
-    from zsnapdb.jobs.restore import machine as job
-    from zsnapdb.jobs.restore.machine import MachineRestoreRequest
+    from zsnapdb.jobs.restore import machine_restore as job
+    from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
     from zsnapdb.report.restore import result as report
 
     may_go = options.with_foreign_snapshots
@@ -336,7 +336,7 @@ def about_restore(instance: str, to: str, place: str | None, handover: str = "st
 
 def _show_machine_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
     """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
-    from zsnapdb.jobs.restore import machine as job
+    from zsnapdb.jobs.restore import machine_restore as job
     from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report.restore import result as report
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli.opened import of_instance
+from zsnapdb.cli.command_context import of_instance
 from zsnapdb.cli.options import (
     POINT,
     AsJson,
@@ -127,10 +127,10 @@ def _show_plan(settings: Settings, instance: Instance, planned: RewindPlan, json
 
 
 def _forget_readers(instance: Instance, json: bool) -> None:
-    from zsnapdb.jobs.host import readers
+    from zsnapdb.jobs.host import affected_replicas
     from zsnapdb.report.restore.result import ReplicasRebuiltView
 
-    show(ReplicasRebuiltView(instance.name, readers.forget(instance)), json)
+    show(ReplicasRebuiltView(instance.name, affected_replicas.forget(instance)), json)
 
 
 def _always(_outage: Outage) -> bool:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.exit_codes import stop_on_signals
-from zsnapdb.cli.opened import configuration
 from zsnapdb.cli.options import ConfigFile
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def serve(
     """
     from zsnapdb.base.errors import ConfigError, UsageError, missing_library
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.serve.messages import HelperClient
+    from zsnapdb.serve.helper_messages import HelperClient
 
     if (tls_certificate is None) != (tls_key is None):
         raise UsageError("a certificate needs its key", hint="give --tls-certificate and --tls-key, or neither")
@@ -92,25 +92,25 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.agent.children import apart
     from zsnapdb.agent.daemon import notify
     from zsnapdb.agent.fork_server import JobStarter
-    from zsnapdb.base.foreign_text import fields_of
+    from zsnapdb.base.untrusted_text import fields_of
     from zsnapdb.cli.process import give_back_memory
     from zsnapdb.config.settings import load
-    from zsnapdb.jobs.base.exclusion import exclusive
+    from zsnapdb.jobs.base.clock_record import removal_time
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.base.removal_time import removal_time
+    from zsnapdb.jobs.base.run_locks import exclusive
     from zsnapdb.jobs.clone import catalogue, lifecycle, sources
     from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.report.fleet.status import FleetLook
-    from zsnapdb.serve.children import CLEAN, ChildRunner
-    from zsnapdb.serve.desk import Desk
+    from zsnapdb.serve.clone_documents import SeenCommit
+    from zsnapdb.serve.command_processes import CLEAN, ChildRunner
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
+    from zsnapdb.serve.helper_messages import ResultAnswer
     from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
     from zsnapdb.serve.issuer_requests import exchange_with
-    from zsnapdb.serve.login_desk import LOGINS_AT_ONCE, LiveTokens, LoginDesk
-    from zsnapdb.serve.messages import ResultAnswer
+    from zsnapdb.serve.login_handler import LOGINS_AT_ONCE, LiveTokens, LoginDesk
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.protection import ProtectionReader, RecentAnswers
-    from zsnapdb.serve.seen import SeenCommit
+    from zsnapdb.serve.request_handler import Desk
     from zsnapdb.serve.tokens import EveryCredential, TokenBook
 
     give_back_memory()

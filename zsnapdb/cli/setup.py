@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show, show_at_once
 from zsnapdb.cli.progress import Terminal
@@ -119,7 +119,7 @@ def setup(
     An existing configuration gets the instance added. An earlier setup of the same instance is replaced. With --plan:
     exit code 4 if the setup would be refused.
     """
-    from zsnapdb.jobs.setup import find as job
+    from zsnapdb.jobs.setup import discovery as job
     from zsnapdb.jobs.setup import steps as setup_answers
     from zsnapdb.jobs.setup import steps as setup_proof
     from zsnapdb.jobs.setup import steps as setup_steps

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.opened import configuration
+from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
 

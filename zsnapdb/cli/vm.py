@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.opened import configuration, on_host
+from zsnapdb.cli.command_context import configuration, on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, LeaseFromNow, PlanOnly, ProtectionFromNow, WithForeignSnapshots
 from zsnapdb.cli.output import show
 
@@ -165,7 +165,7 @@ def clone(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.vm import create as job
     from zsnapdb.jobs.vm import readiness
-    from zsnapdb.planning.vm.seed import guest_identity
+    from zsnapdb.planning.vm.cloud_init import guest_identity
     from zsnapdb.report.vm import machines as report
 
     settings, host = on_host(config)
@@ -191,10 +191,10 @@ def clone(
 def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the cloned virtual machines."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.vm import life
+    from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report.vm import machines as report
 
-    known = life.listing(configuration(config))
+    known = lifecycle.listing(configuration(config))
     show(report.MachinesView(known.copies, THIS_HOST.now(), known.unreadable), json)
 
 
@@ -206,10 +206,10 @@ def start(
     json: AsJson = False,
 ) -> None:
     """Start a virtual machine."""
-    from zsnapdb.jobs.vm import life, readiness
+    from zsnapdb.jobs.vm import lifecycle, readiness
     from zsnapdb.report.vm import machines as report
 
-    verb = life.start(configuration(config), name, readiness.marker(wait_for))
+    verb = lifecycle.start(configuration(config), name, readiness.marker(wait_for))
     show(
         report.MachineStepView(verb.plan(), "start") if plan else report.MachineChangedView(verb.run(), "started"), json
     )
@@ -217,10 +217,10 @@ def start(
 
 def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Shut down a virtual machine. Power it off if its guest does not end in time."""
-    from zsnapdb.jobs.vm import life
+    from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report.vm import machines as report
 
-    verb = life.stop(configuration(config), name)
+    verb = lifecycle.stop(configuration(config), name)
     show(
         report.MachineStepView(verb.plan(), "stop") if plan else report.MachineChangedView(verb.run(), "stopped"), json
     )
@@ -234,10 +234,10 @@ def reset(
     json: AsJson = False,
 ) -> None:
     """Reset a virtual machine to the disks that it was cloned with. Name, addresses and lease stay."""
-    from zsnapdb.jobs.vm import life, readiness
+    from zsnapdb.jobs.vm import lifecycle, readiness
     from zsnapdb.report.vm import machines as report
 
-    verb = life.reset(configuration(config), name, readiness.marker(wait_for))
+    verb = lifecycle.reset(configuration(config), name, readiness.marker(wait_for))
     show(report.MachineStepView(verb.plan(), "reset") if plan else report.MachineChangedView(verb.run(), "reset"), json)
 
 
@@ -249,11 +249,11 @@ def extend(
 ) -> None:
     """Extend the lease of a virtual machine. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.jobs.vm import life
+    from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report.vm import machines as report
 
     seconds = parse_duration(ttl) if ttl is not None else None
-    show(report.MachineChangedView(life.extend(*on_host(config), name, seconds), "extended"), json)
+    show(report.MachineChangedView(lifecycle.extend(*on_host(config), name, seconds), "extended"), json)
 
 
 def protect(
@@ -264,10 +264,10 @@ def protect(
 ) -> None:
     """Protect a virtual machine from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
-    from zsnapdb.jobs.vm import life
+    from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report.vm import machines as report
 
-    show(report.MachineChangedView(life.protect(*on_host(config), name, parse_duration(time)), "protected"), json)
+    show(report.MachineChangedView(lifecycle.protect(*on_host(config), name, parse_duration(time)), "protected"), json)
 
 
 def destroy(
@@ -278,10 +278,10 @@ def destroy(
     json: AsJson = False,
 ) -> None:
     """End a virtual machine and destroy its domain and zvols. A machine that does not exist is not an error."""
-    from zsnapdb.jobs.vm import life
+    from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report.vm import machines as report
 
-    verb = life.destroy(configuration(config), name, snapshots_may_go=with_foreign_snapshots)
+    verb = lifecycle.destroy(configuration(config), name, snapshots_may_go=with_foreign_snapshots)
     if plan:
         show(report.MachineDestroyPlanView(name, verb.plan()), json)
     else:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Unpack
 
+from zsnapdb.client.api_protocol import CloneOptions, given_options
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
-from zsnapdb.client.exchange import CloneOptions, given_options
-from zsnapdb.client.holder import HEARTBEAT, CloneHolder, holding
+from zsnapdb.client.keep_alive import HEARTBEAT, CloneHolder, holding
 from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 from zsnapdb.documents.api import ShownLogin
 

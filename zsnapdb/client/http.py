@@ -1,6 +1,6 @@
 """Clones of a host by HTTP, for programs with threads (`Client`) and with asyncio (`AsyncClient`).
 
-Both need the extra `client` (httpx). Their common logic is in `exchange.py`.
+Both need the extra `client` (httpx). Their common logic is in `api_protocol.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, Unpack
 import httpcore
 import httpx
 
-from zsnapdb.client import exchange
+from zsnapdb.client import api_protocol
 from zsnapdb.client.connection import ApiConnection, connection, other_form, unusable
 from zsnapdb.client.errors import CloneCommandError
-from zsnapdb.client.holder import HEARTBEAT, beating, beating_task
+from zsnapdb.client.keep_alive import HEARTBEAT, beating, beating_task
 from zsnapdb.client.models import ReachableClone
 
 
@@ -129,7 +129,7 @@ def _authority(file: Path) -> ssl.SSLContext:
         raise unusable(f"{file} has no certificate", "name a file with certificates (PEM)") from error
 
 
-def _sent(to: ApiConnection, request: exchange.ApiRequest) -> Mapping[str, Any]:
+def _sent(to: ApiConnection, request: api_protocol.ApiRequest) -> Mapping[str, Any]:
     return {
         "method": request.method,
         "url": f"{to.base}{request.path}",
@@ -150,14 +150,14 @@ def _add(body: bytearray, part: bytes) -> None:
         )
 
 
-def _answer(response: httpx.Response, body: bytearray) -> exchange.ApiAnswer:
+def _answer(response: httpx.Response, body: bytearray) -> api_protocol.ApiAnswer:
     after = response.headers.get("Retry-After", "")
     seconds = float(after) if after.isdecimal() else None
-    return exchange.ApiAnswer(response.status_code, bytes(body), seconds, response.url.host)
+    return api_protocol.ApiAnswer(response.status_code, bytes(body), seconds, response.url.host)
 
 
-def _lost(error: Exception) -> exchange.LostAnswer:
-    return exchange.LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+def _lost(error: Exception) -> api_protocol.LostAnswer:
+    return api_protocol.LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
 class _Connected:
@@ -181,7 +181,7 @@ class _Connected:
         return f"{type(self).__name__}({self._to.base!r})"
 
 
-class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
+class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
     """The clones of a host. `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
     Methods take a clone by its name or by its object. Each method returns after the end of its request, and raises
@@ -205,7 +205,7 @@ class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
 
     @contextlib.contextmanager
     def clone(
-        self, instance: str, name: str | None = None, **options: Unpack[exchange.CloneOptions]
+        self, instance: str, name: str | None = None, **options: Unpack[api_protocol.CloneOptions]
     ) -> Iterator[ReachableClone]:
         """Yield a new clone and destroy it at the end of the block, even if the block or the wait for the clone raises.
 
@@ -213,14 +213,14 @@ class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
         seconds destroys the clone. None: no heartbeats, and the clone is destroyed when its lease ends.
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
-        key = exchange.new_key()
+        key = api_protocol.new_key()
         try:
             made = self.create(instance, name, key=key, **options)
         except CloneCommandError:
             raise
         except BaseException:
             with contextlib.suppress(CloneCommandError):
-                self._run(exchange.take_back(key, instance, name, options))
+                self._run(api_protocol.take_back(key, instance, name, options))
             raise
         try:
             with beating(partial(self.beat, made), every) if every is not None else contextlib.nullcontext():
@@ -228,15 +228,15 @@ class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
         finally:
             self.destroy(made)
 
-    def _run(self, asked: exchange.Exchange[exchange.T]) -> exchange.T:
-        answer: exchange.ApiAnswer | exchange.LostAnswer | None = None
+    def _run(self, asked: api_protocol.Exchange[api_protocol.T]) -> api_protocol.T:
+        answer: api_protocol.ApiAnswer | api_protocol.LostAnswer | None = None
         while True:
             try:
                 step = asked.send(answer)
             except StopIteration as ended:
-                result: exchange.T = ended.value
+                result: api_protocol.T = ended.value
                 return result
-            if isinstance(step, exchange.ApiPause):
+            if isinstance(step, api_protocol.ApiPause):
                 time.sleep(step.seconds)
                 answer = None
                 continue
@@ -245,7 +245,7 @@ class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
             except (httpx.HTTPError, OSError) as error:
                 answer = _lost(error)
 
-    def _answered(self, request: exchange.ApiRequest) -> exchange.ApiAnswer:
+    def _answered(self, request: api_protocol.ApiRequest) -> api_protocol.ApiAnswer:
         body = bytearray()
         with within(_SECONDS), self._http.stream(**_sent(self._to, request)) as response:
             for part in response.iter_raw():
@@ -253,7 +253,7 @@ class Client(_Connected, exchange.CloneMethods, exchange.WithThreads):
         return _answer(response, body)
 
 
-class AsyncClient(_Connected, exchange.CloneMethods, exchange.WithAsyncio):
+class AsyncClient(_Connected, api_protocol.CloneMethods, api_protocol.WithAsyncio):
     """The clones of a host, for asyncio: `Client` with methods that are awaited.
 
     Methods take a clone by its name or by its object. Each method returns after the end of its request, and raises
@@ -277,7 +277,7 @@ class AsyncClient(_Connected, exchange.CloneMethods, exchange.WithAsyncio):
 
     @contextlib.asynccontextmanager
     async def clone(
-        self, instance: str, name: str | None = None, **options: Unpack[exchange.CloneOptions]
+        self, instance: str, name: str | None = None, **options: Unpack[api_protocol.CloneOptions]
     ) -> AsyncIterator[ReachableClone]:
         """Yield a new clone and destroy it at the end of the block, even if the block or the wait for the clone raises.
 
@@ -285,14 +285,14 @@ class AsyncClient(_Connected, exchange.CloneMethods, exchange.WithAsyncio):
         seconds destroys the clone. None: no heartbeats, and the clone is destroyed when its lease ends.
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
-        key = exchange.new_key()
+        key = api_protocol.new_key()
         try:
             made = await self.create(instance, name, key=key, **options)
         except CloneCommandError:
             raise
         except BaseException:
             with contextlib.suppress(CloneCommandError):
-                await self._run(exchange.take_back(key, instance, name, options))
+                await self._run(api_protocol.take_back(key, instance, name, options))
             raise
         try:
             async with beating_task(partial(self.beat, made), every) if every is not None else contextlib.nullcontext():
@@ -300,15 +300,15 @@ class AsyncClient(_Connected, exchange.CloneMethods, exchange.WithAsyncio):
         finally:
             await self.destroy(made)
 
-    async def _run(self, asked: exchange.Exchange[exchange.T]) -> exchange.T:
-        answer: exchange.ApiAnswer | exchange.LostAnswer | None = None
+    async def _run(self, asked: api_protocol.Exchange[api_protocol.T]) -> api_protocol.T:
+        answer: api_protocol.ApiAnswer | api_protocol.LostAnswer | None = None
         while True:
             try:
                 step = asked.send(answer)
             except StopIteration as ended:
-                result: exchange.T = ended.value
+                result: api_protocol.T = ended.value
                 return result
-            if isinstance(step, exchange.ApiPause):
+            if isinstance(step, api_protocol.ApiPause):
                 await asyncio.sleep(step.seconds)
                 answer = None
                 continue
@@ -317,7 +317,7 @@ class AsyncClient(_Connected, exchange.CloneMethods, exchange.WithAsyncio):
             except (httpx.HTTPError, OSError) as error:
                 answer = _lost(error)
 
-    async def _answered(self, request: exchange.ApiRequest) -> exchange.ApiAnswer:
+    async def _answered(self, request: api_protocol.ApiRequest) -> api_protocol.ApiAnswer:
         body = bytearray()
         async with asyncio.timeout(_SECONDS), self._http.stream(**_sent(self._to, request)) as response:
             async for part in response.aiter_raw():

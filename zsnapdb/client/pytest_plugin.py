@@ -15,9 +15,9 @@ from typing import Protocol, Unpack
 
 import pytest
 
+from zsnapdb.client.api_protocol import CloneOptions
 from zsnapdb.client.clones import LocalClones
 from zsnapdb.client.connection import URL
-from zsnapdb.client.exchange import CloneOptions
 from zsnapdb.client.models import ReachableClone
 
 _INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance", "command", "at", "url", "ttl"))

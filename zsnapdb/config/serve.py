@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
+from zsnapdb.base.caller_identity import FORMS, is_subject
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.base.subject import FORMS, is_subject
 from zsnapdb.config.section import ConfigSection
 
 _SCOPE = r"^[!#-\[\]-~]{1,100}$"

@@ -29,10 +29,10 @@ from zsnapdb.config.engine import WorkerSettings
 from zsnapdb.config.errors import every_error, explain, read_toml
 from zsnapdb.config.instance import ControlSettings, DoctorSettings, ObjectiveSettings, VmSourceSettings
 from zsnapdb.config.notifications import NotificationSettings
-from zsnapdb.config.references import unknown_names
 from zsnapdb.config.repository import KeepRules, KeepSettings, RepositorySettings
 from zsnapdb.config.section import ConfigSection
 from zsnapdb.config.serve import ServeSettings
+from zsnapdb.config.undefined_names import unknown_names
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
 _EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"

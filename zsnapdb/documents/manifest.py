@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from zsnapdb.documents.base import LEFT_OUT, At, Document, Dumped, dumped, iso, may_lack
 
-_SERVER, _MACHINE = "zsnapdb.repository.sources", "zsnapdb.repository.sources"
+_SERVER, _MACHINE = "zsnapdb.repository.manifest_source", "zsnapdb.repository.manifest_source"
 
 StoredPart = dict[str, Any]
 """A part of a manifest as it is stored."""

@@ -13,10 +13,10 @@ from pydantic import Field
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
+from zsnapdb.client.api_protocol import CloneOptions
 from zsnapdb.client.errors import CloneCommandError
-from zsnapdb.client.exchange import CloneOptions
-from zsnapdb.mcp.toolbox import Toolbox
+from zsnapdb.mcp.tools import Toolbox
 
 _INSTRUCTIONS = """Clones of MySQL and MariaDB servers, each with its own server and a copy of real data that is yours.
 Make one with create_clone, read it with query, give it its first data again with reset_clone, and destroy it when you

@@ -10,8 +10,8 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import BEFORE_ACCOUNTS, global_variables, refuse_writes_of_users, stop_logging
-from zsnapdb.planning.clone.contract import AccountRights, awake_accounts_query, grants
-from zsnapdb.planning.family import family
+from zsnapdb.planning.clone.isolation import AccountRights, awake_accounts_query, grants
+from zsnapdb.planning.server_family import family
 
 
 def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequence[str] = ()) -> str:

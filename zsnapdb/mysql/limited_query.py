@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from zsnapdb.mysql.accounts import read_only_transaction
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.family import family, flavour_in
+from zsnapdb.planning.server_family import family, flavour_in
 from zsnapdb.planning.sql_text import quoted
 
 Cell = str | int | float | bool | None

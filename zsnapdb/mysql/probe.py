@@ -15,8 +15,8 @@ from zsnapdb.mysql.schema.schema_catalogue import engine_counts, schemas
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
 from zsnapdb.planning.backup.lock_strategy import row_versions_are_flawed
-from zsnapdb.planning.facts import Channel, Dialect, ServerFacts, release_of
-from zsnapdb.planning.family import family, flavour_of
+from zsnapdb.planning.server_facts import Channel, Dialect, ServerFacts, release_of
+from zsnapdb.planning.server_family import family, flavour_of
 
 _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS")
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.family import family, flavour_of
+from zsnapdb.planning.server_family import family, flavour_of
 
 STOP_LOGGING = "SET SESSION sql_log_bin = 0"
 """Statement that keeps a session's changes out of the binlog."""

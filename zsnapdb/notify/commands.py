@@ -13,7 +13,7 @@ from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.notify.notifier import Notifier, Tell
-from zsnapdb.planning.notifications.occasions import UNIT_NAME, Occasion, UnitEnd, of_unit
+from zsnapdb.planning.notifications.events import UNIT_NAME, Occasion, UnitEnd, of_unit
 
 _AT_AN_INTERRUPT = 5.0
 """Maximum time in seconds that an interrupted command waits for its notifications."""

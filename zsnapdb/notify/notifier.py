@@ -30,8 +30,8 @@ from zsnapdb.base.text_files import secret_in
 from zsnapdb.base.timed_http import TimedHttpConnection, TimedHttpsConnection
 from zsnapdb.config.notifications import NotificationChannel, NotificationEvent, NotificationTarget
 from zsnapdb.config.settings import Settings
-from zsnapdb.notify.memory import MemoryFile
-from zsnapdb.planning.notifications.occasions import (
+from zsnapdb.notify.sent_notifications import MemoryFile
+from zsnapdb.planning.notifications.events import (
     Occasion,
     TargetMemory,
     concerns,

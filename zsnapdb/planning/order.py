@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from zsnapdb.base.patterns import GREATEST_SEQUENCE
-from zsnapdb.planning.chain import Link
+from zsnapdb.planning.backup_chain import Link
 
 STEP = 2**24
 """The largest accepted gap between a stored number and the next smaller one.

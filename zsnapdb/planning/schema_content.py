@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.planning.engines import UNKNOWN, RowPlace, row_place
 from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.storage_engines import UNKNOWN, RowPlace, row_place
 
 
 class TableType(StrEnum):

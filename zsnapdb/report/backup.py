@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zsnapdb.base.quantities import size
 from zsnapdb.documents import backup as documents
 from zsnapdb.planning.backup.resume import ResumeDecision
-from zsnapdb.report.source import kind_of, result_lines
+from zsnapdb.report.backup_source import kind_of, result_lines
 from zsnapdb.report.units import table
 from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.backup.plan import BackupPlan
     from zsnapdb.jobs.backup.preflight import Observed
     from zsnapdb.jobs.backup.run import BackupResult
-    from zsnapdb.planning.repository.local_sets import LocalSet
+    from zsnapdb.planning.repository.local_snapshot_sets import LocalSet
 
 
 class BackupView(View, kind="backup", document=documents.BackupDocument, read_from="result"):

@@ -13,9 +13,9 @@ from zsnapdb.jobs.binlog.find import Search
 from zsnapdb.jobs.binlog.undo import Conflict, Undo
 from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges
 from zsnapdb.planning.binlog.purge import PurgePlan
-from zsnapdb.planning.binlog.remedy import of_changed_rows, remedies
 from zsnapdb.planning.binlog.route import missing_before
 from zsnapdb.planning.binlog.row_values import SqlValue
+from zsnapdb.planning.binlog.suggested_commands import of_changed_rows, remedies
 from zsnapdb.planning.binlog.undo import RowChange
 from zsnapdb.report.units import moment, table, to_the_second
 from zsnapdb.report.view import View

@@ -8,8 +8,8 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.documents.base import read
 from zsnapdb.documents.doctor import DiagnosisFields, DoctorDocument, DoctorFindingFields, LoadDocument
 from zsnapdb.documents.errors import FindingFields
-from zsnapdb.jobs.doctor.advice import LoadReport
-from zsnapdb.jobs.doctor.diagnose import Diagnosis
+from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
+from zsnapdb.jobs.doctor.rule_facts import LoadReport
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
 from zsnapdb.report.units import paragraph

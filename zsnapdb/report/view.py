@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 from zsnapdb.base.patterns import printable
 from zsnapdb.documents.base import Document
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
-from zsnapdb.report.document import document
+from zsnapdb.report.document_frame import document
 from zsnapdb.report.units import table
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from typing import BinaryIO, TypeAlias
 
 from typing_extensions import Buffer
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.planning.binlog.history import CompleteUntil
-from zsnapdb.planning.repository import own_documents
+from zsnapdb.planning.repository import document_digests
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_cache import DescriptionCache
 from zsnapdb.repository.binlog_contents import Archive, load
@@ -117,7 +117,7 @@ def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
     Raises: ExistsError if `target` exists.
     """
     try:
-        with server_files.create(target) as out:
+        with safe_open.create(target) as out:
             yield out
             out.truncate(end)
             out.flush()
@@ -125,7 +125,7 @@ def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
     except FileExistsError as error:
         raise ExistsError(f"{target} already exists", hint="name another file; nothing is overwritten") from error
     except BaseException:
-        server_files.remove(target)
+        safe_open.remove(target)
         raise
 
 
@@ -196,7 +196,7 @@ class BinlogArchive:
                 is_same = is_same and _copy_chunk(chunk, at, read, out)
                 at += chunk.plain_size
         if not is_same:
-            server_files.remove(target)
+            safe_open.remove(target)
         return is_same
 
     def plain(self, file: ArchivedFile) -> Iterator[Body]:
@@ -240,7 +240,7 @@ class BinlogArchive:
 
     def begin(self, incarnation: Incarnation) -> None:
         """Store the description of a new incarnation. ExistsError if one with this id exists."""
-        place = own_documents.incarnation(incarnation.id)
+        place = document_digests.incarnation(incarnation.id)
         self._put(self.incarnation_key(incarnation.id), incarnation.encode(), place)
 
     def add_segment(self, incarnation: str, segment: Segment, body: Body) -> None:
@@ -249,7 +249,7 @@ class BinlogArchive:
         ExistsError if another writer has described this segment.
         """
         self.repository.put_alone(self.segment_body_key(incarnation, segment), body)
-        place = own_documents.segments(incarnation, segment.name)
+        place = document_digests.segments(incarnation, segment.name)
         self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
@@ -263,7 +263,7 @@ class BinlogArchive:
             until=complete.until,
         )
         key = layout.complete(self.instance, complete.incarnation)
-        place = own_documents.complete(complete.incarnation)
+        place = document_digests.complete(complete.incarnation)
         self.repository.overwrite(key, self.repository.keyring.signed(record.encode(), place))
 
     def put_chunk(self, incarnation: str, name: str, attempt: str, index: int, body: Body) -> None:
@@ -288,7 +288,7 @@ class BinlogArchive:
                 f"{key} was read back different from what was written",
                 hint="check whether another host archives the same server",
             )
-        self.repository.keyring.forget(own_documents.segments(file.incarnation, file.name))
+        self.repository.keyring.forget(document_digests.segments(file.incarnation, file.name))
 
     def get_segment(self, incarnation: str, segment: Segment) -> bytes:
         """Return the stored body of a segment."""
@@ -399,7 +399,7 @@ def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
         *repository.sizes(layout.segment_bodies(*place)),
     ]
     repository.delete_many(bodies)
-    repository.keyring.forget(own_documents.segments(file.incarnation, file.name))
+    repository.keyring.forget(document_digests.segments(file.incarnation, file.name))
     return len(descriptions) + int(file.is_rotated) + len(bodies)
 
 

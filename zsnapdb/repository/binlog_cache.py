@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from zsnapdb.base import whole_file
+from zsnapdb.base import atomic_file
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Segment
 from zsnapdb.repository.catalogue import sealed, unsealed
@@ -111,4 +111,4 @@ class DescriptionCache:
         body = _cache_file().dump_json(content)
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            whole_file.replace_disposable(self.file, sealed(body))
+            atomic_file.replace_disposable(self.file, sealed(body))

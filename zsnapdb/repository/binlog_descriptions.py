@@ -47,10 +47,10 @@ from zsnapdb.base.patterns import (
     Words,
 )
 from zsnapdb.planning.binlog.commit_times import MOST_STRETCHES, Sighting, Stretch, with_stretch
-from zsnapdb.planning.binlog.made_tables import MOST_MADE, RecordedTable, fits
+from zsnapdb.planning.binlog.created_tables import MOST_MADE, RecordedTable, fits
 from zsnapdb.repository import layout
+from zsnapdb.repository.document_base import Part
 from zsnapdb.repository.manifest import KeyPart
-from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 
 

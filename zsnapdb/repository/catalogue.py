@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from zsnapdb.base import whole_file
+from zsnapdb.base import atomic_file
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.patterns import Moment, first_problem
 from zsnapdb.planning.backup.send_form import SendForm, form_of
@@ -227,7 +227,7 @@ class Cache:
         body = _cache_file().dump_json(_CacheFile.model_construct(version=_VERSION, trust=self.trust, entries=lines))
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            whole_file.replace_disposable(self.file, sealed(body))
+            atomic_file.replace_disposable(self.file, sealed(body))
 
 
 def sealed(body: bytes) -> bytes:

@@ -32,11 +32,11 @@ from zsnapdb.base.patterns import (
 )
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.backup.send_form import SendForm, form_of
-from zsnapdb.repository.part import Part
-from zsnapdb.repository.sources import MachineSourcePart, ServerSourcePart
+from zsnapdb.repository.document_base import Part
+from zsnapdb.repository.manifest_source import MachineSourcePart, ServerSourcePart
 from zsnapdb.stream.chunk_table import ChunkTable
 from zsnapdb.stream.chunks import Chunk, Codec
-from zsnapdb.stream.records import DatasetKind, ExpectedStream
+from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream
 
 
 class ObjectivesPart(ObjectiveSettings):

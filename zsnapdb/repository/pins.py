@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from zsnapdb.base.errors import DamagedError, ExistsError, NotThere
 from zsnapdb.base.patterns import BackupId, InstanceName, RepositoryId, Words
-from zsnapdb.planning.repository.own_documents import PINS
+from zsnapdb.planning.repository.document_digests import PINS
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.base.model import is_backup_id
-from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring, Unbelieved

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.foreign_text import exact_fields_of
+from zsnapdb.base.untrusted_text import exact_fields_of
 from zsnapdb.repository import keys
 
 _LONGEST_TEXT = 200

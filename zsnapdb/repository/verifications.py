@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Sha256, Words
 from zsnapdb.planning import order
-from zsnapdb.planning.damage import DamageKind, DamageRegister, KnownDamage
-from zsnapdb.planning.repository.own_documents import CHECKS
+from zsnapdb.planning.known_damage import DamageKind, DamageRegister, KnownDamage
+from zsnapdb.planning.repository.document_digests import CHECKS
 from zsnapdb.repository import drills, layout
 from zsnapdb.repository.drills import ALL_PAGES, Evidence, Outcome
 from zsnapdb.repository.layout import VerificationKey

@@ -39,7 +39,7 @@ from zsnapdb.base.errors import (
     PreflightError,
     RepositoryError,
 )
-from zsnapdb.base.foreign_text import fields_of
+from zsnapdb.base.untrusted_text import fields_of
 from zsnapdb.repository import layout, marker
 from zsnapdb.repository.layout import LeaseKey
 from zsnapdb.repository.repository import Repository

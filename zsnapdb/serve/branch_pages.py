@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from zsnapdb.serve import page_rows
 from zsnapdb.serve.clone_pages import clone_name
-from zsnapdb.serve.messages import FailureAnswer
+from zsnapdb.serve.helper_messages import FailureAnswer
 from zsnapdb.serve.page_requests import PageRequest
 from zsnapdb.serve.page_rows import Document, Facts, read
-from zsnapdb.serve.visits import PageAnswer, Visits, document_of
+from zsnapdb.serve.page_views import PageAnswer, Visits, document_of
 from zsnapdb.verbs import requests as verbs
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import NotAllowedError, PreflightError
-from zsnapdb.serve import messages, page_rows
-from zsnapdb.serve.messages import CANCELLED, FailureAnswer, PendingAnswer, ProblemDetails, problem_of
+from zsnapdb.serve import helper_messages, page_rows
+from zsnapdb.serve.helper_messages import CANCELLED, FailureAnswer, PendingAnswer, ProblemDetails, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import CloneRow, ClonesQuery, clones_page
-from zsnapdb.serve.visits import OtherPlace, PageAnswer, Visit, Visits
+from zsnapdb.serve.page_views import OtherPlace, PageAnswer, Visit, Visits
 from zsnapdb.verbs import requests as verbs
 
 
@@ -92,7 +92,7 @@ class ClonePages:
         """Return the clone that the person saw and confirmed. Raises RefusedPage if a later clone has its name."""
         clone = self._one_clone(visit, request)
         if request.form.get("created") != clone.facts.created:
-            raise RefusedPage(messages.no_such("clone", f"{clone.facts.name} of that time").failure)
+            raise RefusedPage(helper_messages.no_such("clone", f"{clone.facts.name} of that time").failure)
         return clone
 
 
@@ -102,7 +102,7 @@ def clone_name(request: PageRequest) -> str:
     try:
         return parsed(verbs.GetCloneVerb, {"name": name}).name
     except RefusedPage:
-        raise RefusedPage(messages.no_such("clone", name[:40]).failure) from None
+        raise RefusedPage(helper_messages.no_such("clone", name[:40]).failure) from None
 
 
 _KEY_BYTES = 18
@@ -196,4 +196,4 @@ def _operation_id(request: PageRequest) -> str:
     try:
         return parsed(verbs.GetOperationVerb, {"id": asked}).id
     except RefusedPage:
-        raise RefusedPage(messages.no_such("operation", asked[:40]).failure) from None
+        raise RefusedPage(helper_messages.no_such("operation", asked[:40]).failure) from None

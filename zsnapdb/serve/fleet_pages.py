@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents import fleet as documents
-from zsnapdb.serve.messages import FailureAnswer, problem_of
+from zsnapdb.serve.helper_messages import FailureAnswer, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import Document, moment, read
-from zsnapdb.serve.visits import FileAnswer, PageAnswer, Visits, document_of
+from zsnapdb.serve.page_views import FileAnswer, PageAnswer, Visits, document_of
 from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 
 _STALE_SECONDS = 3600.0

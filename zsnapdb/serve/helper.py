@@ -21,9 +21,9 @@ from pathlib import Path
 
 from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.processes import Stop
-from zsnapdb.serve import messages
-from zsnapdb.serve.desk import Desk
-from zsnapdb.serve.messages import BegunAnswer, Ending, RefusedRequest, failure_of
+from zsnapdb.serve import helper_messages
+from zsnapdb.serve.helper_messages import BegunAnswer, Ending, RefusedRequest, failure_of
+from zsnapdb.serve.request_handler import Desk
 from zsnapdb.serve.verbs import MOST_BYTES, parse
 
 _MOST_CLIENTS = 64
@@ -66,7 +66,7 @@ class HelperServer:
                 threading.Thread(target=self._answered, args=(client,), daemon=True).start()
             else:
                 with client, contextlib.suppress(OSError):
-                    self._send(client, messages.too_busy("the helper has too many clients").failure)
+                    self._send(client, helper_messages.too_busy("the helper has too many clients").failure)
 
     def _answered(self, client: socket.socket) -> None:
         try:

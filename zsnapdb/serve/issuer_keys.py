@@ -17,15 +17,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import run_id, whole_file
+from zsnapdb.base import atomic_file, run_id
 from zsnapdb.base.errors import UnreachableError, ZsnapdbError
 from zsnapdb.base.patterns import Moment
 from zsnapdb.base.processes import Stop
 from zsnapdb.config.serve import HttpsUrl, IssuerSettings
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.serve.children import CommandCall, RunCommand
+from zsnapdb.serve.command_processes import CommandCall, RunCommand
+from zsnapdb.serve.helper_messages import FailureAnswer
 from zsnapdb.serve.jwks import IssuerKey
-from zsnapdb.serve.messages import FailureAnswer
 
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 _LONGEST = timedelta(days=1)
@@ -109,7 +109,7 @@ class IssuerKeys:
 
     def __post_init__(self) -> None:
         make_private(self.folder)
-        whole_file.remove_unfinished(self.folder)
+        atomic_file.remove_unfinished(self.folder)
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(OSError, ValidationError), file.open("rb") as opened:
                 self._known[file.stem] = StoredKeys.model_validate_json(opened.read(_MOST_BYTES))
@@ -189,4 +189,4 @@ class IssuerKeys:
             self._known[name] = stored
         # If the disk fails, only a later helper has to fetch again.
         with contextlib.suppress(OSError):
-            whole_file.replace(self.folder / f"{name}.json", stored.model_dump_json().encode())
+            atomic_file.replace(self.folder / f"{name}.json", stored.model_dump_json().encode())

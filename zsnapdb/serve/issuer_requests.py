@@ -21,16 +21,16 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from zsnapdb.base import run_id
 from zsnapdb.base.deadline import within
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UnreachableError, UsageError
-from zsnapdb.base.foreign_text import exact_fields_of
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.text_files import read_text, secret_in
 from zsnapdb.base.timed_http import TimedHttpsConnection
+from zsnapdb.base.untrusted_text import exact_fields_of
 from zsnapdb.config.serve import HttpsUrl, IssuerSettings, LoginSettings
-from zsnapdb.serve.children import CommandCall, RunCommand
+from zsnapdb.serve.command_processes import CommandCall, RunCommand
+from zsnapdb.serve.helper_messages import FailureAnswer, RefusedRequest
 from zsnapdb.serve.issuer_keys import FetchedKeys, LoginPlaces
 from zsnapdb.serve.jwks import keys_in
 from zsnapdb.serve.login_messages import Code, Verifier
-from zsnapdb.serve.messages import FailureAnswer, RefusedRequest
 
 _SECONDS = 15.0
 _MOST_BYTES = 256 * 1024

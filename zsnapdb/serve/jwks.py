@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from zsnapdb.base.foreign_text import exact_fields_of
+from zsnapdb.base.untrusted_text import exact_fields_of
 
 _MOST_KEYS = 100
 _BITS = range(2048, 8193)

@@ -18,8 +18,15 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import BusyError, ConsistencyError, UnreachableError
-from zsnapdb.serve import messages
-from zsnapdb.serve.messages import FailureAnswer, HelperClient, ResultAnswer, WatchedOperation, failure_of, problem_of
+from zsnapdb.serve import helper_messages
+from zsnapdb.serve.helper_messages import (
+    FailureAnswer,
+    HelperClient,
+    ResultAnswer,
+    WatchedOperation,
+    failure_of,
+    problem_of,
+)
 from zsnapdb.serve.verbs import HelperRequest
 
 MEDIA_TYPE = "text/event-stream"
@@ -74,7 +81,7 @@ class OperationEvents:
         subject = opened.first.subject
         if self._open[subject] >= self.most_of_subject or self._open.total() >= self.most:
             who = f" of {subject}" if self._open[subject] >= self.most_of_subject else ""
-            yield messages.too_busy(f"too many operations{who} are streamed").failure
+            yield helper_messages.too_busy(f"too many operations{who} are streamed").failure
             return
         self._open[subject] += 1
         try:

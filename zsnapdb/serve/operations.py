@@ -17,17 +17,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import run_id, whole_file
+from zsnapdb.base import atomic_file, run_id
 from zsnapdb.base.audience import Audience
+from zsnapdb.base.caller_identity import Subject
 from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.base.patterns import Moment, RunId, Sha256
-from zsnapdb.base.subject import Subject
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.serve.messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
+from zsnapdb.serve.helper_messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
 from zsnapdb.serve.roles import Role, VerbKind, sees_all
 from zsnapdb.serve.tokens import CredentialHolder
-from zsnapdb.verbs.values import Name
+from zsnapdb.verbs.argument_patterns import Name
 
 _KEPT = timedelta(days=1)
 _MOST_OF_SUBJECT = 100
@@ -83,7 +83,7 @@ class Operations:
     def __post_init__(self) -> None:
         make_private(self.folder)
         # An unfinished file of a killed helper can contain the login of a clone.
-        whole_file.remove_unfinished(self.folder)
+        atomic_file.remove_unfinished(self.folder)
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(ValidationError, OSError):
                 record = OperationRecord.model_validate_json(file.read_bytes())
@@ -175,7 +175,7 @@ class Operations:
             return [one for one in self._known.values() if (one.verb, one.ending) == (verb, None)]
 
     def _store(self, record: OperationRecord) -> None:
-        whole_file.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())
+        atomic_file.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())
         self._known[record.id] = record
 
     def forget_old(self) -> None:

@@ -18,14 +18,14 @@ from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, Zsnapdb
 from zsnapdb.serve.branch_pages import BranchPages
 from zsnapdb.serve.clone_pages import ClonePages, NewClonePages, OperationPages
 from zsnapdb.serve.fleet_pages import FleetPages
-from zsnapdb.serve.messages import HelperClient
+from zsnapdb.serve.helper_messages import HelperClient
 from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, address_of, came_by_https, form_of
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
+from zsnapdb.serve.page_views import FileAnswer, OtherPlace, PageHandler, SiteAnswer
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.protection_pages import ProtectionPages
 from zsnapdb.serve.verbs import MOST_BYTES
-from zsnapdb.serve.visits import FileAnswer, OtherPlace, PageHandler, SiteAnswer
 from zsnapdb.serve.web_answers import CLOSES, AsgiApp, Message, Receive, Scope, Send
 from zsnapdb.serve.web_app import create_app
 from zsnapdb.verbs import requests as verbs

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from zsnapdb.base.errors import NotAllowedError, UsageError, ZsnapdbError
-from zsnapdb.serve.messages import FailureAnswer, failure_of
+from zsnapdb.serve.helper_messages import FailureAnswer, failure_of
 from zsnapdb.serve.verbs import MOST_BYTES, explained
 
 FORM = "application/x-www-form-urlencoded"

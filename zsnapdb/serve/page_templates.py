@@ -9,8 +9,8 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from zsnapdb.base.foreign_text import printed
 from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.serve.page_rows import clock_time
 
 

@@ -12,11 +12,10 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import BusyError
-from zsnapdb.serve import messages, page_rows, protection_rows
-from zsnapdb.serve.messages import UNAUTHENTICATED, FailureAnswer, HelperClient, ProblemDetails, problem_of
+from zsnapdb.serve import helper_messages, page_rows, protection_rows
+from zsnapdb.serve.helper_messages import UNAUTHENTICATED, FailureAnswer, HelperClient, ProblemDetails, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, require_same_origin, set_cookie
-from zsnapdb.serve.verbs import HelperRequest
-from zsnapdb.serve.visits import (
+from zsnapdb.serve.page_views import (
     SECONDS,
     BrowserSessions,
     EndedSession,
@@ -31,6 +30,7 @@ from zsnapdb.serve.visits import (
     end_evicted,
     known_logins,
 )
+from zsnapdb.serve.verbs import HelperRequest
 from zsnapdb.verbs.requests import GetSubjectVerb, ListClonesVerb, ListObjectivesVerb
 
 _LOGIN_HINT = "an administrator of the host makes a token: `zsnapdb token create`"
@@ -56,7 +56,7 @@ class BrowserPages:
             return OtherPlace("/login")
         except EndedSession:
             self.sessions.close(request.session_id)
-            failure = messages.unauthenticated().failure.model_copy(
+            failure = helper_messages.unauthenticated().failure.model_copy(
                 update={"message": "your token is not valid any more: it expired or was revoked", "hint": _LOGIN_HINT}
             )
             return self._login_page(request, problem_of(failure))

@@ -19,9 +19,9 @@ from zsnapdb.base.errors import ConsistencyError, ZsnapdbError
 from zsnapdb.base.processes import Stop
 from zsnapdb.documents import api
 from zsnapdb.documents.base import Document
-from zsnapdb.jobs.clone.meant import MeantClone
-from zsnapdb.serve.children import CommandCall, RunCommand
-from zsnapdb.serve.messages import FailureAnswer, RefusedRequest, ResultAnswer
+from zsnapdb.jobs.clone.expected_clone import MeantClone
+from zsnapdb.serve.command_processes import CommandCall, RunCommand
+from zsnapdb.serve.helper_messages import FailureAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.verbs import requests as verbs
 
 Read = Callable[[], ResultAnswer]

@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.serve import messages, protection_rows
-from zsnapdb.serve.messages import problem_of
+from zsnapdb.serve import helper_messages, protection_rows
+from zsnapdb.serve.helper_messages import problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import Facts
-from zsnapdb.serve.visits import PageAnswer, Visit, Visits
+from zsnapdb.serve.page_views import PageAnswer, Visit, Visits
+from zsnapdb.verbs.argument_patterns import InstanceWord, Point
 from zsnapdb.verbs.requests import ListDrillsVerb, ListEvidenceVerb
-from zsnapdb.verbs.values import InstanceWord, Point
 
 _DRILLS = 30
 _RECORDS = 50
@@ -71,7 +71,7 @@ class ProtectionPages:
         asked, problem = None, None
         try:
             if chosen and chosen not in instances:
-                raise RefusedPage(messages.no_such("instance", chosen[:40]).failure)
+                raise RefusedPage(helper_messages.no_such("instance", chosen[:40]).failure)
             asked = parsed(RestoreQuery, fields) if chosen else None
         except RefusedPage as refused:
             problem = problem_of(refused.failure)

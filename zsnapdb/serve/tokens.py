@@ -15,10 +15,10 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from zsnapdb.base import private_lock, whole_file
+from zsnapdb.base import atomic_file, private_lock
+from zsnapdb.base.caller_identity import FORMS, Subject, is_subject
 from zsnapdb.base.errors import BusyError, ConfigError, UnknownNameError, UsageError
 from zsnapdb.base.patterns import Moment, Sha256
-from zsnapdb.base.subject import FORMS, Subject, is_subject
 from zsnapdb.base.text_files import secret_in
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.serve.roles import Role
@@ -189,7 +189,7 @@ class TokenBook:
             ) from error
 
     def _store(self, tokens: tuple[StoredToken, ...]) -> None:
-        whole_file.replace(self.file, _TokensDocument(tokens=tokens).model_dump_json().encode())
+        atomic_file.replace(self.file, _TokensDocument(tokens=tokens).model_dump_json().encode())
 
 
 def _made(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:

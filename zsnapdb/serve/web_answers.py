@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from zsnapdb.base.errors import BusyError
-from zsnapdb.serve.messages import (
+from zsnapdb.serve.helper_messages import (
     MEDIA_TYPE,
     Ending,
     FailureAnswer,

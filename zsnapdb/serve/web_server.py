@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.text_files import read_text, secret_in
-from zsnapdb.serve.messages import HelperClient
+from zsnapdb.serve.helper_messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 
 REQUEST_SECONDS = 30.0

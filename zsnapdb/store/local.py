@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
-from zsnapdb.base import folder_fitness, private_lock, server_files
+from zsnapdb.base import filesystem_checks, private_lock, safe_open
 from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
-from zsnapdb.base.server_files import UnsafeFileError
+from zsnapdb.base.safe_open import UnsafeFileError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 from zsnapdb.store.layers import Layer
@@ -261,7 +261,7 @@ class LocalStore:
     def _folder(self, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
         """Open a folder of the repository. RepositoryError if a link leads to it: it could lead anywhere."""
         try:
-            with server_files.folder_below(self.folder, names, makes=makes) as at:
+            with safe_open.folder_below(self.folder, names, makes=makes) as at:
                 yield at
         except UnsafeFileError as error:
             raise RepositoryError(error.message, hint=_NO_LINKS) from error
@@ -271,7 +271,7 @@ class LocalStore:
         *names, name = key.split("/")
         with self._folder(names) as at:
             try:
-                opened = server_files.open_at(name, at)
+                opened = safe_open.open_at(name, at)
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
@@ -373,7 +373,7 @@ class LocalStore:
 
     def _refuse_links(self, inner: str) -> None:
         try:
-            server_files.refuse_links(self.folder / inner, self.folder)
+            safe_open.refuse_links(self.folder / inner, self.folder)
         except UnsafeFileError as error:
             raise RepositoryError(error.message, hint=_NO_LINKS) from error
 
@@ -439,7 +439,7 @@ def refuse_unfit(settings: RepositorySettings) -> None:
         " (file_mode=0600,dir_mode=0700 or umask=077)"
     )
     try:
-        folder_fitness.refuse_unfit(folder, folder_fitness.REPOSITORY, hint)
+        filesystem_checks.refuse_unfit(folder, filesystem_checks.REPOSITORY, hint)
     except OSError as error:
         raise store._error("making a folder", error) from error
 

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.patterns import KeyId, Sha256
+from zsnapdb.stream.buffer_pool import SlotPool
 from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
-from zsnapdb.stream.memory import SlotPool
 
 Body = bytes | bytearray | memoryview
 """The bytes of a chunk, in any type that avoids a copy."""

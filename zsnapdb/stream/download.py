@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
 from zsnapdb.base.errors import ConfigError, DamagedError, NotThere
+from zsnapdb.stream.buffer_pool import InFlight, TransferMemory
 from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.memory import InFlight, TransferMemory
-from zsnapdb.stream.records import RECORD_BYTES, ExpectedStream, Walker, parse_begin
-from zsnapdb.stream.resuming import NotResumableError, ResumedStream, ResumePoint, first_place
+from zsnapdb.stream.record_checks import RECORD_BYTES, ExpectedStream, Walker, parse_begin
+from zsnapdb.stream.resume_stream import NotResumableError, ResumedStream, ResumePoint, first_place
 
 _MOST_IN_FLIGHT = 96 << 20
 """Limit, in plain bytes, of the slices in flight when the network is the bottleneck.

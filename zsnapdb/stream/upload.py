@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from zsnapdb.planning.backup.send_form import next_level
+from zsnapdb.stream.buffer_pool import InFlight, TransferMemory, chunk_size
 from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
-from zsnapdb.stream.memory import InFlight, TransferMemory, chunk_size
-from zsnapdb.stream.records import BeginRecord, ExpectedStream, Walker
+from zsnapdb.stream.record_checks import BeginRecord, ExpectedStream, Walker
 
 _AHEAD_BYTES = 512
 """Number of bytes that are read ahead of a slice; less than the smallest chunk."""

@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM
 
 from zsnapdb.stream import nvlist
-from zsnapdb.stream.records import MOST_KEY_BYTES, RECORD_BYTES, parse_begin
+from zsnapdb.stream.record_checks import MOST_KEY_BYTES, RECORD_BYTES, parse_begin
 
 FIRST_BYTES = RECORD_BYTES + MOST_KEY_BYTES
 """This many bytes of a stream contain its whole first record."""

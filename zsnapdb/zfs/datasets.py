@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import ConsistencyError, ExistsError, NotThere
 from zsnapdb.base.patterns import is_dataset_or_snapshot
-from zsnapdb.zfs import core, kernel_facts, mounts
+from zsnapdb.zfs import kernel_facts, libzfs, mounts
 from zsnapdb.zfs.command import (
     ZFS,
     NotMountedByZfsError,
@@ -53,7 +53,7 @@ def exists(dataset: str) -> bool:
 
     The library asks the kernel without starting a program, if it is installed and the name is valid.
     """
-    library = core.load() if is_dataset_or_snapshot(dataset) else None
+    library = libzfs.load() if is_dataset_or_snapshot(dataset) else None
     known = None if library is None else library.exists(dataset)
     if known is not None:
         return known
@@ -109,7 +109,7 @@ def guids(names: Sequence[str]) -> dict[str, int]:
 
     No program is started if the library can answer.
     """
-    library = core.load()
+    library = libzfs.load()
     facts = library.facts(names) if library is not None and names else None
     if facts is not None:
         return {name: facts[name].guid for name in names}
@@ -196,7 +196,7 @@ def origin_guid(dataset: str) -> int | None:
 
     No program is started if the library can answer.
     """
-    library = core.load()
+    library = libzfs.load()
     known = library.origin_guid(dataset) if library is not None else None
     if known is not None:
         return known
@@ -228,7 +228,7 @@ def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
 
     Return whether they are set. It needs root, the library, and a module with zfs.sync.set_prop (zfs-program(8)).
     """
-    library = core.load()
+    library = libzfs.load()
     return library is not None and library.set_each(values)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from zsnapdb.base.errors import ExistsError, NotThere, ZsnapdbError
 from zsnapdb.base.model import PROPERTY
-from zsnapdb.zfs import core, datasets
+from zsnapdb.zfs import datasets, libzfs
 from zsnapdb.zfs.command import ZFS, rows, run, table
 from zsnapdb.zfs.snapshots import PendingSnapshots, set_and_bookmark, set_on
 
@@ -19,7 +19,7 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 
     If one cannot be held, this call holds none. NotThere, with its name, if a snapshot is missing.
     """
-    library = core.load()
+    library = libzfs.load()
     if library is not None:
         library.hold(dict.fromkeys(names, tag))
         return
@@ -59,7 +59,7 @@ def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, s
 
 
 def _hold_all(tags: Mapping[str, str]) -> None:
-    library = core.load()
+    library = libzfs.load()
     if library is not None:
         # A killed run may have left one of the holds. In that case this call holds none of the snapshots.
         with contextlib.suppress(ExistsError):
@@ -84,7 +84,7 @@ def give_back(names: Sequence[str], values: Mapping[str, str], others: Mapping[s
 
 
 def _release_all(tags: Mapping[str, str]) -> None:
-    library = core.load()
+    library = libzfs.load()
     if library is not None:
         library.release(tags)
         return
@@ -127,7 +127,7 @@ def held_snapshots(places: Collection[str], tag: str) -> list[str]:
 
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """Release the hold with the tag on each snapshot that has it. The snapshots are in one pool."""
-    library = core.load()
+    library = libzfs.load()
     if names and library is not None:
         library.release(dict.fromkeys(names, tag))
         return

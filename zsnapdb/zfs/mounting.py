@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import CommandError
 from zsnapdb.zfs import datasets, encryption, mounts
 
@@ -118,10 +118,10 @@ def flags(values: Mapping[str, str]) -> int:
 @contextlib.contextmanager
 def _opened(place: Path, outermost: Path | None) -> Iterator[int]:
     if outermost is None:
-        with server_files.folder(place, makes=True) as at:
+        with safe_open.folder(place, makes=True) as at:
             yield at
     else:
-        with server_files.folder_below(outermost, place.relative_to(outermost).parts, makes=True) as at:
+        with safe_open.folder_below(outermost, place.relative_to(outermost).parts, makes=True) as at:
             yield at
 
 

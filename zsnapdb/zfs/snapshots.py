@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ConsistencyError, NotThere
 from zsnapdb.base.model import Snapshot
 from zsnapdb.planning import order
-from zsnapdb.zfs import core, datasets
+from zsnapdb.zfs import datasets, libzfs
 from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table, unexpected
 from zsnapdb.zfs.datasets import Property
 
@@ -38,7 +38,7 @@ class PendingSnapshots:
     @classmethod
     def of(cls, names: Sequence[str], properties: Mapping[str, str]) -> PendingSnapshots:
         """Prepare everything except the request itself, so that `start` takes no time."""
-        library = core.load()
+        library = libzfs.load()
         if library is None:
             return cls(lambda: by_command(names, properties))
         return cls(lambda: library.snapshot(names, properties))
@@ -91,7 +91,7 @@ def describe(names: Sequence[str]) -> list[Snapshot]:
 
     No program is started if the library can answer, because a start takes time from a busy server.
     """
-    library = core.load()
+    library = libzfs.load()
     # A filesystem has these facts too, but is not a snapshot.
     is_answered = library is not None and bool(names) and all("@" in name for name in names)
     facts = library.facts(names) if library is not None and is_answered else None
@@ -235,7 +235,7 @@ def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:
 
     Names that no longer exist are left out. No program is started if the library can answer.
     """
-    library = core.load()
+    library = libzfs.load()
     full = [f"{dataset}@{name}" for name in names]
     groups: dict[str, int] = {}
     for start in range(0, len(full), _TOGETHER):
@@ -263,14 +263,14 @@ def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
 
     `zfs set` costs one transaction group per snapshot, the library one in total, but only root may use it.
     """
-    library = core.load()
+    library = libzfs.load()
     if library is None or not library.set_on(names, values):
         _set_by_command(names, values)
 
 
 def set_and_bookmark(names: Sequence[str], values: Mapping[str, str]) -> None:
     """Set user properties on snapshots of one pool, and bookmark each snapshot, as `bookmark` does."""
-    library = core.load()
+    library = libzfs.load()
     if library is None or not library.set_on(names, values, {_bookmark_of(name): name for name in names}):
         _set_by_command(names, values)
         bookmark(names)
@@ -358,7 +358,7 @@ def bookmark(names: Sequence[str]) -> None:
     if gone:
         raise NotThere(f"`zfs list` did not list {gone[0]}", hint="see `zfs list -t snapshot`")
     missing = {_bookmark_of(name): name for name in names if guids[name] not in known[name.partition("@")[0]].bookmarks}
-    library = core.load()
+    library = libzfs.load()
     if missing and library is not None:
         library.bookmark(missing)
         return

@@ -10,12 +10,12 @@ import json
 import sys
 import time
 
-from zsnapdb.zfs import core
+from zsnapdb.zfs import libzfs
 
 
 def main() -> None:
     """Get ready, wait, make the snapshots, report."""
-    library = core.load()
+    library = libzfs.load()
     if library is None:
         raise SystemExit("libzfs_core cannot be loaded")
     print(json.dumps({"ready": True}), flush=True)

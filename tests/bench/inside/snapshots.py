@@ -26,7 +26,7 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import server_source
-from zsnapdb.zfs import core, snapshots
+from zsnapdb.zfs import libzfs, snapshots
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 USAGE = Path("/tmp/usage.json")
@@ -73,7 +73,7 @@ def measured(words: tuple[str, ...]) -> dict[str, float]:
 
 def add(count: int) -> None:
     """Make so many sets as `zsnapdb snapshot` makes them, by what the newest one says of itself."""
-    library = core.load()
+    library = libzfs.load()
     assert library is not None
     newest = snapshots.owned([VOLUMES[1]], ["zsnapdb:backup", *MARKS])[-1].properties
     properties = {key: newest[key] for key in MARKS} | {"zsnapdb:state": "local"}

@@ -16,7 +16,7 @@ from typing import Any
 
 from zsnapdb.cli.app import main
 from zsnapdb.mysql.locks import base
-from zsnapdb.zfs import core
+from zsnapdb.zfs import libzfs
 
 NOTES = Path(sys.argv.pop(1))
 parts = {"statements_ms": 0.0, "request_ms": 0.0}
@@ -35,7 +35,7 @@ def timed(part: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-core.Core.snapshot = timed("request_ms", core.Core.snapshot)  # type: ignore[method-assign]
+libzfs.Core.snapshot = timed("request_ms", libzfs.Core.snapshot)  # type: ignore[method-assign]
 base._acquire = timed("statements_ms", base._acquire)
 base._release = timed("statements_ms", base._release)
 try:

@@ -17,9 +17,9 @@ import pytest
 
 from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.agent import fork_server
-from zsnapdb.agent.adoption import AdoptedProcess, Adoption, children_of
 from zsnapdb.agent.children import ProcessChild, command_line
 from zsnapdb.agent.fork_server import FREQUENT, SPARED, ForkServer, JobStarter
+from zsnapdb.agent.orphan_children import AdoptedProcess, Adoption, children_of
 from zsnapdb.cli.fork_server import GRAIN, LoadedCode, _is_one_thread
 
 RUN_ID = "20261122T120000Z-0123abcd"

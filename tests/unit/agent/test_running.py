@@ -9,8 +9,8 @@ from pathlib import Path
 from zsnapdb.agent import records
 from zsnapdb.agent.web import LOCK, overview
 from zsnapdb.config.settings import Settings, parse
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.run_locks import exclusive
 
 NOW = datetime(2026, 11, 25, 7, tzinfo=UTC)
 FIRST = """

@@ -17,9 +17,9 @@ import pytest
 from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.command_line import CHECKOUT, zsnapdb
 from zsnapdb.agent import supervisor
-from zsnapdb.agent.adoption import work_of
 from zsnapdb.agent.children import start
 from zsnapdb.agent.daemon import notify
+from zsnapdb.agent.orphan_children import work_of
 from zsnapdb.agent.records import Records
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import Settings, parse

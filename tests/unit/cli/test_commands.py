@@ -15,7 +15,7 @@ from typer.main import get_command
 from tests.unit.support.command_line import ENVIRONMENT
 from tests.unit.support.counted_reads import reads
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.cli import groups, opened
+from zsnapdb.cli import command_context, command_groups
 from zsnapdb.cli.app import app
 from zsnapdb.cli.commands import COMMANDS, Command, EvidenceKeeper
 from zsnapdb.config.notifications import NotifiedJob
@@ -48,7 +48,7 @@ def test_what_is_declared_of_a_command_fits_its_options_and_the_configuration() 
 
 
 def test_the_sentence_of_a_command_in_the_help_of_its_group_is_that_of_its_own_help() -> None:
-    read = {words: groups._docstring(entry.run) for words, entry in DECLARED.items()}
+    read = {words: command_groups._docstring(entry.run) for words, entry in DECLARED.items()}
     assert read == {words: command.help for words, command in MADE.items()}
 
 
@@ -136,10 +136,10 @@ def test_a_command_reads_its_configuration_once(tmp_path: Path) -> None:
 def test_a_configuration_that_could_not_be_read_is_not_read_again(tmp_path: Path) -> None:
     """Else a command could act by a configuration by which no evidence was kept."""
     file = tmp_path / "zsnapdb.toml"
-    with opened.reading_once():
+    with command_context.reading_once():
         with pytest.raises(ConfigError):
-            opened.configuration(file)
+            command_context.configuration(file)
         file.write_text(CONFIGURATION.format(folder=tmp_path))
         with pytest.raises(ConfigError):
-            opened.configuration(file)
-    assert opened.configuration(file).instance.keys() == {"main"}
+            command_context.configuration(file)
+    assert command_context.configuration(file).instance.keys() == {"main"}

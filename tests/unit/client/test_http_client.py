@@ -17,10 +17,10 @@ import pytest
 
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.served_api import LossyLine, served
-from zsnapdb.client import exchange
+from zsnapdb.client import api_protocol
+from zsnapdb.client.api_protocol import ApiAnswer, ApiPause, ApiRequest, LostAnswer
 from zsnapdb.client.clones import CloneCommandError
 from zsnapdb.client.connection import connection
-from zsnapdb.client.exchange import ApiAnswer, ApiPause, ApiRequest, LostAnswer
 from zsnapdb.client.http import AsyncClient, Client
 from zsnapdb.serve.roles import Role
 
@@ -245,7 +245,7 @@ def test_a_wait_that_is_interrupted_leaves_no_clone(
     host.let("slow", seconds)
     with host.helper() as desk, served(host) as url, Client(url, host.token(SUBJECT)) as client:
         ways = {"60": "_answered", "0": "parsed"}
-        real = getattr(exchange, ways[seconds])
+        real = getattr(api_protocol, ways[seconds])
         calls: list[object] = []
 
         def interrupted(*words: Any) -> Any:
@@ -258,7 +258,7 @@ def test_a_wait_that_is_interrupted_leaves_no_clone(
                 raise Interrupted
             return real(*words)
 
-        monkeypatch.setattr(exchange, ways[seconds], interrupted)
+        monkeypatch.setattr(api_protocol, ways[seconds], interrupted)
         desk.patience = 20 if seconds == "0" else 0.1
         with pytest.raises(Interrupted), client.clone("main", "mine"):
             pass
@@ -344,16 +344,16 @@ CLONES = ApiAnswer(200, b'{"clones": []}')
 
 
 def test_a_busy_helper_is_asked_again_a_few_times() -> None:
-    assert driven(exchange.clones(), BUSY, BUSY, CLONES)[1] == ()
-    sent, error = driven(exchange.clones(), *[BUSY] * 6)
+    assert driven(api_protocol.clones(), BUSY, BUSY, CLONES)[1] == ()
+    sent, error = driven(api_protocol.clones(), *[BUSY] * 6)
     assert (len(sent), error.code, error.status, error.exit_code) == (6, "busy", 503, 75)
     # Of a busy helper nothing was begun, so a commit is asked for again too.
     done = ApiAnswer(200, b'{"id": "x", "clone": "mine"}')
-    assert driven(exchange.commit("mine", ""), BUSY, done)[1].id == "x"
+    assert driven(api_protocol.commit("mine", ""), BUSY, done)[1].id == "x"
 
 
 def test_each_attempt_to_make_a_clone_has_the_same_key() -> None:
-    sent, error = driven(exchange.create("main", key="build-7"), *[LostAnswer("reset by peer")] * 6)
+    sent, error = driven(api_protocol.create("main", key="build-7"), *[LostAnswer("reset by peer")] * 6)
     assert {request.headers["Idempotency-Key"] for request in sent} == {"build-7"}
     assert (error.code, error.exit_code) == ("unreachable", 6)
 
@@ -361,20 +361,20 @@ def test_each_attempt_to_make_a_clone_has_the_same_key() -> None:
 def test_an_operation_is_asked_for_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = ApiAnswer(202, b'{"operation": "20260101T000000Z-0123abcd"}')
     reset = ApiAnswer(200, b'{"undone": null, "reason": "it was changed"}')
-    sent, undone = driven(exchange.reset("mine"), begun, begun, LostAnswer("closed"), begun, reset)
+    sent, undone = driven(api_protocol.reset("mine"), begun, begun, LostAnswer("closed"), begun, reset)
     assert [request.method for request in sent] == ["POST", "GET", "GET", "GET", "GET"]
     assert undone is None
     clock = iter(range(0, 10**6, 1000))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    _, error = driven(exchange.reset("mine"), *[begun] * 6)
+    _, error = driven(api_protocol.reset("mine"), *[begun] * 6)
     assert "is still under way" in error.message
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"clones": 7}', b'{"clones": [{"name": "x"}]}'])
 def test_what_is_no_answer_of_zsnapdb_is_an_error(body: bytes) -> None:
-    _, error = driven(exchange.clones(), ApiAnswer(200, body))
+    _, error = driven(api_protocol.clones(), ApiAnswer(200, body))
     assert "another document" in error.message
-    _, error = driven(exchange.clones(), ApiAnswer(502, body))
+    _, error = driven(api_protocol.clones(), ApiAnswer(502, body))
     assert "none of zsnapdb" in error.message
 
 
@@ -383,7 +383,7 @@ def test_what_is_no_answer_of_zsnapdb_is_an_error(body: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a?b", "a#b", "x y", "%2e"])
 def test_a_name_is_one_part_of_a_path(name: str) -> None:
-    ((request,), _) = driven(exchange.get(name), ApiAnswer(404, b"{}"))
+    ((request,), _) = driven(api_protocol.get(name), ApiAnswer(404, b"{}"))
     assert request.path.startswith("/clones/")
     assert request.path.count("/") == 2
     assert not set(request.path) & set("?# ")
@@ -447,7 +447,7 @@ def test_url_and_token_are_read_from_the_environment_and_the_token_is_shown_nowh
 ) -> None:
     monkeypatch.setenv("ZSNAPDB_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("ZSNAPDB_TOKEN", "zsnapdb_planted")
-    monkeypatch.setattr(exchange, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(api_protocol, "_FIRST_PAUSE", 0.0)
     with Client() as client:
         assert "planted" not in repr(client) + repr(vars(client)) + repr(client._to)
         assert client._to.token == "zsnapdb_planted"
@@ -460,7 +460,7 @@ def test_url_and_token_are_read_from_the_environment_and_the_token_is_shown_nowh
 
 
 def test_a_redirection_is_not_followed() -> None:
-    ((request,), error) = driven(exchange.clones(), ApiAnswer(307, b""))
+    ((request,), error) = driven(api_protocol.clones(), ApiAnswer(307, b""))
     assert (request.path, error.status) == ("/clones", 307)
 
 

@@ -442,9 +442,9 @@ def test_certificates_are_shown_and_an_engine_of_another_authority_is_told_nothi
 
 def planned(jobs: Path) -> list[str]:
     """Return what would be changed."""
-    from zsnapdb.fleet import orders
+    from zsnapdb.fleet import operator_commands
 
-    return [one.name for one in orders.plan(fleet_jobs.load_jobs(jobs), None).changes]
+    return [one.name for one in operator_commands.plan(fleet_jobs.load_jobs(jobs), None).changes]
 
 
 async def _lose(client: Any) -> None:

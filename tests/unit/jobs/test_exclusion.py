@@ -16,7 +16,7 @@ from tests.unit.support.command_line import CHECKOUT
 from tests.unit.support.events import Recorder
 from tests.unit.support.world import World, made
 from zsnapdb.base.errors import BusyError, PreflightError
-from zsnapdb.jobs.base.exclusion import exclusive, for_instance, if_free, is_held
+from zsnapdb.jobs.base.run_locks import exclusive, for_instance, if_free, is_held
 
 
 def test_a_second_run_ends_at_once_with_75_and_names_the_first_and_its_work(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_an_instance_waits_as_long_as_it_was_told_and_reports_it(world: World) -
 def test_the_file_of_a_lock_goes_with_its_holder_and_never_lets_two_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion._POLL_SECONDS", 0.0005)
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks._POLL_SECONDS", 0.0005)
     inside, most, rounds = [0], [0], [0]
 
     def work() -> None:
@@ -116,7 +116,7 @@ def test_the_end_of_a_lock_whose_file_was_removed_leaves_that_of_the_next_holder
 HOLDER = """
 import sys, time
 from pathlib import Path
-from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.run_locks import exclusive
 with exclusive("rewind-main", doing="working", folder=Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

@@ -11,8 +11,8 @@ import pytest
 
 from zsnapdb.base.errors import BusyError, DamagedError, PreflightError
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.record.once_record import Deed, OnceRecords
-from zsnapdb.planning.repeated_run import KEPT_DAYS, RunState
+from zsnapdb.jobs.record.idempotency_records import Deed, OnceRecords
+from zsnapdb.planning.idempotency import KEPT_DAYS, RunState
 
 RUN = "20261127T080000Z-0123abcd"
 NOW = datetime(2026, 11, 27, 9, tzinfo=UTC)

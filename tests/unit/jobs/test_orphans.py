@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
-from zsnapdb.jobs.base.exclusion import exclusive, if_free
+from zsnapdb.jobs.base.run_locks import exclusive, if_free
 from zsnapdb.jobs.doctor import orphans
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process import discovery

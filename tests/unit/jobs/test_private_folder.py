@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.private_folder import make_private, open_lock
+from zsnapdb.jobs.base.run_locks import exclusive
 
 
 def _mode(path: Path) -> int:

@@ -16,13 +16,13 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import readers
-from zsnapdb.mysql import readers as asked
-from zsnapdb.mysql.readers import ReplicaIdentity
+from zsnapdb.jobs.host import affected_replicas
+from zsnapdb.mysql import binlog_clients as asked
+from zsnapdb.mysql.binlog_clients import ReplicaIdentity
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
-from zsnapdb.planning.restore.readers import RegisteredReplica, SeenReaders
+from zsnapdb.planning.restore.replica_checks import RegisteredReplica, SeenReaders
 from zsnapdb.planning.restore.steps import LeaveStopped, Promote, PromotePart
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
@@ -46,11 +46,11 @@ class World:
         self.other = ReplicaIdentity(2, UUID, 3306)
         self.flavour = Flavour.MYSQL
         monkeypatch.setattr(Instance, "session", self.session)
-        monkeypatch.setattr(readers, "serving", lambda _datadir: None)
+        monkeypatch.setattr(affected_replicas, "serving", lambda _datadir: None)
         monkeypatch.setattr(asked, "seen", lambda _session: self.seen)
         monkeypatch.setattr(asked, "executed", lambda _session: self.gtids.pop(0))
         monkeypatch.setattr(asked, "identity", lambda _session: self.other)
-        monkeypatch.setattr(readers, "server_flavour", lambda _session: self.flavour)
+        monkeypatch.setattr(affected_replicas, "server_flavour", lambda _session: self.flavour)
         monkeypatch.setattr(datasets, "exists", lambda _name: True)
         monkeypatch.setattr(datasets, "properties_of", self.properties_of)
 
@@ -116,47 +116,47 @@ SECOND = Settings(
 
 
 def told(instance: Instance, settings: Settings = ALONE) -> list[str]:
-    found = readers.remind(settings, instance)
+    found = affected_replicas.remind(settings, instance)
     return [finding.detail for finding in found if finding.severity is Severity.WARNING]
 
 
 def test_a_server_with_readers_is_not_replaced_and_nothing_is_noted(world: World, instance: Instance) -> None:
-    (found,) = readers.examine(instance, plan())
+    (found,) = affected_replicas.examine(instance, plan())
     assert found.severity is Severity.UNFIT
     with pytest.raises(PreflightError, match="replica@db2"):
-        readers.prepare(instance, plan())
+        affected_replicas.prepare(instance, plan())
     world.exchanged(ID)
     assert told(instance) == []
 
 
 def test_a_restore_that_takes_no_place_has_nothing_to_do_with_readers(world: World, instance: Instance) -> None:
-    assert readers.examine(instance, plan(takes_place=False)) == []
-    readers.prepare(instance, plan(takes_place=False))
+    assert affected_replicas.examine(instance, plan(takes_place=False)) == []
+    affected_replicas.prepare(instance, plan(takes_place=False))
     assert world.in_place == {}
 
 
 def test_readers_are_named_from_the_exchange_until_they_are_said_to_be_rebuilt(
     world: World, instance: Instance
 ) -> None:
-    readers.prepare(instance.rebuilding_replicas(True), plan())
+    affected_replicas.prepare(instance.rebuilding_replicas(True), plan())
     assert told(instance) == [], "nothing was exchanged yet"
     world.exchanged(ID)
     (text,) = told(instance)
     assert UUID in text
     assert f"{SOURCE}:13-14" in text
-    assert [reader.server_uuid for reader in readers.forget(instance)] == [UUID]
+    assert [reader.server_uuid for reader in affected_replicas.forget(instance)] == [UUID]
     world.gtids.append(f"{SOURCE}:1-12")
     assert told(instance) == []
-    assert readers.forget(instance) == ()
+    assert affected_replicas.forget(instance) == ()
 
 
 def test_readers_stay_named_after_a_second_rewind_at_which_they_are_not_connected(
     world: World, instance: Instance
 ) -> None:
-    readers.prepare(instance.rebuilding_replicas(True), plan())
+    affected_replicas.prepare(instance.rebuilding_replicas(True), plan())
     world.exchanged(ID)
     world.seen = SeenReaders()
-    readers.prepare(instance, plan(LATER))
+    affected_replicas.prepare(instance, plan(LATER))
     world.exchanged(LATER)
     (text,) = told(instance)
     assert UUID in text
@@ -168,7 +168,7 @@ def test_readers_stay_named_after_a_second_rewind_at_which_they_are_not_connecte
 def test_a_reader_that_is_an_instance_is_named_with_what_it_has_until_it_has_nothing_more(
     world: World, instance: Instance, has: str, named: str | None
 ) -> None:
-    readers.prepare(instance.rebuilding_replicas(True), plan())
+    affected_replicas.prepare(instance.rebuilding_replicas(True), plan())
     world.exchanged(ID)
     world.gtids.append(has)
     found = told(instance, SECOND)
@@ -188,7 +188,7 @@ def test_a_replica_of_mariadb_that_is_not_ahead_is_not_taken_for_rebuilt(
 ) -> None:
     """Its newest GTID alone is known. And a server_id stands for another server elsewhere."""
     world.seen = SeenReaders(replicas=(RegisteredReplica(2, None, "db2", 3306),), written="0-1-14")
-    readers.prepare(
+    affected_replicas.prepare(
         instance.rebuilding_replicas(True),
         replace(plan(), flavour=Flavour.MARIADB, point=RestorePoint("0-1-12", None, None, ())),
     )
@@ -199,7 +199,7 @@ def test_a_replica_of_mariadb_that_is_not_ahead_is_not_taken_for_rebuilt(
 
 
 def test_an_inherited_or_mixed_property_of_a_dataset_makes_no_note_count(world: World, instance: Instance) -> None:
-    readers.prepare(instance.rebuilding_replicas(True), plan())
+    affected_replicas.prepare(instance.rebuilding_replicas(True), plan())
     world.exchanged(ID, "inherited from tank")
     assert told(instance) == []
     world.exchanged(ID)
@@ -208,9 +208,9 @@ def test_an_inherited_or_mixed_property_of_a_dataset_makes_no_note_count(world: 
 
 
 def test_a_server_that_is_down_is_replaced_and_what_was_noted_stays(world: World, instance: Instance) -> None:
-    readers.prepare(instance.rebuilding_replicas(True), plan())
+    affected_replicas.prepare(instance.rebuilding_replicas(True), plan())
     world.seen = None
-    readers.prepare(instance, plan())
+    affected_replicas.prepare(instance, plan())
     world.seen = ONE
     world.exchanged(ID)
     assert len(told(instance)) == 1
@@ -220,21 +220,21 @@ def test_a_server_that_runs_and_does_not_answer_hides_its_readers(
     world: World, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.seen = None
-    monkeypatch.setattr(readers, "serving", lambda _datadir: object())
+    monkeypatch.setattr(affected_replicas, "serving", lambda _datadir: object())
     with pytest.raises(PreflightError, match="cannot be seen whether replicas read"):
-        readers.prepare(instance, plan())
+        affected_replicas.prepare(instance, plan())
 
 
 def test_nothing_is_replaced_if_the_note_cannot_be_written(world: World, instance: Instance) -> None:
     instance.host.readers.parent.mkdir(parents=True, exist_ok=True)
     instance.host.readers.write_text("a file in the place of the folder")
     with pytest.raises(PreflightError):
-        readers.prepare(instance.rebuilding_replicas(True), plan())
+        affected_replicas.prepare(instance.rebuilding_replicas(True), plan())
     assert world.in_place == {}
 
 
 def test_a_note_that_cannot_be_read_is_told(world: World, instance: Instance) -> None:
-    readers.prepare(instance.rebuilding_replicas(True), plan())
+    affected_replicas.prepare(instance.rebuilding_replicas(True), plan())
     world.exchanged(ID)
     (instance.host.readers / f"{instance.name}.json").write_text("{}}")
     (text,) = told(instance)

@@ -14,13 +14,13 @@ from tests.unit.support.world import World, made
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.repository import KeepRules, KeepSettings
 from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.base.clock_record import confirm, removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.removal_time import confirm, removal_time
-from zsnapdb.jobs.record.once_record import Deed, OnceRecords, RunVerdict
+from zsnapdb.jobs.record.idempotency_records import Deed, OnceRecords, RunVerdict
 from zsnapdb.jobs.repository import prune
 from zsnapdb.planning.clock_guard import RemovalTime
-from zsnapdb.serve.messages import ResultAnswer
+from zsnapdb.serve.helper_messages import ResultAnswer
 from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.roles import VerbKind
 

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from tests.unit.support.drilled import evidence
-from zsnapdb.base import whole_file
+from zsnapdb.base import atomic_file
 from zsnapdb.base.errors import CommandError, PreflightError, ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings, load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.repository import init
+from zsnapdb.jobs.setup import discovery as job
 from zsnapdb.jobs.setup import files as setup_files
-from zsnapdb.jobs.setup import find as job
 from zsnapdb.jobs.setup import removal
 from zsnapdb.jobs.setup import steps as setup_steps
 from zsnapdb.jobs.steps import move_state
@@ -271,7 +271,7 @@ def test_a_setup_that_is_killed_while_it_writes_its_configuration_can_still_be_c
     """Its record and the file are two: whichever was written, it knows its own words."""
     host.setup()
     written: list[Path] = []
-    whole = whole_file.replace
+    whole = atomic_file.replace
 
     def until_killed(file: Path, content: bytes, mode: int = 0o600) -> None:
         if len(written) == killed_after:
@@ -283,7 +283,7 @@ def test_a_setup_that_is_killed_while_it_writes_its_configuration_can_still_be_c
         (tmp_path / name).mkdir()
     host.answers = replace(host.answers, repository=f"file://{tmp_path / 'elsewhere'}")
     with monkeypatch.context() as patched:
-        patched.setattr(whole_file, "replace", until_killed)
+        patched.setattr(atomic_file, "replace", until_killed)
         with contextlib.suppress(KeyboardInterrupt):
             host.setup()
     host.answers = replace(host.answers, repository=f"file://{tmp_path / 'third'}")

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from tests.unit.support.moving_host import NAMES, Killed, MovingHost, moving_host
 from zsnapdb.base.errors import CommandError, DamagedError, NotOursError, PreflightError, ServerError
 from zsnapdb.jobs.host import tree_copy
-from zsnapdb.jobs.setup import find as setup
+from zsnapdb.jobs.setup import discovery as setup
 from zsnapdb.jobs.setup import move as setup_move
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord

@@ -6,13 +6,13 @@ from typing import get_args
 
 import pytest
 
-from zsnapdb.jobs.clone import fetch
-from zsnapdb.jobs.restore import machine, run
+from zsnapdb.jobs.clone import source_fetch
+from zsnapdb.jobs.restore import machine_restore, run
 from zsnapdb.jobs.steps.journal import Handlers, run_steps
 from zsnapdb.planning.restore.steps import MachineStep, Step
 
 
-@pytest.mark.parametrize(("union", "handlers"), [(Step, run.HANDLERS), (MachineStep, machine.HANDLERS)])
+@pytest.mark.parametrize(("union", "handlers"), [(Step, run.HANDLERS), (MachineStep, machine_restore.HANDLERS)])
 def test_every_step_has_a_handler(union: object, handlers: Handlers) -> None:
     assert set(handlers) == set(get_args(union))
 
@@ -25,5 +25,5 @@ def test_a_step_without_a_handler_stops_a_plan_before_anything_is_done() -> None
 
 
 def test_what_a_clone_is_fetched_by_are_steps_of_a_restore() -> None:
-    assert set(fetch.VOLUME_STEPS) | set(fetch.SERVER_STEPS) <= set(get_args(Step))
-    assert not set(fetch.VOLUME_STEPS) & set(fetch.SERVER_STEPS)
+    assert set(source_fetch.VOLUME_STEPS) | set(source_fetch.SERVER_STEPS) <= set(get_args(Step))
+    assert not set(source_fetch.VOLUME_STEPS) & set(source_fetch.SERVER_STEPS)

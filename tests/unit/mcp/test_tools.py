@@ -23,11 +23,11 @@ from tests.unit.support.command_line import ENVIRONMENT, zsnapdb
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.served_api import served
 from zsnapdb.base.errors import ConfigError, UsageError
-from zsnapdb.client import exchange
+from zsnapdb.client import api_protocol
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.http import Client
 from zsnapdb.mcp.server import server_of
-from zsnapdb.mcp.toolbox import Toolbox, ToolRights, client_of
+from zsnapdb.mcp.tools import Toolbox, ToolRights, client_of
 from zsnapdb.mysql.limited_query import LimitedRows, QueryLimits
 from zsnapdb.mysql.session import Address
 from zsnapdb.serve.roles import Role
@@ -184,7 +184,7 @@ def test_what_takes_long_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
         host.let("slow", "60")
         left = Toolbox(service)
         with monkeypatch.context() as impatient:
-            impatient.setattr(exchange, "SECONDS", 0.2)
+            impatient.setattr(api_protocol, "SECONDS", 0.2)
             assert "is still under way" in call(left, "create_clone", instance="main")
         # What was begun under a name of ours is destroyed although nobody was told that it is there.
         host.let("go", "")
@@ -277,7 +277,7 @@ def test_the_command_says_what_is_missing() -> None:
 
 
 def test_a_service_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(api_protocol, "_FIRST_PAUSE", 0.0)
     with Client("http://127.0.0.1:1", "secret") as service:
         tools = Toolbox(service)
         with pytest.raises(CloneCommandError) as caught:

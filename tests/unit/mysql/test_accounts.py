@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.clone.credentials import hosts_of_users
 from zsnapdb.mysql import accounts
-from zsnapdb.planning.clone.contract import ACCOUNT, AccountRights
+from zsnapdb.planning.clone.isolation import ACCOUNT, AccountRights
 
 
 class FormattingSession:

@@ -12,7 +12,7 @@ from zsnapdb.base.errors import CommandError
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.replication.replay import client_feeds
-from zsnapdb.planning.binlog.made_tables import EngineStop
+from zsnapdb.planning.binlog.created_tables import EngineStop
 
 FILES = [Path(f"/r/relay.{number:06d}") for number in (1, 2, 3)]
 SIZE = 1000

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
 from zsnapdb.mysql.binlog.encrypted_events import HEADER_BYTES, Algorithm
 from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC, FORMAT, HEADER, MAGIC, MARIADB_ENCRYPTION, decisive_events
-from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.process.paths import keyring_paths
 
 NAME = "MySQLReplicationKey_3b539809-e55b-11f1-8822-4e3318db0587_1"

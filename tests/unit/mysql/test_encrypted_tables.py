@@ -12,7 +12,7 @@ from zsnapdb.base.errors import ConsistencyError, ServerError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_facts import ServerFacts
 
 UNREADABLE = ServerError('(3185, "Can\'t find master key from keyring")')
 

@@ -13,8 +13,8 @@ import pytest
 from tests.unit.support.binlog_file import XID, File
 from tests.unit.support.row_events import TABLE_MAP, compressed, table
 from zsnapdb.jobs.host.archived_binlogs import whole_span
-from zsnapdb.mysql.binlog.made_tables import MadeTables, left_open, name_in
-from zsnapdb.planning.binlog.made_tables import MadeTable
+from zsnapdb.mysql.binlog.created_tables import MadeTables, left_open, name_in
+from zsnapdb.planning.binlog.created_tables import MadeTable
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "made_tables"
 

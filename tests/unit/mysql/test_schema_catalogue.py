@@ -14,9 +14,9 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.planning.backup.lock_strategy import choose
-from zsnapdb.planning.engines import RowPlace
-from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.schema_content import SequenceDefault, TableType
+from zsnapdb.planning.server_facts import ServerFacts
+from zsnapdb.planning.storage_engines import RowPlace
 
 SYSTEM = ("mysql", "sys", "information_schema", "performance_schema")
 

@@ -20,7 +20,7 @@ from zsnapdb.documents.manifest import ManifestFields
 from zsnapdb.jobs.repository.adopt import ForgetResult
 from zsnapdb.jobs.repository.status import InstanceStatus
 from zsnapdb.jobs.restore.rewind import RewindResult
-from zsnapdb.planning.notifications.occasions import FailedDelivery
+from zsnapdb.planning.notifications.events import FailedDelivery
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.report.repository.init import KeysPlanView
 from zsnapdb.report.repository.list import ForgetView, PinView

@@ -8,7 +8,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.restore.rewind import Outage
 from zsnapdb.mysql.process.service import ServerService
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
-from zsnapdb.planning.restore.readers import SeenReaders
+from zsnapdb.planning.restore.replica_checks import SeenReaders
 from zsnapdb.report.restore.result import question
 
 PLAN = RestorePlan(

@@ -21,13 +21,13 @@ from zsnapdb.jobs.record.host_record import check
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import prune, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.jobs.restore import machine, plan
-from zsnapdb.jobs.restore.machine import MachineRestoreRequest
+from zsnapdb.jobs.restore import machine_restore, plan
+from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs
-from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.restore.steps import CheckVolumes, Receive
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, decode
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, decode
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import expected_stream
 from zsnapdb.repository.verifications import Depth
@@ -171,7 +171,7 @@ def test_restore_of_each_backup_of_a_kept_machine_is_planned(
     ids = repository.backup_ids("main")
     for backup_id in ids:
         request = MachineRestoreRequest(to=backup_id, top="tank/web-back")
-        planned = machine.make(kept.settings, kept.instance, repository, request)
+        planned = machine_restore.make(kept.settings, kept.instance, repository, request)
         assert (planned.backup_id, planned.original, planned.grade) == (backup_id, "web1", "crash")
         received = [step for step in planned.steps if isinstance(step, Receive)]
         assert [step.backup_id for step in received] == ids[: ids.index(backup_id) + 1]

@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import ConfigError, DamagedError
-from zsnapdb.repository import drills, keys, layout, pins, unfinished, verifications, writer_lease
+from zsnapdb.repository import drills, keys, layout, pins, unfinished_backups, verifications, writer_lease
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished import SnapshotMark, Unfinished
+from zsnapdb.repository.unfinished_backups import SnapshotMark, Unfinished
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord, known_damage
 from zsnapdb.store.local import LocalStore
 
@@ -82,7 +82,7 @@ def test_a_host_that_signs_believes_what_it_wrote_itself(signing: Repository) ->
     assert pins.pins(signing, "main")[BACKUP].reason == "audit"
     assert verifications.read(signing, "main").whole_since(BACKUP, Depth.READ) == NOW
     assert drills.read(signing, "main", BACKUP) == evidence()
-    assert [found.host for found in unfinished.unfinished(signing, "main")] == ["db1"]
+    assert [found.host for found in unfinished_backups.unfinished(signing, "main")] == ["db1"]
     names: list[Key] = [
         layout.pin("main", BACKUP),
         *(listed.key for listed in signing.list(layout.verifications("main"))),
@@ -127,7 +127,7 @@ def test_a_forged_mark_of_an_unfinished_backup_says_nothing_and_protects_every_b
     signing: Repository, forger: Repository
 ) -> None:
     mark().write(forger)
-    (found,) = unfinished.unfinished(signing, "main")
+    (found,) = unfinished_backups.unfinished(signing, "main")
     assert (found.host, found.snapshots) == ("an unknown host", {})
     assert found.may_build_on({99})
 
@@ -138,7 +138,7 @@ def test_a_signed_mark_under_the_key_of_another_backup_says_nothing(
 ) -> None:
     mark().write(signing)
     _move(signing, layout.unfinished_backup("main", BACKUP), target)
-    (found,) = unfinished.unfinished(signing, target.split("/")[0])
+    (found,) = unfinished_backups.unfinished(signing, target.split("/")[0])
     assert found.host == "an unknown host"
 
 
@@ -182,7 +182,7 @@ def test_a_signed_pin_of_another_place_protects_and_its_reason_is_not_shown(
 
 def test_a_signed_mark_of_another_repository_says_nothing_and_protects_every_base(signing: Repository) -> None:
     mark().write(replace(signing, id="id-2"))
-    (found,) = unfinished.unfinished(signing, "main")
+    (found,) = unfinished_backups.unfinished(signing, "main")
     assert (found.host, found.snapshots) == ("an unknown host", {})
     assert found.may_build_on({99})
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.kept_repositories import KEPT, unpack
-from zsnapdb.base import foreign_text
+from zsnapdb.base import untrusted_text
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
+from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
 from zsnapdb.repository import keys, stored_document
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
@@ -26,7 +26,7 @@ def is_found(body: bytes, line: bytes, keyring: Keyring) -> bool:
     """Whether a reader, which parses the line as JSON, refuses the object or reads the same line."""
     try:
         read = keyring.verified(body, "it")
-        foreign_text.parsed(read)
+        untrusted_text.parsed(read)
     except (DamagedError, ValueError):
         return True
     return read == line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.serve.visits import SECONDS, BegunByBrowser, BrowserSessions, OpenedSession
+from zsnapdb.serve.page_views import SECONDS, BegunByBrowser, BrowserSessions, OpenedSession
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.served_api import request
-from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
+from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.roles import Role
 from zsnapdb.verbs.requests import VERBS, GetLoginVerb, LoginOfClone, NewLoginVerb

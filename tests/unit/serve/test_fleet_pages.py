@@ -19,7 +19,7 @@ from tests.unit.support.serve_host import ServeHost
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet.reading import LONGEST, SeenFiles, SeenProblem, SeenRepository
+from zsnapdb.jobs.fleet.repository_reader import LONGEST, SeenFiles, SeenProblem, SeenRepository
 from zsnapdb.report.fleet.status import FleetLook
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.serve.fleet_pages import csv_of, fleet_of

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
-from zsnapdb.agent.adoption import AdoptedProcess, children_of
 from zsnapdb.agent.children import apart
 from zsnapdb.agent.fork_server import JobStarter
+from zsnapdb.agent.orphan_children import AdoptedProcess, children_of
 from zsnapdb.base import run_id
 from zsnapdb.base.processes import Process
-from zsnapdb.jobs.clone.meant import MeantClone
-from zsnapdb.serve.children import CLEAN, ChildRunner, CommandCall, StartCommand
-from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
+from zsnapdb.jobs.clone.expected_clone import MeantClone
+from zsnapdb.serve.command_processes import CLEAN, ChildRunner, CommandCall, StartCommand
+from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer
 
 WAITS = """#!/bin/sh
 trap '' TERM

@@ -16,7 +16,7 @@ import pytest
 
 from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.messages import BegunAnswer, FailureAnswer, PendingAnswer, ResultAnswer
+from zsnapdb.serve.helper_messages import BegunAnswer, FailureAnswer, PendingAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.verbs import HelperRequest

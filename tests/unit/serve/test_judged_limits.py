@@ -11,10 +11,10 @@ import zsnapdb
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings
+from zsnapdb.serve.clone_documents import SeenCommit
+from zsnapdb.serve.helper_messages import FailureAnswer
 from zsnapdb.serve.limits import JUDGED_BY
-from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.roles import VerbKind
-from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.verbs.requests import (
     COMMANDS,
     SERVED,

@@ -20,7 +20,7 @@ from tests.unit.support.issuers import AUDIENCE, EC, RSA, RULES, jwk
 from zsnapdb.agent.children import apart
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import IssuerSettings
-from zsnapdb.serve.children import ChildRunner
+from zsnapdb.serve.command_processes import ChildRunner
 from zsnapdb.serve.issuer_keys import FetchedKeys, fetch_with
 from zsnapdb.serve.issuer_requests import DISCOVERY, HttpsRequest, UnprivilegedHttps, fetched, https_ask, tls_context
 

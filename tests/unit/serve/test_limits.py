@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.serve import ProjectLimits, ServeSettings
-from zsnapdb.planning.clone.room import LEAST
+from zsnapdb.planning.clone.space_limits import LEAST
+from zsnapdb.serve.helper_messages import FailureAnswer
 from zsnapdb.serve.limits import (
     AdmittedClone,
     CountedClone,
@@ -26,7 +27,6 @@ from zsnapdb.serve.limits import (
     limits_of,
     longest_lease,
 )
-from zsnapdb.serve.messages import FailureAnswer
 from zsnapdb.serve.roles import Role
 from zsnapdb.verbs.requests import (
     CreateCloneVerb,

@@ -30,19 +30,19 @@ from tests.unit.support.serve_host import ServeHost
 from zsnapdb.agent.children import apart
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import ServeSettings
-from zsnapdb.serve import login_desk
-from zsnapdb.serve.children import ChildRunner
+from zsnapdb.serve import login_handler
+from zsnapdb.serve.command_processes import ChildRunner
+from zsnapdb.serve.helper_messages import RefusedRequest, failure_of
 from zsnapdb.serve.id_tokens import IdTokenRefusal
 from zsnapdb.serve.issuer_requests import DISCOVERY, CodeGrant, HttpsAnswer, HttpsRequest, exchange_with, fetched
 from zsnapdb.serve.login_messages import CloseSessionVerb, KnownLogin, ListLoginsVerb, OpenSessionVerb
-from zsnapdb.serve.messages import RefusedRequest, failure_of
 from zsnapdb.serve.page_app import create_pages, create_site
 from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import RefusedPage, address_of
+from zsnapdb.serve.page_views import BrowserSessions
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import TokenKind
-from zsnapdb.serve.visits import BrowserSessions
 from zsnapdb.verbs.requests import GetSubjectVerb
 
 VERIFIER, NONCE = "v" * 43, "n" * 43
@@ -403,7 +403,7 @@ def test_log_ins_keep_no_more_places_than_theirs(site: LoginSite, monkeypatch: p
     monkeypatch.setattr(site.host.logins, "exchange", exchange)
     verb = OpenSessionVerb(login="one", issuer=site.one.https.url, code="code", verifier=VERIFIER, nonce=NONCE)
     site.host.logins.patience = 0.1
-    threads = [threading.Thread(target=site.host.ask, args=("", verb)) for _ in range(login_desk.LOGINS_AT_ONCE)]
+    threads = [threading.Thread(target=site.host.ask, args=("", verb)) for _ in range(login_handler.LOGINS_AT_ONCE)]
     for thread in threads:
         thread.start()
         assert came.acquire(timeout=20)
@@ -516,7 +516,9 @@ def test_a_log_in_waits_for_its_turn_behind_codes_that_strangers_made_up(
 
     monkeypatch.setattr(site.host.logins, "exchange", slow)
     made_up = OpenSessionVerb(login="one", issuer=site.one.https.url, code="made-up", verifier=VERIFIER, nonce=NONCE)
-    strangers = [threading.Thread(target=site.host.ask, args=("", made_up)) for _ in range(login_desk.LOGINS_AT_ONCE)]
+    strangers = [
+        threading.Thread(target=site.host.ask, args=("", made_up)) for _ in range(login_handler.LOGINS_AT_ONCE)
+    ]
     for one in strangers:
         one.start()
         assert came.acquire(timeout=20)

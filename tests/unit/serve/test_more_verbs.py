@@ -14,9 +14,9 @@ import pytest
 
 from tests.unit.serve.test_roles import LOGINS, MAY, OPERATIONS
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.messages import FailureAnswer, PendingAnswer, ResultAnswer, status_of
+from zsnapdb.serve.clone_documents import SeenCommit
+from zsnapdb.serve.helper_messages import FailureAnswer, PendingAnswer, ResultAnswer, status_of
 from zsnapdb.serve.roles import Belonging, Role, VerbKind
-from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.verbs import Verb
 from zsnapdb.verbs.requests import (
     BeatCloneVerb,
@@ -349,7 +349,7 @@ def test_a_comparison_that_takes_too_long_is_stopped_and_says_so(
     tells(host)
     host.clones(MINE)
     host.let("slow", "60")
-    monkeypatch.setattr("zsnapdb.serve.desk._DIFFERENCE_SECONDS", 2.0)
+    monkeypatch.setattr("zsnapdb.serve.request_handler._DIFFERENCE_SECONDS", 2.0)
     with host.helper():
         diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))
         failure = host.refused(host.token(SUBJECT), diff)

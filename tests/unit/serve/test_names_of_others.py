@@ -17,9 +17,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.base import run_id
-from zsnapdb.serve.messages import FailureAnswer, ResultAnswer
+from zsnapdb.serve.clone_documents import SeenCommit
+from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.verbs.requests import VERBS, CreateCloneVerb, ListInstancesVerb, NewClone, RoleVerb
 
 OTHER = "user:boss@rival.example"

@@ -23,13 +23,13 @@ from tests.unit.support.served_api import served
 from zsnapdb.base import run_id
 from zsnapdb.client.http import Client
 from zsnapdb.mcp.server import server_of
-from zsnapdb.mcp.toolbox import Toolbox
+from zsnapdb.mcp.tools import Toolbox
 from zsnapdb.serve import page_app, web_app
+from zsnapdb.serve.clone_documents import SeenCommit
 from zsnapdb.serve.operations import OperationRecord
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role, VerbKind
-from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.verbs.requests import VERBS
 
 SUBJECT, OTHER = "ci:shop/web", "user:boss@rival.example"

@@ -11,8 +11,8 @@ from tests.unit.serve.test_pages import check_usable, logged_in
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.told import NEWEST, OLDER, tells
+from zsnapdb.serve.clone_documents import SeenCommit
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.verbs.requests import ListInstancesVerb
 
 SUBJECT = "ci:shop/web"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from zsnapdb.base.errors import UnreachableError
-from zsnapdb.serve.messages import RefusedRequest, ResultAnswer, failure_of
+from zsnapdb.serve.helper_messages import RefusedRequest, ResultAnswer, failure_of
 from zsnapdb.serve.protection import RecentAnswers
 
 

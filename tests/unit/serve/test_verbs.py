@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.cli.test_delegated import DANGEROUS
+from tests.unit.cli.test_sudo_cli import DANGEROUS
 from zsnapdb.base.errors import UsageError
 from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from tests.unit.support.streams import GUID, NAME, RECORD_BYTES, begin, end, record, stream_of, write
 from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryError
+from zsnapdb.stream.buffer_pool import InFlight, chunk_size
 from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
-from zsnapdb.stream.memory import InFlight, chunk_size
-from zsnapdb.stream.records import DatasetKind, ExpectedStream
+from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.support.streams import begin
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.stream.records import RECORD_BYTES
+from zsnapdb.stream.record_checks import RECORD_BYTES
 from zsnapdb.stream.wrapped_key import wrapped_key
 
 RECORDED = json.loads(Path(__file__).with_name("raw-streams.json").read_text())

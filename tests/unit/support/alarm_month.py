@@ -10,7 +10,7 @@ from tests.unit.support.agent_month import AgentMonth, FakeRun
 from zsnapdb.config.notifications import NotificationEvent, NotificationTarget
 from zsnapdb.planning.health.facts import DrillFact, HealthFacts
 from zsnapdb.planning.health.objectives import judge
-from zsnapdb.planning.notifications.occasions import (
+from zsnapdb.planning.notifications.events import (
     READABLE,
     JudgedInstance,
     TargetMemory,

@@ -24,7 +24,7 @@ from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.sources import PositionPart, ServerPart, ServerSourcePart
+from zsnapdb.repository.manifest_source import PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import datasets
 
 

@@ -19,8 +19,8 @@ from zsnapdb.jobs.backup.source import Taken
 from zsnapdb.jobs.backup.vm_source import MachineProof, MachineSource
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.planning.vm.consistency_level import Grade
 from zsnapdb.planning.vm.domain import parse
-from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.vm.hypervisor import MachineState
 
 GOLD = (Path(__file__).parents[1] / "planning" / "vm" / "golden" / "base.xml").read_text()
@@ -79,6 +79,6 @@ def make_barn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Barn:
     monkeypatch.setattr("zsnapdb.base.program_start.run", run)
     monkeypatch.setattr("zsnapdb.zfs.zvols.is_partition", lambda path: False)
     monkeypatch.setattr("zsnapdb.zfs.own_properties.own_values", lambda names: {name: {} for name in names})
-    monkeypatch.setattr("zsnapdb.zfs.rights.rights_on", lambda dataset: frozenset())
+    monkeypatch.setattr("zsnapdb.zfs.delegated_permissions.rights_on", lambda dataset: frozenset())
     monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.judge_volumes_space", lambda names: [])
     return Barn(pool, guests, FakeGuard(), folder, reported, seen)

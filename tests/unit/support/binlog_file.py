@@ -7,9 +7,9 @@ import uuid
 import zlib
 from pathlib import Path
 
+from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.events import MAGIC
-from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.read import Tail, tail_of
 
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")

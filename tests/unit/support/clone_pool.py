@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.server_copy.origin import Origin, Place
+from zsnapdb.planning.server_copy.source_facts import Origin, Place
 
 HOME = "tank/zsnapdb/clones"
 SOURCE = "tank/mysql"

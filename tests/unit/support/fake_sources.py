@@ -11,9 +11,9 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.vm.grade import Grade
+from zsnapdb.planning.vm.consistency_level import Grade
 from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, SitePart, ZvolType
-from zsnapdb.repository.sources import MachineSourcePart
+from zsnapdb.repository.manifest_source import MachineSourcePart
 
 VOLUMES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
 

@@ -31,7 +31,7 @@ from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.report.repository.list import BackupDetailView, InventoryView
 from zsnapdb.report.repository.prune import PrunePlanView
 from zsnapdb.report.repository.verify import VerifyView
-from zsnapdb.repository import binlog_contents, drills, evidence_log, pins, unfinished
+from zsnapdb.repository import binlog_contents, drills, evidence_log, pins, unfinished_backups
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
@@ -112,7 +112,7 @@ class KeptRepository:
                 "pins": pins.pins(repository, "main"),
                 "drills": drills.newest(repository, "main", 9),
                 "evidence": evidence_log.read(repository, "main"),
-                "unfinished": [one.backup_id for one in unfinished.unfinished(repository, "main")],
+                "unfinished": [one.backup_id for one in unfinished_backups.unfinished(repository, "main")],
                 "verify": VerifyView(verify.verify(instance, Depth.READ)).fields(),
                 "prune": PrunePlanView(prune.plan(instance, local=NOTHING_LOCAL)).fields(),
             }

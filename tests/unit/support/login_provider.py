@@ -32,7 +32,7 @@ from zsnapdb.serve.issuer_requests import (
     https_ask,
     tls_context,
 )
-from zsnapdb.serve.login_desk import LoginDesk
+from zsnapdb.serve.login_handler import LoginDesk
 
 SITE = "https://zsnapdb.example.net"
 CLIENT = "zsnapdb-at-work"

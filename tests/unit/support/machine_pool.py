@@ -190,8 +190,8 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[MachinePool,
         monkeypatch.setattr(f"zsnapdb.jobs.vm.{module}.connected", connected)
     monkeypatch.setattr("zsnapdb.zfs.zvols.dataset_behind", pool.device)
     monkeypatch.setattr("zsnapdb.zfs.zvols.wait_for_device", pool.wait_for_device)
-    monkeypatch.setattr("zsnapdb.zfs.core.load", lambda: None)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=folder / "run"))
+    monkeypatch.setattr("zsnapdb.zfs.libzfs.load", lambda: None)
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=folder / "run"))
     return pool, hypervisor
 
 

@@ -21,8 +21,8 @@ from tests.unit.support.world import World, made
 from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.config.settings import MachineSettings, RestoreSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore import machine
-from zsnapdb.jobs.restore.machine import MachineRestoreRequest, MachineRestoreResult
+from zsnapdb.jobs.restore import machine_restore
+from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest, MachineRestoreResult
 from zsnapdb.planning.restore.plan import MachineRestorePlan
 from zsnapdb.zfs import datasets
 
@@ -79,16 +79,18 @@ class Yard:
         yield self.libvirt
 
     def plan(self, request: MachineRestoreRequest = REQUEST) -> MachineRestorePlan:
-        return machine.make(self.settings, self.instance, self.instance.open_repository(), request, self.connect)
+        return machine_restore.make(
+            self.settings, self.instance, self.instance.open_repository(), request, self.connect
+        )
 
     def restore(self, request: MachineRestoreRequest = REQUEST, **more: Any) -> MachineRestoreResult:
-        return machine.restore(self.settings, self.instance, request, connect=self.connect, **more)
+        return machine_restore.restore(self.settings, self.instance, request, connect=self.connect, **more)
 
     def resume(self, **more: Any) -> MachineRestoreResult:
-        return machine.resume(self.settings, self.instance, None, connect=self.connect, **more)
+        return machine_restore.resume(self.settings, self.instance, None, connect=self.connect, **more)
 
     def abandon(self, **more: Any) -> MachineRestorePlan:
-        return machine.abandon(self.settings, self.instance, None, connect=self.connect, **more)
+        return machine_restore.abandon(self.settings, self.instance, None, connect=self.connect, **more)
 
     def state(self) -> tuple[set[str], set[str]]:
         return set(self.pool.things), set(self.libvirt.known)
@@ -104,11 +106,11 @@ def made_yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
     monkeypatch.setattr(Receiver, "fails_at", None)
     monkeypatch.setattr(Receiver, "leaves", {})
     monkeypatch.setattr(
-        "zsnapdb.jobs.restore.receiving.ReceiveStream",
+        "zsnapdb.jobs.restore.volume_receive.ReceiveStream",
         lambda dataset, properties, **_: Receiver(pool, dataset, properties),
     )
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
-    monkeypatch.setattr(machine, "judge_pool", lambda step: [])
+    monkeypatch.setattr(machine_restore, "judge_pool", lambda step: [])
     settings = Settings.model_construct(
         instance={},
         repository={},

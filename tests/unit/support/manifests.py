@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from zsnapdb.base.model import Flavour
 from zsnapdb.repository.manifest import FilesystemType, KeyPart, Manifest, OtherSourcePart, VolumePart, ZvolType
-from zsnapdb.repository.sources import LockPart, PositionPart, ServerPart, ServerSourcePart
+from zsnapdb.repository.manifest_source import LockPart, PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.stream.chunks import Chunk, Codec
 
 

@@ -27,9 +27,9 @@ from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_ch
 from zsnapdb.mysql.binlog.transactions import read_head, transactions
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.paths import keyring_paths
-from zsnapdb.mysql.schema import inside_questions
-from zsnapdb.planning.server_copy import origin as server_origin
-from zsnapdb.planning.server_copy.identity import rewrite_index
+from zsnapdb.mysql.schema import guest_queries
+from zsnapdb.planning.server_copy import source_facts as server_origin
+from zsnapdb.planning.server_copy.copy_options import rewrite_index
 from zsnapdb.planning.trial.drill import judge_position, judge_table
 from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.domain import parse, root_of
@@ -37,8 +37,8 @@ from zsnapdb.planning.vm.restored_domain import TRUSTED, RestoredIdentity, resto
 from zsnapdb.repository import catalogue
 from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.stream.chunks import Codec, Workspace, seal, unseal
-from zsnapdb.stream.records import RECORD_BYTES, DatasetKind, ExpectedStream, Senders, Walker, parse_begin
-from zsnapdb.stream.resuming import ResumedStream, ResumePoint, first_place
+from zsnapdb.stream.record_checks import RECORD_BYTES, DatasetKind, ExpectedStream, Senders, Walker, parse_begin
+from zsnapdb.stream.resume_stream import ResumedStream, ResumePoint, first_place
 from zsnapdb.zfs import datasets, holds, mounts, snapshots, version
 from zsnapdb.zfs import streams as zfs_streams
 
@@ -83,18 +83,18 @@ def guest_program(body: bytes, folder: Path) -> None:
 
 def server_inside(body: bytes, folder: Path) -> None:
     """The client's output in a guest for each query: any output leads to a verdict or a refusal."""
-    rows = inside_questions.rows(body.decode(errors="replace"))
-    each(lambda: inside_questions.variables(rows), lambda: inside_questions.binlogs(rows))
-    each(lambda: judge_table(next(iter(inside_questions.checked(inside_questions.tables(rows), rows).values()), ())))
+    rows = guest_queries.rows(body.decode(errors="replace"))
+    each(lambda: guest_queries.variables(rows), lambda: guest_queries.binlogs(rows))
+    each(lambda: judge_table(next(iter(guest_queries.checked(guest_queries.tables(rows), rows).values()), ())))
     for flavour in Flavour:
 
         def judged(flavour: Flavour = flavour) -> None:
-            listed = inside_questions.recovered(flavour, rows)
-            answer = inside_questions.answered({"version": "1"}, (("b.000001", 7),), listed, listed)
+            listed = guest_queries.recovered(flavour, rows)
+            answer = guest_queries.answered({"version": "1"}, (("b.000001", 7),), listed, listed)
             before = Position(flavour, BinlogCoordinates("b.000001", 4), listed, "fuzz")
             assert judge_position(before, before, replace(answer, flavour=flavour)).reason
 
-        each(judged, lambda flavour=flavour: inside_questions.gtids_now(flavour, rows))  # type: ignore[misc]
+        each(judged, lambda flavour=flavour: guest_queries.gtids_now(flavour, rows))  # type: ignore[misc]
 
 
 def stored_domain(body: bytes, folder: Path) -> None:

@@ -14,13 +14,13 @@ from zsnapdb.base.errors import NotThere
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.patterns import below
 from zsnapdb.config.repository import EncryptionSettings
-from zsnapdb.repository import catalogue, drills, layout, pins, unfinished, verifications
+from zsnapdb.repository import catalogue, drills, layout, pins, unfinished_backups, verifications
 from zsnapdb.repository.binlog_contents import load
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import Manifest, expected_stream, is_of_server
+from zsnapdb.repository.manifest_source import ServerSourcePart
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.sources import ServerSourcePart
 from zsnapdb.repository.writer_lease import Holder
 from zsnapdb.store.base import Store, StoredObject, Version
 
@@ -105,7 +105,7 @@ def pin(body: bytes, folder: Path) -> None:
 
 
 def mark(body: bytes, folder: Path) -> None:
-    for mark in unfinished.unfinished(repository_of(body, layout.unfinished_backup(INSTANCE, ID)), INSTANCE):
+    for mark in unfinished_backups.unfinished(repository_of(body, layout.unfinished_backup(INSTANCE, ID)), INSTANCE):
         assert mark.host.isprintable()
         assert all(below("/root", role) for role in mark.snapshots)
         mark.may_build_on([1])

@@ -16,22 +16,22 @@ from tests.unit.support.stored_backups import Site, id_of
 from zsnapdb.base.errors import NotThere
 from zsnapdb.base.model import Snapshot
 from zsnapdb.config import settings
-from zsnapdb.jobs.base import exclusion
 from zsnapdb.jobs.base import host as jobs_host
+from zsnapdb.jobs.base import run_locks
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import fetch
+from zsnapdb.jobs.clone import source_fetch
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore import steps
+from zsnapdb.jobs.restore import startup_steps
 from zsnapdb.jobs.restore.handover import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore.steps import ServerWork
-from zsnapdb.jobs.trial import scratch
+from zsnapdb.jobs.restore.startup_steps import ServerWork
+from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.planning.backup.at_rest import CLEAR
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import HandoverStep, MakeTop, MountVolumes, Preflight, Receive, Recover
 from zsnapdb.repository import layout
-from zsnapdb.repository.sources import ServerSourcePart
+from zsnapdb.repository.manifest_source import ServerSourcePart
 from zsnapdb.zfs import datasets, encryption, snapshots
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -97,7 +97,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     made = PlanningHost(Site(tmp_path / "store", is_after_examples=True), tmp_path)
     for name in ("run", "store"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(exclusion, "THIS_HOST", jobs_host.Host(run=tmp_path / "run"))
+    monkeypatch.setattr(run_locks, "THIS_HOST", jobs_host.Host(run=tmp_path / "run"))
     monkeypatch.setattr(datasets, "exists", lambda name: name in made.datasets)
     monkeypatch.setattr(encryption, "at_rest", lambda names: dict.fromkeys(names, CLEAR))
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
@@ -115,7 +115,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
         return plan_one(*words)
 
     monkeypatch.setattr(restore_plan, "make", make)
-    monkeypatch.setattr(fetch, "make", make)
+    monkeypatch.setattr(source_fetch, "make", make)
 
     def remember(work: ServerWork, step: Any) -> Any:
         made.note(work, step)
@@ -128,9 +128,9 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(restoring, "leave_to_trial", lambda work, step: HandedOver(None))
     monkeypatch.setattr(restoring, "preflight", remember)
     monkeypatch.setattr("zsnapdb.jobs.restore.preflight.preflight", remember)
-    monkeypatch.setattr(steps, "remove_all", lambda plan, copy: None)
+    monkeypatch.setattr(startup_steps, "remove_all", lambda plan, copy: None)
     monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: None)
-    monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())
+    monkeypatch.setattr(scratch_datasets, "ephemeral", lambda *words: contextlib.nullcontext())
     monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3.9")
     made.store(BACKUPS[0])
     return made

@@ -8,7 +8,7 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.repository import layout
 

@@ -28,8 +28,8 @@ from zsnapdb.mysql.locks.strategies import InstanceLock
 from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.process import paths
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.clone import contract
-from zsnapdb.planning.server_copy import identity, origin
+from zsnapdb.planning.clone import isolation
+from zsnapdb.planning.server_copy import copy_options, source_facts
 
 FOLDER = Path(__file__).parents[1] / "recorded"
 ACCOUNT = "zsnapdb"
@@ -59,9 +59,9 @@ def variables_read() -> frozenset[str]:
         *paths.BASENAMES,
         *paths._FILES,
         *paths._KEYRING_FILES,
-        *identity._PATHS,
-        *origin.RECORDED,
-        *contract.READ,
+        *copy_options._PATHS,
+        *source_facts.RECORDED,
+        *isolation.READ,
         *(
             "replica_load_tmpdir",
             "slave_load_tmpdir",

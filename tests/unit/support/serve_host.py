@@ -19,15 +19,15 @@ from pathlib import Path
 from zsnapdb.agent.children import apart
 from zsnapdb.config import settings
 from zsnapdb.config.settings import Settings
-from zsnapdb.serve.children import ChildRunner
-from zsnapdb.serve.desk import Desk
+from zsnapdb.serve.clone_documents import SeenCommit
+from zsnapdb.serve.command_processes import ChildRunner
 from zsnapdb.serve.helper import HelperServer, bound
-from zsnapdb.serve.login_desk import LiveTokens, LoginDesk
-from zsnapdb.serve.messages import Ending, FailureAnswer, HelperClient, ResultAnswer, no_such
+from zsnapdb.serve.helper_messages import Ending, FailureAnswer, HelperClient, ResultAnswer, no_such
+from zsnapdb.serve.login_handler import LiveTokens, LoginDesk
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.protection import ProtectionReader
+from zsnapdb.serve.request_handler import Desk
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.seen import SeenCommit
 from zsnapdb.serve.tokens import CredentialBook, EveryCredential, TokenBook
 from zsnapdb.serve.verbs import HelperRequest, Verb
 from zsnapdb.verbs.requests import FleetQuery

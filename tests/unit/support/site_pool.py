@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.planning.dataset_properties import CLASSIFIED, GUARANTEES, SPACE
-from zsnapdb.zfs.rights import Right, commands
+from zsnapdb.zfs.delegated_permissions import Right, commands
 
 NEVER_INHERITED = (*SPACE, "canmount")
 
@@ -37,7 +37,7 @@ class SitePool:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Run the package's `zfs` commands here."""
         monkeypatch.setattr("zsnapdb.base.program_start.run", self.run)
-        monkeypatch.setattr("zsnapdb.zfs.core.load", lambda: None)
+        monkeypatch.setattr("zsnapdb.zfs.libzfs.load", lambda: None)
 
     def run(self, argv: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
         if argv[1] in ("set", "inherit", "unallow") or (argv[1] == "allow" and len(argv) > 3):

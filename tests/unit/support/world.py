@@ -29,23 +29,23 @@ from zsnapdb.config import settings as config
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.backup.source import SnapshotRequest
-from zsnapdb.jobs.base import own_snapshots
+from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.repository import keys
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.backup_journal import JournalDisk
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import expected_stream
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished import unfinished
+from zsnapdb.repository.unfinished_backups import unfinished
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.download import download
 from zsnapdb.stream.upload import UploadSettings
-from zsnapdb.zfs import command, core, datasets, holds, snapshots, version
+from zsnapdb.zfs import command, datasets, holds, libzfs, snapshots, version
 from zsnapdb.zfs.snapshot_files import SnapshotNames
 
 CHUNK = 4096
@@ -333,8 +333,8 @@ def made(folder: Path) -> Iterator[World]:
         world = World(folder)
         for module in (command, holds, snapshots, datasets):
             patch.setattr(module, "run", world.run)
-        patch.setattr(core, "load", lambda: None)
-        patch.setattr(own_snapshots, "named", world.named)
+        patch.setattr(libzfs, "load", lambda: None)
+        patch.setattr(instance_snapshots, "named", world.named)
         patch.setattr(version, "userland", lambda: "zfs-2.3.9")
         patch.setattr(version, "pool_guid", lambda pool: 1)
         patch.setattr(backup_send, "SendStream", world.send)

@@ -15,9 +15,9 @@ from typer.main import get_command
 
 from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.cli.app import app
-from zsnapdb.client.exchange import CloneOptions, given_options
+from zsnapdb.client.api_protocol import CloneOptions, given_options
 from zsnapdb.mcp.server import server_of
-from zsnapdb.mcp.toolbox import Toolbox
+from zsnapdb.mcp.tools import Toolbox
 from zsnapdb.serve import argv
 from zsnapdb.serve.argv import CloneTerms
 from zsnapdb.verbs.requests import COMMANDS, SERVED, VERBS, DelegatedCommand, NewClone, RoleVerb

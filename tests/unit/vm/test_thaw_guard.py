@@ -17,9 +17,9 @@ import pytest
 from zsnapdb.base.errors import CommandError
 from zsnapdb.config import settings
 from zsnapdb.jobs.backup.guest_freeze import prepared
-from zsnapdb.jobs.base.exclusion import exclusive_with_child
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import exclusive_with_child
 from zsnapdb.planning.vm import agent
 from zsnapdb.vm.thaw_guard import guarding
 
@@ -49,7 +49,7 @@ def qemuAgentCommand(domain, command, seconds, flags):
 """
 PARENT = """
 import pathlib, sys, time
-from zsnapdb.jobs.base.exclusion import exclusive_with_child
+from zsnapdb.jobs.base.run_locks import exclusive_with_child
 from zsnapdb.vm.thaw_guard import guarding
 folder = pathlib.Path(sys.argv[2])
 lock = exclusive_with_child(f"thaw-guard-{sys.argv[1]}", doing="freezing", folder=folder / "run")

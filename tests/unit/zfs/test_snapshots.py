@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from zsnapdb.base.errors import ExistsError, NotThere
-from zsnapdb.zfs import core, datasets, snapshots
+from zsnapdb.zfs import datasets, libzfs, snapshots
 
 
 def test_without_the_library_the_snapshot_command_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
-    monkeypatch.setattr(core, "load", lambda: None)
+    monkeypatch.setattr(libzfs, "load", lambda: None)
     monkeypatch.setattr(snapshots, "run", lambda argv, timeout: seen.append(argv))
     pending = snapshots.PendingSnapshots.of(["t/a@x", "t/b@x"], {"zsnapdb:lock": "none"})
     pending.finish()

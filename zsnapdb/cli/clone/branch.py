@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.opened import on_host
+from zsnapdb.cli.command_context import on_host
 from zsnapdb.cli.options import AsJson, CloneName, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.attention import evidence_of
+from zsnapdb.cli.command_context import of_instance
+from zsnapdb.cli.notified_commands import evidence_of
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.opened import of_instance
 from zsnapdb.cli.options import (
     POINT,
     SOURCE_HELP,

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.attention import evidence_of_pool, evidence_of_removed
+from zsnapdb.cli.command_context import of_instance, on_host
+from zsnapdb.cli.notified_commands import evidence_of_pool, evidence_of_removed
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.opened import of_instance, on_host
 from zsnapdb.cli.options import (
     AcceptOlder,
     AsJson,
@@ -115,16 +115,16 @@ def reap(
 
     Servers that such runs left running are ended.
     """
-    from zsnapdb.jobs.base import removal_time
+    from zsnapdb.jobs.base import clock_record
     from zsnapdb.jobs.clone import reaper
-    from zsnapdb.jobs.copies.sweeping import GoesToo
+    from zsnapdb.jobs.copies.sweep import GoesToo
     from zsnapdb.jobs.doctor import orphans
     from zsnapdb.jobs.vm import removal as vm_reaper
     from zsnapdb.report.clone import change as report
 
     settings, host = on_host(config)
     if trust_clock and not plan:
-        removal_time.confirm(host)
+        clock_record.confirm(host)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     note = functools.partial(evidence_of_removed, settings)
     clones = reaper.plan(settings, host) if plan else reaper.reap(settings, host, also, note)

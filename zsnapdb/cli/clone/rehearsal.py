@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.opened import of_instance
+from zsnapdb.cli.command_context import of_instance
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance
 from zsnapdb.cli.output import show
 

@@ -15,18 +15,18 @@ from datetime import datetime
 from pathlib import Path
 
 from zsnapdb import __version__
-from zsnapdb.base import whole_file
+from zsnapdb.base import atomic_file
 from zsnapdb.base.errors import CommandError, DamagedError, NotOursError, PreflightError, RepositoryError, ServerError
 from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener, take
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.events import Events, KeptWarnings
-from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.own_snapshots import SetsHere, own_snapshots
+from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.jobs.base.removal_time import removal_time
+from zsnapdb.jobs.base.run_locks import alone_at_source, for_instance
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     LOCAL,
@@ -35,14 +35,14 @@ from zsnapdb.jobs.base.set_properties import (
     STATE_PROPERTY,
     STORED,
 )
-from zsnapdb.jobs.host.local_sets import as_backed_up_last
+from zsnapdb.jobs.host.local_snapshot_sets import as_backed_up_last
 from zsnapdb.jobs.record.record_file import BACKUPS
 from zsnapdb.jobs.record.record_file import read as record_file
 from zsnapdb.planning import order
 from zsnapdb.planning.clock_guard import CONFIRM
-from zsnapdb.planning.repository import local_sets
+from zsnapdb.planning.repository import local_snapshot_sets
 from zsnapdb.planning.repository.host_record import BackupRecord
-from zsnapdb.planning.repository.local_sets import LocalSet
+from zsnapdb.planning.repository.local_snapshot_sets import LocalSet
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
@@ -180,7 +180,7 @@ def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
     if not manifests:
         return {}
     # Few commands need it.
-    from zsnapdb.jobs.host.production import REPLACED_PROPERTY
+    from zsnapdb.jobs.host.live_server_checks import REPLACED_PROPERTY
 
     wanted = {one.guid: (one.dataset, manifest.createtxg) for manifest in manifests for one in manifest.volumes}
     own = {manifest.pool_guid for manifest in manifests}
@@ -315,9 +315,9 @@ def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[Lo
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
     """Return the decision about each set, with its reason. A doubt about the clock that keeps sets is a warning."""
     time, rules = removal_time(instance.host), instance.settings.local
-    decided = local_sets.decide_local(local, rules, time.at, is_sure=time.is_sure)
+    decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure)
     if time.doubt:
-        later = local_sets.decide_local(local, rules, time.wall)
+        later = local_snapshot_sets.decide_local(local, rules, time.wall)
         kept = {one.backup_id for one in decided if one.keep} - {one.backup_id for one in later if one.keep}
         if kept:
             events.warn(f"{len(kept)} local sets stay that would expire by the clock: {time.doubt}: {CONFIRM}")
@@ -424,7 +424,7 @@ def _is_due(instance: Instance) -> bool:
         left, _, before = file.read_text().partition(" ")
         if before != rules or not is_number(left) or not 0 < int(left) < _MOST_SKIPS:
             return True
-        whole_file.replace_disposable(file, f"{int(left) - 1} {rules}".encode())
+        atomic_file.replace_disposable(file, f"{int(left) - 1} {rules}".encode())
     except (OSError, UnicodeDecodeError):
         # Without the file nothing was skipped yet. If it cannot be written, nothing is skipped.
         return True
@@ -440,7 +440,7 @@ def _let_runs_skip(instance: Instance, count: int) -> None:
             file.unlink(missing_ok=True)
             return
         make_private(file.parent)
-        whole_file.replace_disposable(file, f"{skips} {instance.settings.local.model_dump_json()}".encode())
+        atomic_file.replace_disposable(file, f"{skips} {instance.settings.local.model_dump_json()}".encode())
 
 
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import NotThere
 from zsnapdb.jobs.backup import resume as interrupted
-from zsnapdb.jobs.backup.chosen_form import choose
 from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.resume import InterruptedBackup
+from zsnapdb.jobs.backup.send_format import choose
 from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.own_snapshots import own_snapshots
+from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import STORED
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
@@ -21,9 +21,9 @@ from zsnapdb.planning import order
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.at_rest import judge_sent
 from zsnapdb.planning.backup.send_form import FormChoice
-from zsnapdb.planning.chain import BasePlan, choose_base
-from zsnapdb.planning.damage import DamageRegister, sentences
-from zsnapdb.planning.repository.known import Provenance
+from zsnapdb.planning.backup_chain import BasePlan, choose_base
+from zsnapdb.planning.known_damage import DamageRegister, sentences
+from zsnapdb.planning.repository.known_backups import Provenance
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import known_damage

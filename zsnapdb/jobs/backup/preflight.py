@@ -11,13 +11,13 @@ from zsnapdb import hooks
 from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
-from zsnapdb.jobs.backup import applier
+from zsnapdb.jobs.backup import replica_applier
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import installed_plugins, production
+from zsnapdb.jobs.host import installed_plugins, live_server_checks
 from zsnapdb.jobs.host.container import is_container
 from zsnapdb.mysql import locks
+from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.opening import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.process.discovery import is_server_program, server_processes
@@ -61,9 +61,9 @@ from zsnapdb.planning.backup.placement import (
     place,
 )
 from zsnapdb.planning.backup.space import DatasetSpace, judge_space
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.server_copy.identity import binlog_paths
+from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.server_copy.versions import objections_to_files, objections_to_settings
+from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted
@@ -229,7 +229,7 @@ def _objections_to_copies(
 
 
 def _judge_applier(instance: Instance) -> list[FitnessFinding]:
-    if not applier.is_forgotten(instance):
+    if not replica_applier.is_forgotten(instance):
         return []
     return [
         warning(
@@ -254,7 +254,7 @@ def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
 
     `facts` are unchanged answers of the server.
     """
-    view = production.other_view(facts.variables, session.peer)
+    view = live_server_checks.other_view(facts.variables, session.peer)
     return [] if view is None else [judge_view(view)]
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.backup import held_bases, local_snapshot
+from zsnapdb.jobs.backup import base_holds, local_snapshot
 from zsnapdb.jobs.backup.send import keep_as_base, settle
-from zsnapdb.jobs.base import known_local
+from zsnapdb.jobs.base import snapshot_cache
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.own_snapshots import SetsHere
-from zsnapdb.jobs.base.removal_time import removal_time
+from zsnapdb.jobs.base.instance_snapshots import SetsHere
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     BASE_TAG,
@@ -26,7 +26,7 @@ from zsnapdb.jobs.base.set_properties import (
     STATE_PROPERTY,
     STORED,
 )
-from zsnapdb.jobs.host.local_sets import unfinished
+from zsnapdb.jobs.host.local_snapshot_sets import unfinished
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.planning.backup.resume import (
@@ -40,8 +40,8 @@ from zsnapdb.planning.backup.resume import (
 from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, StartedVolume, journals
 from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished import remove
-from zsnapdb.repository.unfinished import unfinished as announced
+from zsnapdb.repository.unfinished_backups import remove
+from zsnapdb.repository.unfinished_backups import unfinished as announced
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import holds, owned, snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
@@ -227,10 +227,10 @@ def sweep(
     journalled = {file.name for file in journals(folder(instance))}
     volumes = set(instance.volumes.values())
     described = local_snapshot.names(instance)
-    held_bases.release(instance, volumes)
+    base_holds.release(instance, volumes)
     here = SetsHere.look(instance, volumes)
-    seen = here.all_but_noted((known_local.HOLDS, REPOSITORY_PROPERTY))
-    with_holds = [one.snapshot.full_name for one in seen if one.properties[known_local.HOLDS] != "0"]
+    seen = here.all_but_noted((snapshot_cache.HOLDS, REPOSITORY_PROPERTY))
+    with_holds = [one.snapshot.full_name for one in seen if one.properties[snapshot_cache.HOLDS] != "0"]
     with_holds = [name for name in with_holds if name not in but]
     holds.release(holds.held(with_holds, BASE_TAG), BASE_TAG)
     # A run that was killed between its last two requests left its hold on a set with the state stored. A run that was

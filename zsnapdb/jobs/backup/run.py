@@ -18,7 +18,7 @@ from zsnapdb.base.errors import (
     UnreachableError,
 )
 from zsnapdb.base.model import SnapshotSet, pool_of
-from zsnapdb.jobs.backup import held_bases, local_snapshot
+from zsnapdb.jobs.backup import base_holds, local_snapshot
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
@@ -27,7 +27,7 @@ from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect, started_backup
 from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source import SourceDescription, SourceOpener, take
-from zsnapdb.jobs.backup.stored_later import (
+from zsnapdb.jobs.backup.store_local_set import (
     EarlySet,
     kept_on_error,
     open_set,
@@ -36,16 +36,16 @@ from zsnapdb.jobs.backup.stored_later import (
     wait_for_store,
 )
 from zsnapdb.jobs.base.events import KeptWarnings
-from zsnapdb.jobs.base.exclusion import alone_at_source, for_instance, is_at_work
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
+from zsnapdb.jobs.base.run_locks import alone_at_source, for_instance, is_at_work
 from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.repository.backup_journal import DISK, BackupJournal
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished import remove
+from zsnapdb.repository.unfinished_backups import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import holds, owned, version
 
@@ -269,7 +269,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             started = time.monotonic()
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
-            to_hold = held_bases.may_hold(instance, planned.to_hold, {one.snapshot.full_name for one in seen})
+            to_hold = base_holds.may_hold(instance, planned.to_hold, {one.snapshot.full_name for one in seen})
             until_stored.enter_context(undone_on_error(lambda: holds.release(to_hold, BASE_TAG)))
             with alone_at_source(instance):
                 taken = take(

@@ -18,7 +18,7 @@ from datetime import datetime
 from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedError, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress, Snapshot, SnapshotSet, pool_of
-from zsnapdb.jobs.backup import held_bases, local_snapshot
+from zsnapdb.jobs.backup import base_holds, local_snapshot
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
@@ -44,11 +44,11 @@ from zsnapdb.repository.manifest import (
     expected_stream,
 )
 from zsnapdb.repository.repository import Repository, VolumeChunks, confirm
-from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
+from zsnapdb.repository.unfinished_backups import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease
+from zsnapdb.stream.buffer_pool import TransferMemory
 from zsnapdb.stream.chunks import Body, ChunkSink, Codec
 from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.memory import TransferMemory
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 from zsnapdb.zfs import datasets, holds, snapshots, version
 from zsnapdb.zfs.streams import SendStream, estimate
@@ -333,7 +333,7 @@ def _bases_held(
         yield known
         return
     bases = _found_bases(volumes)
-    names = held_bases.may_hold(instance, [name for name in bases.values() if "@" in name])
+    names = base_holds.may_hold(instance, [name for name in bases.values() if "@" in name])
     try:
         holds.ensure_held(names, BASE_TAG)
         yield bases

@@ -20,7 +20,7 @@ from pathlib import Path
 from zsnapdb.base import gtid
 from zsnapdb.base.errors import ConsistencyError, LockError, LockNotGranted, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Position, SnapshotSet
-from zsnapdb.jobs.backup import applier
+from zsnapdb.jobs.backup import replica_applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
@@ -30,7 +30,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.site_settings import recorded_settings
-from zsnapdb.jobs.record import service_record, tail_record
+from zsnapdb.jobs.record import binlog_tail_record, systemd_unit_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.read import KnownTail, find_position, tail_near_end
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
@@ -40,13 +40,13 @@ from zsnapdb.mysql.process.server import owner_of_files
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import judge_durability, objection
 from zsnapdb.planning.backup.lock_strategy import LockChoice, delays, still_enough
-from zsnapdb.planning.facts import Channel, ServerFacts
-from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.identity import binlog_paths
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, recorded_origins, recorded_variables
-from zsnapdb.planning.unlogged import unlogged_changes
+from zsnapdb.planning.server_copy.copy_options import binlog_paths
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin, recorded_origins, recorded_variables
+from zsnapdb.planning.server_facts import Channel, ServerFacts
+from zsnapdb.planning.server_family import family
+from zsnapdb.planning.unlogged_changes import unlogged_changes
 from zsnapdb.repository.manifest import FilesystemType
-from zsnapdb.repository.sources import (
+from zsnapdb.repository.manifest_source import (
     ChannelPart,
     FileOwnerPart,
     LockPart,
@@ -94,7 +94,7 @@ def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
     uses a tail only if the binlog in the snapshot has it too, and only a proof records one. Errors here are ignored:
     the proof reports them.
     """
-    known = tail_record.read(instance, observed.facts.flavour)
+    known = binlog_tail_record.read(instance, observed.facts.flavour)
     paths = binlog_paths(observed.facts.variables, "log_bin")
     is_walked_whole = observed.binlog_key is not None and family(observed.facts.flavour).encrypts_each_event
     if not observed.facts.has_binlog or paths is None or is_walked_whole:
@@ -151,7 +151,7 @@ def prove_position(
             )
         time.sleep(0.05)
     if found.tail is not None:
-        tail_record.write(instance, facts.flavour, found.tail)
+        binlog_tail_record.write(instance, facts.flavour, found.tail)
     return position
 
 
@@ -242,7 +242,7 @@ class ServerSource:
 
     def recover(self) -> str | None:
         """Start an applier that a killed run left stopped. The caller holds the lock of the instance."""
-        return applier.start_forgotten(self.instance, self.session)
+        return replica_applier.start_forgotten(self.instance, self.session)
 
     def observe(self) -> Observed:
         """Check server, files and datasets.
@@ -285,7 +285,7 @@ class ServerSource:
         seen, site = volume_facts(observed.volumes.values()), recorded_settings(observed.volumes.values())
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
         owner = owner_of_files(facts.variables["datadir"])
-        service_record.note(self.instance, Path(facts.variables["datadir"]))
+        systemd_unit_record.note(self.instance, Path(facts.variables["datadir"]))
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
             lock=LockPart(
@@ -351,7 +351,7 @@ def _under_least_lock(
     pauses = delays()
     while True:
         try:
-            with applier.stopped(instance, session, observed.facts) as channels:
+            with replica_applier.stopped(instance, session, observed.facts) as channels:
                 try:
                     return _attempt(instance, observed, session, hooked, choice, channels, request, marks)
                 except LockNotGranted as error:

@@ -1,6 +1,6 @@
 """The source that is a virtual machine: its disks are zvols of this host, and no server in it proves a position.
 
-Its grade is the consistency of a snapshot (`planning/vm/grade.py`).
+Its grade is the consistency of a snapshot (`planning/vm/consistency_level.py`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from zsnapdb.planning.backup.fitness import (
     warnings,
 )
 from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose, delays
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.vm import grade, source_disks
+from zsnapdb.planning.server_facts import ServerFacts
+from zsnapdb.planning.vm import consistency_level, source_disks
 from zsnapdb.planning.vm.clone_domain import obstacles
-from zsnapdb.planning.vm.grade import Freeze, Grade, Power, ReachedGrade, ServerLock
+from zsnapdb.planning.vm.consistency_level import Freeze, Grade, Power, ReachedGrade, ServerLock
 from zsnapdb.planning.vm.source_disks import DiskDevice, judge_grade
 from zsnapdb.repository.manifest import ZvolType
-from zsnapdb.repository.sources import BoundPart, FreezePart, MachineSourcePart, ServerInsidePart
+from zsnapdb.repository.manifest_source import BoundPart, FreezePart, MachineSourcePart, ServerInsidePart
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState, connected
 from zsnapdb.vm.thaw_guard import guarding
 from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
@@ -311,8 +311,8 @@ class MachineSource:
                 pending.start()
                 pending.finish()
             after = self._power(observed)
-        reached = grade.reached(before, after, freeze, server.lock if server is not None else None)
-        grade.refuse_below(reached, self._minimum, self.settings.domain)
+        reached = consistency_level.reached(before, after, freeze, server.lock if server is not None else None)
+        consistency_level.refuse_below(reached, self._minimum, self.settings.domain)
         return MachineHold(reached, freeze, server.part() if server is not None else None)
 
     @property
@@ -379,8 +379,8 @@ class MachineSource:
             ConsistencyError: the guest is not frozen and must be; no snapshot was requested.
         """
         freeze.begin()
-        grade.refuse_below(
-            grade.reached(Power.RUNNING, Power.RUNNING, freeze.result()),
+        consistency_level.refuse_below(
+            consistency_level.reached(Power.RUNNING, Power.RUNNING, freeze.result()),
             min(self._minimum, Grade.FROZEN, key=lambda item: item.rank),
             self.settings.domain,
         )

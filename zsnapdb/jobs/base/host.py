@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from zsnapdb.base import run_id, subject
+from zsnapdb.base import caller_identity, run_id
 from zsnapdb.jobs.base import clock
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def _who() -> WhoPart:
         account=_account(os.geteuid()),
         login=_login(),
         sudo=os.environ.get("SUDO_USER", ""),
-        subject=subject.current_subject(),
-        issuer=subject.current_issuer(),
+        subject=caller_identity.current_subject(),
+        issuer=caller_identity.current_issuer(),
         host=socket.gethostname(),
     )
 
@@ -135,7 +135,7 @@ class Host:
 
     @property
     def clocks(self) -> Path:
-        """The last recorded readings of this host's clocks (`removal_time.py`)."""
+        """The last recorded readings of this host's clocks (`clock_record.py`)."""
         return self.records.with_name("clocks")
 
     now: Callable[[], datetime] = clock.now
@@ -160,7 +160,7 @@ class Host:
 
         Creation and use are recorded with it, so nothing expires early that was created while the clock was behind.
         """
-        from zsnapdb.jobs.base.removal_time import removal_time
+        from zsnapdb.jobs.base.clock_record import removal_time
 
         return removal_time(self).latest
 

@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.events import SILENT, Events
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.planning.backup.lock_strategy import AUTO, check_name
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, forms_of
-from zsnapdb.planning.chain import ChainPolicy
+from zsnapdb.planning.backup_chain import ChainPolicy
 
 if TYPE_CHECKING:
     from zsnapdb.mysql.session import Address, Session
@@ -298,7 +298,7 @@ class Instance:
 
     def keyring(self) -> Keyring:
         """Return the keys of its repository, with this host's record of its own documents."""
-        from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
+        from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
         from zsnapdb.repository.keyring import Keyring
 
         own = OwnDocumentFiles(self.host.records / self.name, self.events)
@@ -326,8 +326,8 @@ class Instance:
         return BinlogArchive(repository, self.name, cache=DescriptionCache.of(self.host.cache, repository, self.name))
 
     def upload_settings(self) -> UploadSettings:
+        from zsnapdb.stream.buffer_pool import FIRST_CHUNK
         from zsnapdb.stream.chunks import Codec
-        from zsnapdb.stream.memory import FIRST_CHUNK
         from zsnapdb.stream.upload import UploadSettings
 
         stream = self.repository.stream

@@ -21,17 +21,17 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.base.processes import Running, Stop
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import for_instance
 from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
-from zsnapdb.jobs.health.recoverable import read, repeated
+from zsnapdb.jobs.health.recovery_coverage import read, repeated
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.binlog.completeness import CommitHorizon, record_interval
+from zsnapdb.planning.binlog.failover_history import RepeatedGtids
 from zsnapdb.planning.binlog.route import RouteEnd
-from zsnapdb.planning.binlog.takeover import RepeatedGtids
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import mounted

@@ -39,7 +39,7 @@ from zsnapdb.jobs.binlog.files import (
 from zsnapdb.jobs.host.archived_binlogs import span_and_tables
 from zsnapdb.jobs.record.archive_record import inherit, note_archived, note_archived_files
 from zsnapdb.jobs.record.host_record import next_sequence
-from zsnapdb.mysql.binlog.bytes import read_plain
+from zsnapdb.mysql.binlog.archived_bytes import read_plain
 from zsnapdb.mysql.binlog.read import commit_horizon
 from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.schema.tables import made_as
@@ -49,11 +49,11 @@ from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.binlog.commit_times import ArchiverLook, Witness, sighting_between
 from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
+from zsnapdb.planning.binlog.created_tables import MOST_MADE, MadeTable
+from zsnapdb.planning.binlog.failover_history import RepeatedGtids
 from zsnapdb.planning.binlog.history import CompleteUntil, RouteEnd
-from zsnapdb.planning.binlog.made_tables import MOST_MADE, MadeTable
-from zsnapdb.planning.binlog.takeover import RepeatedGtids
-from zsnapdb.planning.facts import Dialect
 from zsnapdb.planning.repository.host_record import ArchivedPosition
+from zsnapdb.planning.server_facts import Dialect
 from zsnapdb.repository import binlog_archive
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import active_file

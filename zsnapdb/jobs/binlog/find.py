@@ -15,8 +15,8 @@ from zsnapdb.base.patterns import below
 from zsnapdb.base.processes import Stop
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.opening import open_binlog
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog.changes import (
     ChangeFilter,

@@ -20,18 +20,18 @@ from functools import partial
 
 from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.base.exclusion import for_instance
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.removal_time import removal_time
+from zsnapdb.jobs.base.run_locks import for_instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source, known_history
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import archive_record, host_record
-from zsnapdb.mysql.binlog import opening
-from zsnapdb.mysql.binlog.bytes import read_plain
+from zsnapdb.mysql.binlog import binlog_files
+from zsnapdb.mysql.binlog.archived_bytes import read_plain
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_family import family
 from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_damage, stored_sizes
 from zsnapdb.repository.binlog_contents import Archive
@@ -68,10 +68,10 @@ def purge(instance: Instance) -> PurgePlan:
             _read(instance, archived, [name for name in batch if name in planned.unread])
             _compare(instance, archived, batch)
             # A purge removes the binlogs before the one that it names.
-            names = opening.names(session)
+            names = binlog_files.names(session)
             following = names[names.index(batch[-1]) + 1]
             instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
-            opening.purge_before(session, following)
+            binlog_files.purge_before(session, following)
         return planned
 
 
@@ -108,7 +108,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
         local,
         ages,
         kept,
-        [Dump(reader.host, _SENT_ALL in reader.state) for reader in opening.readers(session)],
+        [Dump(reader.host, _SENT_ALL in reader.state) for reader in binlog_files.readers(session)],
         expiry_of(source.flavour, variables),
         keep=settings.keep,
         replicas=settings.replicas,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb.base import server_files, whole_file
+from zsnapdb.base import atomic_file, safe_open
 from zsnapdb.base.errors import ConsistencyError, ExistsError, NotThere, PreflightError, ServerError
 from zsnapdb.base.gtid import contains
 from zsnapdb.base.model import parse_gtids
@@ -94,7 +94,7 @@ def _archived(instance: Instance, files: LocalFiles, live: list[ServerBinlog], g
             instance.events.tell(f"fetching {file.name} of history {file.incarnation}")
             path = Path(below(folder, f"{file.incarnation}-{file.name}"))
             archive.fetch(file, path)
-            with server_files.open_to_read(path) as fetched:
+            with safe_open.open_to_read(path) as fetched:
                 found = _found_in(fetched, file.name, gtid)
             if found is not None:
                 return found
@@ -213,7 +213,7 @@ def write(instance: Instance, undone: Undo, into: Path) -> Undo:
     refuse_existing(into)
     changes = undone.changes
     comment = f"Undoes transaction {undone.gtid} of instance {instance.name}: {len(changes)} changes of rows."
-    whole_file.replace(into, planning.script(changes, comment).encode())
+    atomic_file.replace(into, planning.script(changes, comment).encode())
     return replace(undone, file=into)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base import whole_file
+from zsnapdb.base import atomic_file
 from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError
 from zsnapdb.config.clones import AddressSettings
 from zsnapdb.config.settings import Settings
@@ -180,6 +180,6 @@ def write_configuration(settings: Settings, host: Host, file: Path) -> None:
     """
     text = configuration(settings, host)
     try:
-        whole_file.replace(file, text.encode(), 0o644)
+        atomic_file.replace(file, text.encode(), 0o644)
     except OSError as error:
         raise PreflightError(f"writing {file}: {error.strerror}", hint="name a file in a folder that exists") from error

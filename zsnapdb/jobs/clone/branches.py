@@ -16,13 +16,13 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import address, data_reset, handed, reusable_sets, volumes
+from zsnapdb.jobs.clone import address, cached_sets, data_reset, reset_baseline, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, held, of_dataset, ready, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.commits import commit_locked, end_of_log, newest_commit, read_branches
-from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import server_of, server_settings, start_locked
 from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
+from zsnapdb.jobs.clone.reset_baseline import LogEnd
 from zsnapdb.jobs.clone.row_reset import hides_changes
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, commits
 from zsnapdb.jobs.clone.volumes import mend
@@ -195,7 +195,7 @@ def switch(
         patience = server_settings(settings, info).start_timeout
         data_reset.quota_beside(settings, info, is_committed=not is_kept)
         source = CloneSource(SourceKind.COMMIT, target.set, target.origin)
-        reusable_sets.begun_after(settings, host, info, source)
+        cached_sets.begun_after(settings, host, info, source)
 
         def replace_data() -> SwitchedBranch:
             info.process.stop(timeout=patience)
@@ -205,7 +205,7 @@ def switch(
                 if not is_kept or not _ended_there(settings, stopped, end):
                     made = commit_locked(host, stopped, f"branch {known.current}, when it was left")
                     now, is_new = known.with_head(made.set.backup_id), True
-                handed.forget(host, info.name)
+                reset_baseline.forget(host, info.name)
                 put = data_reset.put(settings, host, stopped, source, now.on(branch), events)
             return SwitchedBranch(put, now.on(branch), known.current, now.head, is_new)
 
@@ -260,10 +260,10 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     A reset that undoes rows writes nothing into the binlog and records its end. A commit with that end counts as a
     commit from before the reset.
     """
-    state = handed.read(host, info)
+    state = reset_baseline.read(host, info)
     if state is None:
         return None
-    noted, newest = handed.of_state(state), newest_commit(info)
+    noted, newest = reset_baseline.of_state(state), newest_commit(info)
     if newest is None:
         return noted if known.head == info.backup_id else None
     end = LogEnd.parse(newest.log_end or "")
@@ -286,5 +286,5 @@ def _ended_there(settings: Settings, info: CloneInfo, end: LogEnd | None) -> boo
     if end is None:
         return True
     with contextlib.suppress(ZsnapdbError, OSError):
-        return handed.is_end_of_stopped(server_of(settings, info).copy, end)
+        return reset_baseline.is_end_of_stopped(server_of(settings, info).copy, end)
     return False

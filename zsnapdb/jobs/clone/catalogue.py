@@ -15,7 +15,7 @@ from pathlib import Path
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import haproxy, heartbeat, locks, meant, taken_over
+from zsnapdb.jobs.clone import adopted_commits, expected_clone, haproxy, heartbeat, locks
 from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo, CloneRecord
 from zsnapdb.jobs.clone.credentials import client_host
@@ -285,7 +285,7 @@ def verb(
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
     """Return the clone with the quota that it must have. The caller holds its lock."""
     for revision in info.takes_over:
-        taken_over.settle(revision)
+        adopted_commits.settle(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info
 
 
@@ -314,7 +314,7 @@ def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def _refuse_unusable(info: CloneInfo, name: str) -> CloneInfo:
-    meant.require(info, name)
+    expected_clone.require(info, name)
     info = copies.complete("clone", info)
     if info.is_of_nobody and not info.waits:
         why = (

@@ -48,12 +48,12 @@ from zsnapdb.jobs.copies.record import (
 )
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
-from zsnapdb.planning.clone.contract import AccountRights, ServerProfile
+from zsnapdb.planning.clone.isolation import AccountRights, ServerProfile
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.planning.clone.room import LEAST
-from zsnapdb.planning.server_copy.identity import is_loopback
-from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.planning.clone.space_limits import LEAST
+from zsnapdb.planning.server_copy.copy_options import is_loopback
+from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.zfs.command import is_number
 
 

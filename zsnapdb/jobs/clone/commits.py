@@ -18,12 +18,12 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.clone import handed, masking_policy, properties, volumes
+from zsnapdb.jobs.clone import masking_policy, properties, reset_baseline, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
+from zsnapdb.jobs.clone.reset_baseline import LogEnd
 from zsnapdb.jobs.clone.sources import Commit, CommitRecord, commits
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
@@ -31,7 +31,7 @@ from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
 from zsnapdb.planning.backup.lock_strategy import delays
 from zsnapdb.planning.clone.branches import Branches, decode
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
 
 _LOCK_SECONDS = 10.0
@@ -126,7 +126,7 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
     """Return the present end of the clone's binlog; None if its server does not run or the end is not known."""
     if info.pid is not None:
         with contextlib.suppress(ZsnapdbError), session(info) as opened:
-            return handed.of_running(opened)
+            return reset_baseline.of_running(opened)
     return None
 
 

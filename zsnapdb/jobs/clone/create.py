@@ -24,44 +24,44 @@ from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
+    cached_sets,
     credentials,
     destroy,
     heartbeat,
     locks,
     masking_policy,
     properties,
-    reusable_sets,
-    room,
+    space_limits,
 )
+from zsnapdb.jobs.clone.cached_sets import drop_unused_of_subjects
 from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.destroy import drop_live, remove_all
+from zsnapdb.jobs.clone.isolation_check import CloneServer
 from zsnapdb.jobs.clone.lifecycle import POSITION_BYTES, FirstStart, start_first
-from zsnapdb.jobs.clone.locate import bring_here, home_for, take_live
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.prepare import PreparedSet, prepare_source
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations, random_name
-from zsnapdb.jobs.clone.reusable_sets import drop_unused_of_subjects
+from zsnapdb.jobs.clone.source_lookup import bring_here, home_for, take_live
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount_for_good
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.restore.without_store import reopen
+from zsnapdb.jobs.restore.offline_restore import reopen
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.clone.contract import INTERNAL_ACCOUNT
+from zsnapdb.planning.clone.isolation import INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import MaskingChoice, MaskingWay
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.zfs import datasets
 
 
@@ -114,7 +114,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     heartbeat.beat(instance.host, planned.name)
                 datasets.set_properties(planned.top, facts)
     used = instance.host.latest()
-    reusable_sets.mark_used(settings, planned.top.rpartition("/")[0], source, used)
+    cached_sets.mark_used(settings, planned.top.rpartition("/")[0], source, used)
     before = prepared.masking if prepared is not None else None
     seconds = CreateDurations(
         source=obtained - began - _seconds(before),
@@ -188,9 +188,9 @@ def _obtain(
         return take_live(instance)
     if isinstance(planned, RestorePlan):
         top = home_for(settings, list(instance.volumes.values()))
-        from zsnapdb.jobs.clone import fetch
+        from zsnapdb.jobs.clone import source_fetch
 
-        return fetch.reach(settings, instance, reopen(instance, planned), top, planned)
+        return source_fetch.reach(settings, instance, reopen(instance, planned), top, planned)
     return bring_here(settings, instance, planned)
 
 
@@ -206,7 +206,7 @@ def _make_datasets(
         planned = plan_from(settings, instance, request, source, masking)
         datasets.ensure(planned.home.home)
         # Refuse if another run created something after the plan looked.
-        room.guard(settings, known=planned.home)
+        space_limits.guard(settings, known=planned.home)
         datasets.create(planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(planned)})
     with (
         undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)),

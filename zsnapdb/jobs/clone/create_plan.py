@@ -15,22 +15,22 @@ from zsnapdb.config.settings import CloneSettings, ServerSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
-from zsnapdb.jobs.clone import address, catalogue, haproxy, masking_policy, meant, reusable_sets, room
+from zsnapdb.jobs.clone import address, cached_sets, catalogue, expected_clone, haproxy, masking_policy, space_limits
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneRecord
-from zsnapdb.jobs.clone.contract import CloneServer
-from zsnapdb.jobs.clone.locate import home_for, locate, origin_of_live, pool_for
+from zsnapdb.jobs.clone.isolation_check import CloneServer
 from zsnapdb.jobs.clone.properties import refuse_name, requested_text
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
-from zsnapdb.jobs.clone.room import HomeRoom
+from zsnapdb.jobs.clone.source_lookup import home_for, locate, origin_of_live, pool_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
+from zsnapdb.jobs.clone.space_limits import HomeRoom
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
-from zsnapdb.jobs.host import restorable
+from zsnapdb.jobs.host import startup_check
 from zsnapdb.jobs.host.capacity import refuse_alternate_root
-from zsnapdb.jobs.restore.choice import first_manifest
-from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
+from zsnapdb.jobs.restore.offline_restore import open_for_restore, reopen
+from zsnapdb.jobs.restore.target_selection import first_manifest
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, port_is_free
 from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.clone.addresses import choose_port
@@ -38,7 +38,7 @@ from zsnapdb.planning.clone.lease import CloneLease, admit, first_lease, policy,
 from zsnapdb.planning.clone.masking import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
-from zsnapdb.planning.server_copy.origin import Origin, notes_on
+from zsnapdb.planning.server_copy.source_facts import Origin, notes_on
 from zsnapdb.zfs import datasets
 
 
@@ -90,7 +90,7 @@ class ClonePlan(CloneRecord):
         zones = time.tzname if self.origin.zone is None else None
         return (
             *notes_on(self.origin.variables, self.copy.settings.options, zones),
-            *restorable.zone_differences(self.copy.settings, self.origin),
+            *startup_check.zone_differences(self.copy.settings, self.origin),
         )
 
 
@@ -116,12 +116,12 @@ def planned_source(settings: Settings, instance: Instance, request: CloneRequest
     """Return the source of the clone and the way of its masking; change nothing. `instance` includes its volumes."""
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     if request.at is not None:
-        from zsnapdb.jobs.clone import fetch
+        from zsnapdb.jobs.clone import source_fetch
 
         known = request.point
         repository = reopen(instance, known) if known is not None else open_for_restore(instance, RestoreOrigin.AUTO)
         top = home_for(settings, list(instance.volumes.values()))
-        point = known or fetch.point_plan(
+        point = known or source_fetch.point_plan(
             settings,
             instance,
             repository,
@@ -190,13 +190,13 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     anchor = f"{top}/{name}"
     _require_free(name, anchor)
     refuse_alternate_root(pool)
-    limits, seen = settings.clones, room.look(top)
-    room.refuse_source(settings, top, made_from.source)
+    limits, seen = settings.clones, space_limits.look(top)
+    space_limits.refuse_source(settings, top, made_from.source)
     bind = request.bind_address or limits.bind_address
     known = catalogue.claims(settings)
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free, known)
-    begun = reusable_sets.begun(made_from.source, known.copies, instance.host)
-    reusable_sets.require(settings, lease, None, begun)
+    begun = cached_sets.begun(made_from.source, known.copies, instance.host)
+    cached_sets.require(settings, lease, None, begun)
     root = limits.mount_root / name
     _refuse_files_in(root)
     layout = layout_of(origin, f"{anchor}/r1", root)
@@ -238,7 +238,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         made_from=made_from,
         layout=layout,
         copy=copy,
-        quota=room.of_new_clone(settings, seen.free, request.quota),
+        quota=space_limits.of_new_clone(settings, seen.free, request.quota),
         home=seen,
     )
     copy.render(CloneServer(copy, planned, limits.accounts == "lock").identity())
@@ -249,8 +249,8 @@ def _check_host(settings: Settings, instance: Instance, origin: Origin) -> None:
     """Raise if this host cannot run a server on a copy of these files. Warn about other rules of time zones."""
     server = instance.settings.server
     server_program.fitting(server, origin.flavour, origin.version)
-    restorable.refuse(server, origin)
-    for text in restorable.zone_differences(server, origin):
+    startup_check.refuse(server, origin)
+    for text in startup_check.zone_differences(server, origin):
         instance.events.warn(text)
     check_account(server, settings.clones)
 
@@ -286,7 +286,7 @@ def _admitted(
     """
     limits, clones = settings.clones, known.copies
     catalogue.refuse_label(clones, name)
-    quota = quota_of(settings, is_subject=bool(meant.current_causer()))
+    quota = quota_of(settings, is_subject=bool(expected_clone.current_causer()))
     if request.waits or request.is_ephemeral:
         quota = replace(quota, per_owner=0)
     # A clone that cannot be read has an unknown owner, and it still counts.

@@ -10,15 +10,15 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.program_start import NO_LOGIN_PATHS
-from zsnapdb.base.server_files import UnsafeFileError, read_text
+from zsnapdb.base.safe_open import UnsafeFileError, read_text
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import server
-from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, lock_accounts_sql
-from zsnapdb.planning.server_copy.answering import only_below
-from zsnapdb.planning.server_copy.identity import is_loopback
-from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT, lock_accounts_sql
+from zsnapdb.planning.server_copy.copy_options import is_loopback
+from zsnapdb.planning.server_copy.server_identity_check import only_below
+from zsnapdb.planning.server_copy.source_facts import Origin
 
 CLIENT_HOME = Path(__file__).parent / "client_home"
 """The folder whose my.cnf names the account of every clone.
@@ -126,7 +126,7 @@ def read(file: Path) -> SecretStr | None:
 
 def write_internal(file: Path, password: SecretStr) -> None:
     """Write the password of the internal account to a file that only root can read."""
-    server_files.write_text(file, f"password={password.get_secret_value()}\n", None)
+    safe_open.write_text(file, f"password={password.get_secret_value()}\n", None)
 
 
 def internal_account_sql(origin: Origin, password: SecretStr, *, lock: bool) -> str:

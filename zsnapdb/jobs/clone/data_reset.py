@@ -15,12 +15,12 @@ from zsnapdb.jobs.base.interruption import undone_on_error, uninterrupted
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.clone import (
     address,
+    cached_sets,
     credentials,
     locks,
     masking_policy,
     properties,
-    reusable_sets,
-    room,
+    space_limits,
     volumes,
 )
 from zsnapdb.jobs.clone.catalogue import home, of_dataset
@@ -28,8 +28,8 @@ from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.commits import branches_to_keep
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
-from zsnapdb.jobs.clone.locate import bring_here, locate, take_live
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
+from zsnapdb.jobs.clone.source_lookup import bring_here, locate, take_live
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
 from zsnapdb.jobs.clone.volumes import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.copies import record
@@ -68,9 +68,9 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
         instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
         rules = masking_policy.rules_of_clone(settings, info)
         source = locate(settings, instance, requested, rules, accepts_older=accepts_older)
-    room.refuse_source(settings, info.top.rpartition("/")[0], source)
+    space_limits.refuse_source(settings, info.top.rpartition("/")[0], source)
     if isinstance(source, CloneSource):
-        reusable_sets.begun_after(settings, host, info, source)
+        cached_sets.begun_after(settings, host, info, source)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
     is_original = source.key == info.original_key or (
         not info.original_key and set_id == info.original.removeprefix("@")
@@ -93,7 +93,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
     if here is not None:
         if not rules or masking_policy.are_masked(here.names, rules):
             return here
-        masked = reusable_sets.prepared_form(home(settings, here.pool), here, rules)
+        masked = cached_sets.prepared_form(home(settings, here.pool), here, rules)
         if masked.rules:
             return masked
         if not masking_policy.have_rules(here.names):
@@ -160,7 +160,7 @@ def replace_data(
     if requested != LIVE_STATE:
         with locks.using_received(info.instance):
             source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
-            begun = reusable_sets.begun_after(settings, host, info, source)
+            begun = cached_sets.begun_after(settings, host, info, source)
             made = commits(info.current)
             revision = _clone_beside(settings, info, source, made)
     else:
@@ -168,7 +168,7 @@ def replace_data(
         with locks.on_live_sets(instance.name):
             made, source = commits(info.current), take_live(instance)
             with undone_on_error(lambda: drop_live(source)):
-                begun = reusable_sets.begun_after(settings, host, info, source)
+                begun = cached_sets.begun_after(settings, host, info, source)
                 revision = _clone_beside(settings, info, source, made)
     kept = branches_to_keep(info, made)
     return _replace_data(settings, host, info, source, revision, requested, events, kept, begun)
@@ -193,7 +193,7 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made
     The clone keeps its quota. The old data is removed unless commits were `made` of it, so a full clone without commits
     can be reset.
     """
-    quota = room.of_other_data(settings, info, keeps_data=bool(made))
+    quota = space_limits.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
@@ -207,7 +207,7 @@ def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = Fa
 
     `is_committed`: the present data is to be committed first.
     """
-    return room.of_other_data(settings, info, keeps_data=is_committed or bool(commits(info.current)))
+    return space_limits.of_other_data(settings, info, keeps_data=is_committed or bool(commits(info.current)))
 
 
 def put(
@@ -216,7 +216,7 @@ def put(
     """Give the clone the data of this source and these branches; the caller holds its lock."""
     revision = _clone_beside(settings, info, source, commits(info.current))
     of, branches = f"branch {known.current}", known.encode()
-    begun = reusable_sets.begun_after(settings, host, info, source)
+    begun = cached_sets.begun_after(settings, host, info, source)
     return _replace_data(settings, host, info, source, revision, of, events, branches, begun)
 
 
@@ -265,5 +265,5 @@ def _replace_data(
     volumes.warn_of_kept(drop_leftovers(changed), info.name, events)
     if info.source == SourceKind.LIVE:
         drop_unused_live(with_volumes(Instance.of(settings, info.instance).on_host(host)), info.backup_id)
-    reusable_sets.drop_unused_of_subjects(settings, info.instance, info.source)
+    cached_sets.drop_unused_of_subjects(settings, info.instance, info.source)
     return address.open_to(settings, of_dataset(settings, host, info.name), events)

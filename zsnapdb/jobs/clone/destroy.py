@@ -13,21 +13,30 @@ from pathlib import Path
 from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.base.set_properties import LIVE
-from zsnapdb.jobs.clone import address, handed, heartbeat, locks, meant, reusable_sets, taken_over, volumes
+from zsnapdb.jobs.clone import (
+    address,
+    adopted_commits,
+    cached_sets,
+    expected_clone,
+    heartbeat,
+    locks,
+    reset_baseline,
+    volumes,
+)
+from zsnapdb.jobs.clone.cached_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.catalogue import find, is_dataset, listing, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, SOURCE_PART, clone_mark
-from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
 from zsnapdb.jobs.clone.volumes import SeenSnapshots, drop_detaching, is_detaching, remove_folders
 from zsnapdb.jobs.copies.catalogue import dependents
 from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
-from zsnapdb.jobs.copies.sweeping import GoesToo
-from zsnapdb.jobs.host.local_sets import described_sets
+from zsnapdb.jobs.copies.sweep import GoesToo
+from zsnapdb.jobs.host.local_snapshot_sets import described_sets
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
@@ -71,7 +80,7 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     own, has_detaching = _snapshots(seen), any(is_detaching(snapshot.name) for snapshot in seen)
     home = anchor.rpartition("/")[0]
     commits = sorted({snapshot.commit for snapshot in own if snapshot.commit})
-    prepared = tuple(reusable_sets.prepared_commits(home, commits)) if commits else ()
+    prepared = tuple(cached_sets.prepared_commits(home, commits)) if commits else ()
     obstacles = [
         f"{', '.join(item.clones)} depends on the prepared form of commit {item.set_id}"
         for item in prepared
@@ -140,11 +149,11 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
             drop_detaching(anchor, mark)
         for item in planned.prepared:
             with locks.on_reusable_set(PREPARED, item.name):
-                reusable_sets.remove(item)
+                cached_sets.remove(item)
         heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
         if heirs:
             most = int(datasets.properties(anchor, ["used"])["used"].value)
-            locked.enter_context(taken_over.taking_over(sorted(heirs), most))
+            locked.enter_context(adopted_commits.taking_over(sorted(heirs), most))
         for step in planned.steps.promotions:
             datasets.promote(step.dataset)
         if not planned.steps.snapshots:
@@ -156,7 +165,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
             _destroy_commits(planned.steps, dataset)
     remove_folders(root)
     heartbeat.forget(host, name)
-    handed.forget(host, name)
+    reset_baseline.forget(host, name)
 
 
 def _revision_of(anchor: str, dataset: str) -> str:
@@ -201,7 +210,7 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = 
     """
     found = named(settings, host, name)
     for info in found:
-        meant.require(info, name)
+        expected_clone.require(info, name)
     return tuple(_plan_one(info, also) for info in found)
 
 
@@ -270,7 +279,7 @@ def destroy_locked(
             return []
     except NotThere:
         return []
-    meant.require(found, name)
+    expected_clone.require(found, name)
     gone = _destroy(settings, host, found, also)
     if gone and found.id != found.name:
         _drop_replaced(settings, host, found.id)
@@ -310,7 +319,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     volumes.let_go(planned.foreign, name)
     remove_all(host, info.top, name, info.mount, None if planned.foreign else planned.removal)
     address.close(settings, host, info)
-    reusable_sets.drop_unused_of_subjects(settings, info.instance, info.source)
+    cached_sets.drop_unused_of_subjects(settings, info.instance, info.source)
     if origins:
         names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins}
         for backup_id in sorted(names - {""}):

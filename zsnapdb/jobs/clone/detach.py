@@ -12,7 +12,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import masking_policy, properties, room, volumes
+from zsnapdb.jobs.clone import masking_policy, properties, space_limits, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, of_dataset, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.commits import branches_to_keep
@@ -28,7 +28,7 @@ from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.dataset_properties import data_values, explicit_values
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, encryption, owned
 from zsnapdb.zfs.streams import ReceiveStream, SendStream
 
@@ -74,7 +74,7 @@ def _planned(settings: Settings, info: CloneInfo) -> DetachPlan:
     cost = sum(
         int(datasets.properties(dataset, ["referenced"])["referenced"].value) for dataset in info.volumes.values()
     )
-    available = room.available(info)
+    available = space_limits.available(info)
     if available - cost < settings.clones.free_floor:
         raise PreflightError(
             f"detaching copies {cost} bytes, but the pool has {available} bytes free and must keep"
@@ -107,7 +107,7 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
     info.process.stop(timeout=patience)
     revision = next_number(info)
     layout = volumes.layout_of(info.origin, f"{info.top}/r{revision}", info.mount)
-    room.guard(settings)
+    space_limits.guard(settings)
     phase_after = CopyPhase.NEW if info.phase is CopyPhase.NEW else CopyPhase.READY
     begin_change(info)
     with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):

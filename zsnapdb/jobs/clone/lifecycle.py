@@ -30,27 +30,27 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.base.model import Position
 from zsnapdb.base.program_start import search_path
-from zsnapdb.base.server_files import Owner, write_text
+from zsnapdb.base.safe_open import Owner, write_text
 from zsnapdb.config.settings import ServerSettings, Settings
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
-    contract,
+    cached_sets,
     credentials,
-    handed,
+    expected_clone,
     heartbeat,
+    isolation_check,
     locks,
     masking_policy,
-    meant,
     properties,
-    reusable_sets,
-    room,
+    reset_baseline,
+    space_limits,
     volumes,
 )
 from zsnapdb.jobs.clone.catalogue import (
@@ -66,23 +66,23 @@ from zsnapdb.jobs.clone.catalogue import (
     verb,
 )
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.credentials import Login
-from zsnapdb.jobs.clone.elsewhere import refuse_running_elsewhere
+from zsnapdb.jobs.clone.isolation_check import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
+from zsnapdb.jobs.clone.namespace_servers import refuse_running_elsewhere
 from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.record import tail_record
+from zsnapdb.jobs.record import binlog_tail_record
 from zsnapdb.mysql.process import server_program
 from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.client_arguments import client_arguments
-from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
+from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, stamp
 from zsnapdb.planning.clone.masking import planned_lines
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_family import family
 from zsnapdb.zfs import datasets
 
 POSITION_BYTES = 4000
@@ -138,14 +138,14 @@ def start_first(
     Its users get the password. None: the server is not started, and nothing is masked. `is_noted`: record the state of
     the clone for a fast reset.
     """
-    position = contract.make_separate(clone, tail_record.read(instance, clone.record.flavour))
+    position = isolation_check.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
     if password is None:
         return FirstStart(position, None, time.monotonic())
     host = instance.host
     report = masking_policy.ensure(instance.settings.masking, host, clone, position, rules, volumes)
     separate_at = time.monotonic()
-    note = partial(handed.note, host, clone, rules) if is_noted else None
-    return FirstStart(contract.first_start(clone, position, password, note), report, separate_at)
+    note = partial(reset_baseline.note, host, clone, rules) if is_noted else None
+    return FirstStart(isolation_check.first_start(clone, position, password, note), report, separate_at)
 
 
 def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
@@ -213,7 +213,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
         )
         return
     masking_policy.refuse_unmasked(settings, info)
-    contract.start_again(clone)
+    isolation_check.start_again(clone)
     if info.follows is not None:
         with session(info) as opened:
             # A replica of a set continues to replicate. A replica that was reset has no source any more.
@@ -255,7 +255,7 @@ def extend(
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
         if quota is None:
             return _with_lease(settings, host, info, longer)
-        steps, grow = room.extension(settings, host, info, quota)
+        steps, grow = space_limits.extension(settings, host, info, quota)
         if seconds is None:
             return Intention(info, steps), grow
         more, lease = _with_lease(settings, host, info, longer)
@@ -279,11 +279,11 @@ def _with_lease(
         PreflightError: the data of a subject's clone would get too old, or the change is not allowed.
     """
     time = removal_time(host)
-    now = reusable_sets.settled(info, time)
-    after = reusable_sets.require(settings, change(now.lease), now.lease, now.since)
+    now = cached_sets.settled(info, time)
+    after = cached_sets.require(settings, change(now.lease), now.lease, now.since)
 
     def record() -> CloneInfo:
-        lease = leases.changed(reusable_sets.settle(info, time).lease, after, time)
+        lease = leases.changed(cached_sets.settle(info, time).lease, after, time)
         datasets.set_properties(info.top, copy_properties.lease_values(lease))
         return replace(now, lease=lease)
 
@@ -457,7 +457,7 @@ class ServerLog:
 def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
     """Return the last lines of the error log of the clone's server, whether it runs or not. No link is followed."""
     info = find(settings, host, name)
-    meant.require(info, name)
+    expected_clone.require(info, name)
     return ServerLog(info, tuple(info.process.log_tail(lines).splitlines()))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zsnapdb.base.errors import BusyError
-from zsnapdb.jobs.base.exclusion import exclusive, if_free, shared
+from zsnapdb.jobs.base.run_locks import exclusive, if_free, shared
 
 PATIENCE = 60.0
 _TURN_SECONDS = 3600.0

@@ -14,11 +14,11 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.clone import contract, credentials, lifecycle, masking_policy
+from zsnapdb.jobs.clone import credentials, isolation_check, lifecycle, masking_policy
 from zsnapdb.jobs.clone.catalogue import held, ready
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.mysql import connections
-from zsnapdb.planning.clone.contract import ACCOUNT
+from zsnapdb.planning.clone.isolation import ACCOUNT
 from zsnapdb.planning.clone.lease import require_lease
 
 _LOCK_SECONDS = 5
@@ -55,7 +55,7 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
             connections.end_others(session, ACCOUNT)
             connections.wait_briefly_for_locks(session, _LOCK_SECONDS)
             clone, password = lifecycle.server_of(settings, info), fresh_password()
-            contract.make_users(session, clone, password)
+            isolation_check.make_users(session, clone, password)
             credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
             with contextlib.suppress(ServerError):
                 # It was killed, and ends when its transaction is rolled back.

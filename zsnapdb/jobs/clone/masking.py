@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb import hooks
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConfigError, ConsistencyError, HookError, PreflightError, ServerError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Position
@@ -30,9 +30,9 @@ from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.mysql import accounts, variables
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.replication import applier
-from zsnapdb.mysql.schema import scrub, tablespace_files
+from zsnapdb.mysql.schema import old_row_removal, tablespace_files
+from zsnapdb.mysql.schema.old_row_removal import SharedTablespace
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
-from zsnapdb.mysql.schema.scrub import SharedTablespace
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.masking import (
     MARGIN_NS,
@@ -47,11 +47,11 @@ from zsnapdb.planning.clone.masking import (
     renewing_options,
     to_rebuild,
 )
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
-from zsnapdb.planning.server_copy.identity import Access, binlog_paths
+from zsnapdb.planning.server_copy.copy_options import Access, binlog_paths
+from zsnapdb.planning.server_copy.server_identity_check import IDENTITY, only_on_server
+from zsnapdb.planning.server_facts import ServerFacts
+from zsnapdb.planning.server_family import family
 
 _BLOCK = 8 << 20
 
@@ -78,7 +78,7 @@ def numbers_in(file: Path, canaries: tuple[Canary, ...]) -> list[int]:
     """Return the numbers of the canaries that the file contains."""
     missing, numbers, rest = list(canaries), [], b""
     overlap = longest(canaries) - 1
-    with server_files.open_to_read(file) as opened:
+    with safe_open.open_to_read(file) as opened:
         while missing and (block := opened.read(_BLOCK)):
             text = rest + block
             numbers += [canary.number for canary in missing if any(form in text for form in canary.forms)]
@@ -276,19 +276,19 @@ def mask(
         }
         with unchanged(masking, rules):
             steps = _steps(session, facts, masking, names)
-        scrub.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
-        had_histograms = scrub.forget_values(session, facts.flavour)
-        scrub.purge(session)
+        old_row_removal.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
+        had_histograms = old_row_removal.forget_values(session, facts.flavour)
+        old_row_removal.purge(session)
     _remove_logs(copy, facts)
     # The slow shutdown has written every change to the files.
     changes = Changes(before, tablespace_files.states(Path(facts.variables["datadir"])), since_ns)
     renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
     with _running(renewing, masking.timeout, fresh_password()) as session:
-        scrub.prepare(session)
+        old_row_removal.prepare(session)
         if had_histograms:
-            scrub.overwrite_histograms(session)
+            old_row_removal.overwrite_histograms(session)
         rebuilt, undo_renewed = _scrub(session, facts, masking, changes)
-        shared = scrub.shared_tablespaces(session, facts.flavour)
+        shared = old_row_removal.shared_tablespaces(session, facts.flavour)
     _remove_logs(copy, facts)
     scrubbed = Scrubbed(
         undo_renewed,
@@ -303,8 +303,8 @@ def mask(
 
 def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState], int]:
     """Prepare the server, and return the states of the table files before masking, with their time."""
-    scrub.leave_no_binlog(session)
-    scrub.settle(session)
+    old_row_removal.leave_no_binlog(session)
+    old_row_removal.settle(session)
     # Earlier writes get an older time than the writes of masking.
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
@@ -334,7 +334,7 @@ def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Sessio
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.ACCOUNTS, init_file=str(init_file))
     try:
         copy.start(identity, _ACCOUNT, password).close()
-        server_files.remove(init_file)
+        safe_open.remove(init_file)
         with Session.open(Address(_ACCOUNT, socket), password, read_timeout=timeout, scripts=True) as session:
             variables.stop_logging(session)
             yield session
@@ -345,7 +345,7 @@ def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Sessio
         copy.process().kill()
         raise
     finally:
-        server_files.remove(init_file)
+        safe_open.remove(init_file)
 
 
 def _step(
@@ -374,12 +374,12 @@ def _scrub(
     Return the rebuilt tables, and whether the undo tablespaces were created again.
     """
     chosen = to_rebuild(stored_tables(session), masking.rebuild, masking.keep_history, changes)
-    scrub.rebuild(session, chosen)
-    scrub.purge(session)
+    old_row_removal.rebuild(session, chosen)
+    old_row_removal.purge(session)
     kind = family(facts.flavour)
     if kind.has_aria:
-        scrub.renew_aria_log(session)
-    return chosen, kind.redo_is_replaceable and scrub.renew_undo(session)
+        old_row_removal.renew_aria_log(session)
+    return chosen, kind.redo_is_replaceable and old_row_removal.renew_undo(session)
 
 
 def _empty_doublewrite(facts: ServerFacts) -> bool:
@@ -435,13 +435,13 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
     is_replaceable = family(facts.flavour).redo_is_replaceable
     redo = datadir / names.get("innodb_log_group_home_dir", "") if is_replaceable else None
     doublewrite = datadir / names.get("innodb_doublewrite_dir", "") if is_replaceable else None
-    scrub.remove_logs(datadir, binlog, relay, redo, doublewrite, _text_logs(copy, names))
+    old_row_removal.remove_logs(datadir, binlog, relay, redo, doublewrite, _text_logs(copy, names))
 
 
 def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:
     """Return the log files in the copy that may contain statements, of its own server and of the source's server."""
-    logs = [Path(path) for path in scrub.text_logs(running)]
-    for path in scrub.text_logs(copy.variables):
+    logs = [Path(path) for path in old_row_removal.text_logs(running)]
+    for path in old_row_removal.text_logs(copy.variables):
         # A log outside the volumes was not copied.
         with contextlib.suppress(PreflightError):
             logs.append(Path(copy.paths.translate(path)))

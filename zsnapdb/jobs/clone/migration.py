@@ -21,7 +21,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from zsnapdb import hooks
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConfigError, HookError, NotThere, PreflightError, ServerError, UsageError
 from zsnapdb.base.model import pool_of
 from zsnapdb.base.quantities import format_duration
@@ -30,15 +30,15 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, contract, masking_policy
+from zsnapdb.jobs.clone import catalogue, isolation_check, masking_policy
 from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.restore.choice import choose, local_binlogs, located_in, replayer_of
+from zsnapdb.jobs.restore.offline_restore import archive_of, stored_or_here
 from zsnapdb.jobs.restore.replay import fetch_logs
-from zsnapdb.jobs.restore.without_store import archive_of, stored_or_here
+from zsnapdb.jobs.restore.target_selection import choose, local_binlogs, located_in, replayer_of
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
@@ -46,7 +46,7 @@ from zsnapdb.mysql.replication.replay import PacedReplay, RelayLogs, ReplayInput
 from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.schema.definitions import all_definitions_of, definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import schemas, stored_tables
-from zsnapdb.mysql.table_watch import TableWatch
+from zsnapdb.mysql.table_wait_times import TableWatch
 from zsnapdb.planning.clone import migration as planning
 from zsnapdb.planning.clone.diff import schema_difference
 from zsnapdb.planning.clone.masking import MARGIN_NS, Changes, FileState, files_of
@@ -59,14 +59,14 @@ from zsnapdb.planning.clone.migration import (
     TouchedTable,
     load_findings,
 )
-from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.restore.plan import RestoreOrigin
 from zsnapdb.planning.restore.replays import mode_objection
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import AtTime
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.server_copy.identity import binlog_paths
+from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.storage_engines import RowPlace
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
@@ -208,7 +208,7 @@ def start_load(settings: Settings, instance: Instance, clone: RunningClone, plan
 def _commits(step: Replay, logs: RelayLogs) -> Iterator[tuple[int, int, int]]:
     """Yield log number, end offset and commit time (microseconds UTC) of each transaction."""
     for number, part in enumerate(step.logs, 1):
-        with server_files.open_to_read(logs.file(number)) as file:
+        with safe_open.open_to_read(logs.file(number)) as file:
             for one in transactions(file, part.file, part.start, part.stop):
                 yield number, one.end, one.committed
 
@@ -361,7 +361,7 @@ def _touched(
     settings: Settings, clone: RunningClone, hook: Hook
 ) -> tuple[tuple[TouchedTable, ...], dict[TableName, int], MigrationRun]:
     before = _state(clone)
-    contract.start_again(server_of(settings, clone.info))
+    isolation_check.start_again(server_of(settings, clone.info))
     after, run = _after(_run(clone, hook), lambda: _state(clone))
     sizes = {TableName(table.schema, table.name): table.size for table in before.stored}
     if after is None:

@@ -18,26 +18,26 @@ from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError,
 from zsnapdb.base.model import backup_time, is_backup_id
 from zsnapdb.config.clones import PoolSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
+from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.clone import (
     address,
     catalogue,
-    contract,
     credentials,
-    handed,
+    expected_clone,
     heartbeat,
+    isolation_check,
     lifecycle,
     locks,
     masking_policy,
-    meant,
     properties,
+    reset_baseline,
 )
+from zsnapdb.jobs.clone.cached_sets import oldest_first
 from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations
-from zsnapdb.jobs.clone.reusable_sets import oldest_first
 from zsnapdb.jobs.clone.sources import LATEST, production_history
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
@@ -48,7 +48,7 @@ from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning import order
 from zsnapdb.planning.clone import pool as planning
-from zsnapdb.planning.clone.contract import AccountRights
+from zsnapdb.planning.clone.isolation import AccountRights
 from zsnapdb.planning.clone.lease import admit, first_lease, policy, quota_of, read_stamp, stamp
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.zfs import datasets
@@ -137,8 +137,8 @@ def give_login(
     masking_policy.refuse_unmasked(settings, info)
     with lifecycle.session(info) as session:
         _refuse_used(instance, info, session)
-        contract.check(session, probe(session), clone)
-        contract.make_users(session, clone, password)
+        isolation_check.check(session, probe(session), clone)
+        isolation_check.make_users(session, clone, password)
     credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
 
 
@@ -149,7 +149,7 @@ def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
 
 
 def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
-    state = handed.read(instance.host, info)
+    state = reset_baseline.read(instance.host, info)
     status = binlog_status(session)
     is_same = state is not None and (state.file, str(state.offset)) == (status.get("File"), status.get("Position"))
     if not is_same or server_use(session).clients:
@@ -190,7 +190,7 @@ def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo,
     known = catalogue.claims(settings)
     others = [other for other in known.copies if other.name != info.name]
     catalogue.refuse_label(others, label)
-    quota = replace(quota_of(settings, is_subject=bool(meant.current_causer())), free_floor=0)
+    quota = replace(quota_of(settings, is_subject=bool(expected_clone.current_causer())), free_floor=0)
     owners = [*(other.owner for other in others), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, 0)
     return others

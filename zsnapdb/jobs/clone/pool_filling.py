@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ConfigError, UnknownNameError, ZsnapdbError
 from zsnapdb.base.model import backup_time, pool_of
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import exclusive, if_free
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.removal_time import removal_time
-from zsnapdb.jobs.clone import address, locks, masking_policy, reusable_sets, room
+from zsnapdb.jobs.base.run_locks import exclusive, if_free
+from zsnapdb.jobs.clone import address, cached_sets, locks, masking_policy, space_limits
 from zsnapdb.jobs.clone.catalogue import home, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.create import create
 from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.destroy import destroy_locked
-from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of, wish_of
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
+from zsnapdb.jobs.clone.source_lookup import home_for
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone import pool as planning
@@ -102,11 +102,11 @@ def of_host(settings: Settings, instance: str, above: str, *, makes_form: bool) 
     `makes_form`: a masked form of the newest set is created first. Its expected size is that of the largest masked form
     of the instance.
     """
-    known = reusable_sets.listing(settings) if makes_form else []
+    known = cached_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]
     form = max(forms, default=LEAST_SPACE) if makes_form else 0
     free = datasets.available(pool_of(above)) - settings.clones.free_floor
-    space = max(0, min(free, room.available_below(above)))
+    space = max(0, min(free, space_limits.available_below(above)))
     return HostRoom(kernel_facts.free_memory(), space, form)
 
 
@@ -137,7 +137,7 @@ def _seen(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostR
     if above is None:
         return [], HostRoom(None, None)
     rules = masking_policy.rules_of(instance.settings.masking, requested=False)
-    known = reusable_sets.listing(settings) if rules else []
+    known = cached_sets.listing(settings) if rules else []
     makes_form = bool(rules) and not any((one.instance, one.rules) == (instance.name, rules) for one in known)
     host = of_host(settings, instance.name, above, makes_form=makes_form)
     return [as_slot(instance, info, removal_time(instance.host).at) for info in slots_of(settings, instance)], host

@@ -11,19 +11,15 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.clone import locks, masking, masking_policy, properties, reusable_sets, room
-from zsnapdb.jobs.clone.catalogue import Intention, home
-from zsnapdb.jobs.clone.locate import bring_here, locate
-from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
-from zsnapdb.jobs.clone.reusable_sets import (
+from zsnapdb.jobs.clone import cached_sets, locks, masking, masking_policy, properties, space_limits
+from zsnapdb.jobs.clone.cached_sets import (
     PREPARED,
     ReusableSet,
     anchor_of,
@@ -31,6 +27,10 @@ from zsnapdb.jobs.clone.reusable_sets import (
     oldest_first,
     prepared_form,
 )
+from zsnapdb.jobs.clone.catalogue import Intention, home
+from zsnapdb.jobs.clone.masking import MaskingReport
+from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
+from zsnapdb.jobs.clone.source_lookup import bring_here, locate
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, with_volumes
 from zsnapdb.jobs.clone.volumes import (
     clone_volumes,
@@ -44,11 +44,11 @@ from zsnapdb.jobs.clone.volumes import (
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.copies.verb import Verb
-from zsnapdb.jobs.record import tail_record
+from zsnapdb.jobs.record import binlog_tail_record
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.planning.server_copy.identity import Access
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
+from zsnapdb.planning.server_copy.copy_options import Access
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets
 
 
@@ -131,12 +131,12 @@ def prepare_source(
         existing = prepared_form(top, source, own)
         if is_done(existing, own):
             return PreparedSet(existing)
-        quota = room.of_prepared_form(settings, room.available_below(top)) if unasked else 0
-        room.guard(settings, quota)
+        quota = space_limits.of_prepared_form(settings, space_limits.available_below(top)) if unasked else 0
+        space_limits.guard(settings, quota)
         try:
             return _prepare(settings, instance, top, source, own, quota)
         finally:
-            room.guard(settings)
+            space_limits.guard(settings)
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
@@ -146,7 +146,7 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
         UnknownNameError: the instance has no such prepared set.
         PreflightError: a form has clones.
     """
-    known = [one for one in reusable_sets.listing(settings) if (one.kind, one.instance) == (PREPARED, instance.name)]
+    known = [one for one in cached_sets.listing(settings) if (one.kind, one.instance) == (PREPARED, instance.name)]
     ordered = oldest_first(instance, known, lambda one: one.set_id, lambda one: one.origin)
     newest = ordered[-1].set_id if ordered else ""
     wanted = newest if requested == LATEST else requested.removeprefix("@")
@@ -157,7 +157,7 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
             f"no set {requested} of instance {instance.name} is prepared", hint=f"prepared are: {ids}"
         )
     for form in forms:
-        reusable_sets.refuse_clones(form)
+        cached_sets.refuse_clones(form)
     return forms
 
 
@@ -167,9 +167,9 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
     for form in gone:
         with locks.on_reusable_set(PREPARED, form.name):
             # Meanwhile the form may have been cloned, or another process removed it.
-            for now_there in reusable_sets.listing(settings):
+            for now_there in cached_sets.listing(settings):
                 if now_there.anchor == form.anchor:
-                    reusable_sets.remove(now_there)
+                    cached_sets.remove(now_there)
     return gone
 
 
@@ -183,17 +183,17 @@ def _prepare(
 ) -> PreparedSet:
     set_id, name = source.set.backup_id, name_of(source, rules)
     anchor = anchor_of(top, PREPARED, name)
-    reusable_sets.remove_if_exists(top, PREPARED, name)
+    cached_sets.remove_if_exists(top, PREPARED, name)
     root = settings.clones.mount_root / f".{name}"
     layout = layout_of(source.origin, f"{anchor}/c", root)
     copy = copy_of(source.origin, layout, root, instance.settings.server, settings.clones)
     begun = instance.host.latest()
-    facts = reusable_sets.facts_of(set_id, instance.name, source.origin, source.kind, begun, name, rules, source.key)
+    facts = cached_sets.facts_of(set_id, instance.name, source.origin, source.kind, begun, name, rules, source.key)
     datasets.create(anchor, facts)
 
     def undo() -> None:
         copy.process().kill()
-        reusable_sets.remove_if_exists(top, PREPARED, name)
+        cached_sets.remove_if_exists(top, PREPARED, name)
         remove_folders(root)
 
     with undone_on_error(undo):
@@ -226,12 +226,12 @@ def _recover_once(
     With `rules` the files are masked first. Return the origin of the files, and the report of the masking.
     """
     mount(volumes)
-    server_files.remove_tree(copy.folder)
+    safe_open.remove_tree(copy.folder)
     give_files(copy)
     copy.make_private()
     copy.remove_identity()
     origin, report = source.origin, None
-    position = copy.recorded_position(tail_record.read(instance, origin.flavour), has_gtids=origin.has_gtids)
+    position = copy.recorded_position(binlog_tail_record.read(instance, origin.flavour), has_gtids=origin.has_gtids)
     if rules:
         report = masking.mask(
             copy,
@@ -248,5 +248,5 @@ def _recover_once(
         check_recovered(session, position, origin.unlogged_gtids)
     copy.process().stop(timeout=copy.settings.start_timeout)
     copy.remove_identity()
-    server_files.remove_tree(copy.folder)
+    safe_open.remove_tree(copy.folder)
     return origin, report

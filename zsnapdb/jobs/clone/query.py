@@ -10,10 +10,10 @@ from zsnapdb.base.errors import PreflightError, UnknownNameError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.clone import state_at
+from zsnapdb.jobs.clone import point_in_time
 from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
+from zsnapdb.jobs.clone.point_in_time import Moment, MomentMatch
 from zsnapdb.jobs.clone.request import CloneRequest
-from zsnapdb.jobs.clone.state_at import Moment, MomentMatch
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Address, Row, Session
@@ -59,7 +59,7 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows,
     The statement runs in a read-only transaction, under an account that may only read. Afterwards the clone is
     destroyed. `history` is as for `state_at.find`.
     """
-    moment = state_at.find(settings, instance, at, history)
+    moment = point_in_time.find(settings, instance, at, history)
     counted = RowCount()
     with past(settings, instance, moment, of_users=True) as session:
         columns, rows = session.stream(sql, batch=_BATCH, times_as_text=True)
@@ -90,10 +90,12 @@ def diff(
     """
     named = parse_table(table)
     schema, name = named.schema, str(named.table)
-    if history is not None and not (state_at.takes_history(begin) or state_at.takes_history(end)):
+    if history is not None and not (point_in_time.takes_history(begin) or point_in_time.takes_history(end)):
         raise UsageError(f"--history does not apply to {begin} and {end}", hint="name a time or GTIDs with it")
-    first = state_at.find(settings, instance, begin, history if state_at.takes_history(begin) else None)
-    second = state_at.find(settings, instance, end, end_history or (history if state_at.takes_history(end) else None))
+    first = point_in_time.find(settings, instance, begin, history if point_in_time.takes_history(begin) else None)
+    second = point_in_time.find(
+        settings, instance, end, end_history or (history if point_in_time.takes_history(end) else None)
+    )
     if first.backup_id == second.backup_id and MomentMatch.REPLAY not in (first.match, second.match):
         raise PreflightError(
             f"{begin} and {end} are both the snapshot set {first.backup_id}",

@@ -14,33 +14,33 @@ from functools import partial
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet, pool_of
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import if_free
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.removal_time import removal_time
+from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.clone import (
     address,
+    adopted_commits,
+    cached_sets,
     catalogue,
     heartbeat,
     locks,
     properties,
-    reusable_sets,
-    room,
-    taken_over,
+    space_limits,
     volumes,
 )
+from zsnapdb.jobs.clone.cached_sets import PREPARED, RECEIVED, ReusableSet
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import destroy_locked, plan_removal, remove_all, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
-from zsnapdb.jobs.clone.reusable_sets import PREPARED, RECEIVED, ReusableSet
 from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.clone.volumes import mend
-from zsnapdb.jobs.copies import sweeping
+from zsnapdb.jobs.copies import sweep
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
-from zsnapdb.jobs.copies.sweeping import CopyKind, GoesToo, Leak, ReapOutcome, carried_out
-from zsnapdb.jobs.host import production
-from zsnapdb.jobs.host.production import ReplacedServer
+from zsnapdb.jobs.copies.sweep import CopyKind, GoesToo, Leak, ReapOutcome, carried_out
+from zsnapdb.jobs.host import live_server_checks
+from zsnapdb.jobs.host.live_server_checks import ReplacedServer
 from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.connections import server_use
@@ -66,9 +66,9 @@ def leaks(settings: Settings, host: Host, known: KnownCopies[CloneInfo]) -> list
     `known` are the clones of this host, as they were just read.
     """
     time = removal_time(host)
-    result = list(sweeping.leaks(replace(_clones(settings, host, time, act=False), known=lambda: known)))
+    result = list(sweep.leaks(replace(_clones(settings, host, time, act=False), known=lambda: known)))
     for kind in (RECEIVED, PREPARED):
-        result += sweeping.leaks(_reusable_sets(settings, kind, time, act=False))
+        result += sweep.leaks(_reusable_sets(settings, kind, time, act=False))
     for instance, live in _unused_live(settings, host):
         result.append(Leak("live set without a clone", live.backup_id, instance.name))
     return result
@@ -133,7 +133,7 @@ def reap(
         outcomes.append(outcome)
         if outcome.goes:
             removed(outcome)
-    room.guard(settings)
+    space_limits.guard(settings)
     address.follow_if_there(settings, host)
     return outcomes
 
@@ -142,9 +142,9 @@ def _sweep(
     settings: Settings, host: Host, time: RemovalTime, *, act: bool, also: Collection[GoesToo] = ()
 ) -> Iterator[ReapOutcome]:
     clones = _clones(settings, host, time, act=act, also=also)
-    yield from sweeping.sweep(clones, act=act, limit=settings.clones.reap_limit)
+    yield from sweep.sweep(clones, act=act, limit=settings.clones.reap_limit)
     for kind in (RECEIVED, PREPARED):
-        yield from sweeping.sweep(_reusable_sets(settings, kind, time, act=act), act=act)
+        yield from sweep.sweep(_reusable_sets(settings, kind, time, act=act), act=act)
     # These come last, because the sources of removed clones may now have no clones.
     yield from _sweep_live(settings, host, act=act)
     yield from _sweep_replaced(settings, host, time, act=act)
@@ -168,13 +168,13 @@ def _clones(
 def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: bool) -> CopyKind[ReusableSet]:
     return CopyKind[ReusableSet](
         what=f"{kind} set",
-        known=lambda: reusable_sets.known(settings, kind),
+        known=lambda: cached_sets.known(settings, kind),
         lock=lambda item: item.lock,
         leaks=lambda item: (
             [Leak(f"half-made {kind} set", item.anchor, item.instance)] if item.phase in HALF_MADE else []
         ),
         judge=lambda item: _judge_reusable_set(settings, item, time, act=act),
-        remove=reusable_sets.remove_unused,
+        remove=cached_sets.remove_unused,
     )
 
 
@@ -189,9 +189,9 @@ def _judge_clone(
     if info.is_of_nobody and not info.waits and not info.lease.is_protected(time.at):
         return JudgedLease(LeaseVerdict.REAP, "nobody gets it out of its pool any more")
     for revision in info.takes_over if act else ():
-        taken_over.settle(revision)
+        adopted_commits.settle(revision)
     if act:
-        info = reusable_sets.settle(info, time)
+        info = cached_sets.settle(info, time)
     old = _droppable(info)
     if info.phase is CopyPhase.CHANGING or old:
         error = _mend(info, also) if act else None
@@ -296,7 +296,7 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
         item = replace(item, used=stamp(time.latest))
         datasets.set_properties(item.anchor, {properties.USED_PROPERTY: item.used})
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
-    keep, short = settings.clones.keep_unused, room.shortage(settings, pool_of(item.anchor))
+    keep, short = settings.clones.keep_unused, space_limits.shortage(settings, pool_of(item.anchor))
     return judge_at(lambda at: judge_set(unused, keep, short, at), time)
 
 
@@ -318,7 +318,7 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
     for name in sorted(settings.instance):
         try:
             instance = with_volumes(Instance.of(settings, name).on_host(host))
-            servers = production.listing(instance)
+            servers = live_server_checks.listing(instance)
         except ZsnapdbError:
             # The volumes are neither configured nor known from the server, so nothing is removed.
             continue
@@ -329,15 +329,15 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
 
 def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: RemovalTime, *, act: bool) -> ReapOutcome:
     if act and _is_wrong(server.replaced, time):
-        server = production.settle(server, time.latest)
+        server = live_server_checks.settle(server, time.latest)
     what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
     judged = judge_at(partial(server.judge, settings.restore.keep_replaced), time)
     if judged.verdict is LeaseVerdict.KEEP:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {judged.reason}")
     try:
         under_way = restore_journal.claimed(Journals(settings.restore.journal))
-        production.refuse_replaced_removal(server, under_way)
+        live_server_checks.refuse_replaced_removal(server, under_way)
     except ZsnapdbError as error:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {error.message}")
     outcome = ReapOutcome(what, server.restore_id, LeaseVerdict.REAP, since)
-    return carried_out(outcome, partial(production.remove, server, under_way), act=act)
+    return carried_out(outcome, partial(live_server_checks.remove, server, under_way), act=act)

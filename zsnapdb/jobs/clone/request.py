@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from zsnapdb.jobs.clone import credentials
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.planning.clone.contract import ACCOUNT, AccountRights, ServerProfile
+from zsnapdb.planning.clone.isolation import ACCOUNT, AccountRights, ServerProfile
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance

@@ -18,25 +18,25 @@ from pydantic import SecretStr
 from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.exclusion import if_free
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import uninterrupted
+from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.clone import (
     address,
     credentials,
-    handed,
     haproxy,
     heartbeat,
     locks,
     masking_policy,
     pool,
+    reset_baseline,
     row_reset,
 )
 from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready, refuse_other
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.handed import NotedReset
 from zsnapdb.jobs.clone.properties import POOL_PROPERTY, requested_text
+from zsnapdb.jobs.clone.reset_baseline import NotedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.record import Fate
@@ -182,7 +182,7 @@ def reset(
         if meant is not None:
             refuse_other(meant, info)
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
-        handed.note_reset(host, done.info, _noted(host.run_id(), done))
+        reset_baseline.note_reset(host, done.info, _noted(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
             # The holder may have waited for this reset without heartbeats. No sweep judges the clone before its lock is
             # free.
@@ -203,7 +203,7 @@ def _noted(run: str, done: ResetClone) -> NotedReset:
 def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
     """Return the result of this run id's reset; None if it did not reset the clone, or the data was replaced since."""
     info = ready(settings, host, name)
-    state = handed.read(host, info)
+    state = reset_baseline.read(host, info)
     noted = state.reset if state is not None else None
     if noted is None or noted.run_id != host.run_id():
         return None
@@ -229,13 +229,13 @@ def _reset(
         return ResetClone(address.open_to(settings, info, events), undone)
 
     def take_place() -> ResetClone:
-        handed.forget(host, info.name)
+        reset_baseline.forget(host, info.name)
         return ResetClone(swap(settings, host, info, events), swap_seconds=time.monotonic() - began)
 
     def replace_data() -> ResetClone:
         from zsnapdb.jobs.clone import data_reset
 
-        handed.forget(host, info.name)
+        reset_baseline.forget(host, info.name)
         return ResetClone(data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older))
 
     return _cheapest(

@@ -18,15 +18,15 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import handed, masking_policy
+from zsnapdb.jobs.clone import masking_policy, reset_baseline
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.handed import HandedState
 from zsnapdb.jobs.clone.lifecycle import server_of, session
 from zsnapdb.jobs.clone.properties import SOURCE_PART
+from zsnapdb.jobs.clone.reset_baseline import HandedState
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.accounts import routine_of_another
-from zsnapdb.mysql.binlog.opening import key_of, open_binlog
+from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import digest_of, index_entries, tail_of
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.connections import end_others, has_prepared_transactions, wait_briefly_for_locks
@@ -40,8 +40,8 @@ from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.table_shape import TableShape, logged_difference
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange
 from zsnapdb.planning.clone import row_reset as planning
-from zsnapdb.planning.clone.contract import AccountRights
-from zsnapdb.planning.server_copy.identity import binlog_paths
+from zsnapdb.planning.clone.isolation import AccountRights
+from zsnapdb.planning.server_copy.copy_options import binlog_paths
 
 _LOCK_SECONDS = 2
 """The time in seconds that the undo waits for a lock of a new session."""
@@ -100,13 +100,13 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
                 state = state.model_copy(update={"at": server_time(own)})
                 _refuse(None if definitions(own) == state.definitions else "a table is defined otherwise")
                 # The state is not read from the server again, because later writes must count as changes.
-                handed.store(host, info.name, state)
+                reset_baseline.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
     raise PreflightError("others write all the time", hint=_HINT)
 
 
 def _moved(copy: Copy, state: HandedState, since: _Since) -> HandedState:
-    folder = handed.binlog_folder(copy)
+    folder = reset_baseline.binlog_folder(copy)
     if folder is None:
         raise PreflightError("the server writes no binlog", hint=_HINT)
     with open_binlog(folder / since.file, copy.keys) as file:
@@ -131,7 +131,7 @@ def _state(settings: Settings, host: Host, info: CloneInfo) -> HandedState:
         PreflightError: there is no record, or an undo of rows is impossible for this clone.
     """
     _refuse(_unsuitable(settings, info))
-    state = handed.read(host, info)
+    state = reset_baseline.read(host, info)
     if state is None:
         raise PreflightError("it is not known how the server was when its user got it", hint=_HINT)
     is_masked_so = state.rules == masking_policy.rules_of_clone(settings, info)
@@ -206,7 +206,7 @@ def _transactions(
     Raises:
         PreflightError: the binlogs are not the old ones with all later changes; a user may have reset them.
     """
-    folder, index = handed.binlog_folder(copy), binlog_paths(copy.variables, "log_bin")
+    folder, index = reset_baseline.binlog_folder(copy), binlog_paths(copy.variables, "log_bin")
     if folder is None or index is None:
         raise PreflightError("the server writes no binlog", hint=_HINT)
     names = [Path(entry).name for entry in index_entries(Path(copy.paths.translate(index[1])))]

@@ -26,13 +26,13 @@ from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, dependents
 from zsnapdb.jobs.copies.record import ORIGIN, Form, optional, own_text, plain, stored
-from zsnapdb.jobs.host import production
-from zsnapdb.jobs.host.local_sets import as_backed_up_last, described_sets, newest_set
+from zsnapdb.jobs.host import live_server_checks
+from zsnapdb.jobs.host.local_snapshot_sets import as_backed_up_last, described_sets, newest_set
 from zsnapdb.planning import order
 from zsnapdb.planning.clone.lease import FOREVER, read_stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin, Place, decode
+from zsnapdb.planning.server_family import family
 from zsnapdb.zfs import datasets, snapshots
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
 
 
 def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
-    server = production.named(instance, restore_id)
+    server = live_server_checks.named(instance, restore_id)
     if server is None or server.set is None:
         return None
     origin = _recorded_origin(next(iter(server.set.snapshots.values())).full_name)

@@ -20,10 +20,10 @@ from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.mysql import accounts
-from zsnapdb.mysql.replication import applier, arrival
+from zsnapdb.mysql.replication import applier, replication_check
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import topology as planning
-from zsnapdb.planning.clone.contract import REPLICA_ACCOUNT as _ACCOUNT
+from zsnapdb.planning.clone.isolation import REPLICA_ACCOUNT as _ACCOUNT
 from zsnapdb.planning.clone.topology import CloneTopology
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.zfs import datasets
@@ -176,17 +176,17 @@ def _prove_replication(source: RunningClone, replicas: list[RunningClone]) -> fl
             (replica, opened.enter_context(replica.session(read_timeout=2 * _ARRIVAL_SECONDS))) for replica in replicas
         ]
         began = time.monotonic()
-        arrival.write_row(session, token)
+        replication_check.write_row(session, token)
         _wait_for_all(session, sessions)
         seconds = time.monotonic() - began
         for replica, replica_session in sessions:
-            arrived = arrival.rows(replica_session)
+            arrived = replication_check.rows(replica_session)
             if arrived != [token]:
                 raise ConsistencyError(
                     f"replica {replica.info.name} has the rows {arrived}, not the row that its source wrote",
                     hint="the set was removed; report this error",
                 )
-        arrival.remove_rows(session)
+        replication_check.remove_rows(session)
         _wait_for_all(session, sessions)
     return seconds
 
@@ -197,10 +197,10 @@ def _wait_for_all(source: Session, replicas: list[tuple[RunningClone, Session]])
     Raises:
         ConsistencyError: a replica did not reach them in time; the message has its errors.
     """
-    reached = arrival.reached(source)
+    reached = replication_check.reached(source)
     for replica, session in replicas:
-        if not arrival.has_reached(session, reached, _ARRIVAL_SECONDS):
-            errors = arrival.errors(session)
+        if not replication_check.has_reached(session, reached, _ARRIVAL_SECONDS):
+            errors = replication_check.errors(session)
             raise ConsistencyError(
                 f"replica {replica.info.name} did not reach {reached} within {_ARRIVAL_SECONDS:.0f} s:"
                 f" {'; '.join(errors) or 'the replica reports no error'}",

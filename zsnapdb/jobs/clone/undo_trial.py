@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import fetch
+from zsnapdb.jobs.clone import source_fetch
 from zsnapdb.jobs.clone.create import OWNER, ephemeral_clone
-from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.jobs.clone.source_lookup import home_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
-from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore
+from zsnapdb.jobs.restore.offline_restore import host_alone, open_for_restore
 from zsnapdb.mysql.schema.definitions import TableShapes
 from zsnapdb.mysql.schema.tables import exact_rows, referring_rows
 from zsnapdb.mysql.session import Session
@@ -185,8 +185,8 @@ def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
     here = host_alone(instance)
     if here is not None:
         try:
-            return fetch.point_plan(settings, instance, here, home, at)
+            return source_fetch.point_plan(settings, instance, here, home, at)
         except ZsnapdbError:
             # The point may lie before the sets on this host.
             here = None
-    return fetch.point_plan(settings, instance, open_for_restore(instance, RestoreOrigin.AUTO), home, at)
+    return source_fetch.point_plan(settings, instance, open_for_restore(instance, RestoreOrigin.AUTO), home, at)

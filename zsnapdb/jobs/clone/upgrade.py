@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.create_plan import planned_source
+from zsnapdb.jobs.clone.isolation_check import CloneServer
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
@@ -34,11 +34,11 @@ from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.migration import Checked, Compared, Result, complaints, judged, unknown_modes
-from zsnapdb.planning.engines import RowPlace
-from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.planning.server_copy.versions import objection_to_upgrade
+from zsnapdb.planning.server_family import family
+from zsnapdb.planning.storage_engines import RowPlace
 
 _LONG_SECONDS = 6 * 3600.0
 _BATCH = 500
@@ -142,7 +142,7 @@ def rehearse(
             clock.done("check tables")
             compared = tuple(_compare(session, query, result) for query, result in zip(queries, before, strict=True))
             clock.done("queries after")
-        with server_files.open_to_read(clone.process.error_log) as log:
+        with safe_open.open_to_read(clone.process.error_log) as log:
             log.seek(logged)
             warnings = complaints(log.read().decode(errors="replace"))
         if gone:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.model import Snapshot
 from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.base.events import Events
@@ -29,9 +29,9 @@ from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot, listed, objection
-from zsnapdb.planning.server_copy.identity import PathMap
-from zsnapdb.planning.server_copy.origin import Origin
-from zsnapdb.zfs import datasets, foreign, mounting, owned, snapshots
+from zsnapdb.planning.server_copy.copy_options import PathMap
+from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.zfs import datasets, foreign_snapshots, mounting, owned, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.owned import Mark
 
@@ -154,14 +154,14 @@ def remove_folders(root: Path) -> None:
     """Remove the empty mount folders, and the private folder unless it lies in a mounted dataset."""
     private = root / PRIVATE_FOLDER
     if private.is_dir() and not os.path.ismount(root):
-        server_files.remove_tree(private)
+        safe_open.remove_tree(private)
     for folder in (*(root.iterdir() if root.is_dir() else ()), root):
         # Only an empty folder is removed.
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
-COLUMNS = (CLONE_PROPERTY, COMMIT_PROPERTY, *foreign.COLUMNS)
+COLUMNS = (CLONE_PROPERTY, COMMIT_PROPERTY, *foreign_snapshots.COLUMNS)
 """The properties of each snapshot of a clone that show who created it."""
 SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 """Snapshots with their properties."""
@@ -174,8 +174,8 @@ def on_clone(top: str, name: str, seen: SeenSnapshots | None = None) -> list[For
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
-        return foreign.foreign_below(top, marks, _is_ours)
-    return foreign.among(seen, marks, _is_ours)
+        return foreign_snapshots.foreign_below(top, marks, _is_ours)
+    return foreign_snapshots.among(seen, marks, _is_ours)
 
 
 def _is_ours(snapshot: Snapshot) -> bool:

@@ -21,7 +21,7 @@ from zsnapdb.jobs.copies.properties import (
     PROTECTED_PROPERTY,
     lease_values,
 )
-from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, decode
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, decode
 from zsnapdb.zfs.datasets import Property
 
 T = TypeVar("T")

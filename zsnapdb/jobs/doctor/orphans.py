@@ -14,12 +14,12 @@ from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import if_free
-from zsnapdb.jobs.copies.sweeping import Leak, ReapOutcome
+from zsnapdb.jobs.base.run_locks import if_free
+from zsnapdb.jobs.copies.sweep import Leak, ReapOutcome
 from zsnapdb.jobs.steps.restore_journal import Journals
-from zsnapdb.jobs.trial import machine_drill, scratch
+from zsnapdb.jobs.trial import machine_drill, scratch_datasets
 from zsnapdb.jobs.trial.machine_drill import DrilledMachine
-from zsnapdb.jobs.trial.scratch import SCRATCH_PROPERTY
+from zsnapdb.jobs.trial.scratch_datasets import SCRATCH_PROPERTY
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import RunningServer
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
@@ -30,7 +30,7 @@ from zsnapdb.zfs.owned import Mark
 _SCRATCH = re.compile(
     r"(?P<container>(?:[^/]+/)+(?P<instance>[^/]+)/(?P<what>[a-z]+)/(?P<id>[0-9A-Za-z-]+))/(?P=what)-(?P=id)"
 )
-"""The dataset of a scratch copy, as `jobs/trial/scratch.py` names it."""
+"""The dataset of a scratch copy, as `jobs/trial/scratch_datasets.py` names it."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
                 continue
             outcome = _machine_outcome(copy)
             try:
-                scratch.remove(copy.container, settings.restore.mount_root, machine_drill.ending(settings))
+                scratch_datasets.remove(copy.container, settings.restore.mount_root, machine_drill.ending(settings))
             except ZsnapdbError as error:
                 outcome = ReapOutcome(outcome.what, outcome.name, LeaseVerdict.KEEP, outcome.reason, error)
             yield outcome

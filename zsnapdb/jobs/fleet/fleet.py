@@ -9,7 +9,7 @@ from datetime import datetime
 from zsnapdb.base.errors import NotThere, UnreachableError, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet.reading import SeenFiles, SeenMemory, SeenProblem, SeenRepository
+from zsnapdb.jobs.fleet.repository_reader import SeenFiles, SeenMemory, SeenProblem, SeenRepository
 from zsnapdb.planning.fleet import overview
 
 
@@ -132,7 +132,7 @@ def _repository(
     files = SeenFiles.of(settings, name)
     if not request.cached:
         # Loading the reader takes longer than showing cached states, so it is imported here.
-        from zsnapdb.jobs.fleet.reading import RepositoryReader
+        from zsnapdb.jobs.fleet.repository_reader import RepositoryReader
 
         try:
             reading = RepositoryReader(name, settings.repository[name], settings, host).read()

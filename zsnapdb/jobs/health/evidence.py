@@ -17,7 +17,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb import __version__
-from zsnapdb.base import private_lock, whole_file
+from zsnapdb.base import atomic_file, private_lock
 from zsnapdb.base.errors import DamagedError, ZsnapdbError, exit_code
 from zsnapdb.base.patterns import RepositoryId, Words, without_surrogates
 from zsnapdb.base.text_files import open_regular
@@ -89,7 +89,7 @@ def compared(instance: Instance, repository_id: str) -> Iterator[tuple[PolicyCha
             file.unlink(missing_ok=True)
         elif changes:
             recorded = RecordedPolicy(repository_id=repository_id, lines=lines)
-            whole_file.replace(file, recorded.model_dump_json().encode())
+            atomic_file.replace(file, recorded.model_dump_json().encode())
 
 
 def _file(instance: Instance) -> Path:

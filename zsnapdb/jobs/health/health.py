@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.base import whole_file
+from zsnapdb.base import atomic_file
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.health.recoverable import Stored, read
+from zsnapdb.jobs.health.recovery_coverage import Stored, read
 from zsnapdb.jobs.record import host_record, record_file
 from zsnapdb.jobs.steps import journal
-from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.health.facts import (
     CheckFact,
     CopyFact,
@@ -110,7 +110,7 @@ def _stopped(instance: Instance) -> StoppedServer | None:
     """Return the server of this host if it does not run. Its modules are loaded only if a backup recorded it."""
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None
-    from zsnapdb.jobs.record.service_record import stopped_server
+    from zsnapdb.jobs.record.systemd_unit_record import stopped_server
 
     return stopped_server(instance)
 
@@ -205,7 +205,7 @@ def write(file: Path, text: str) -> None:
     A link in its place is replaced, not followed. ZsnapdbError if the folder cannot be written.
     """
     try:
-        whole_file.replace(file, text.encode(), 0o644)
+        atomic_file.replace(file, text.encode(), 0o644)
     except OSError as error:
         raise ZsnapdbError(
             f"writing the metrics to {file}: {error.strerror}",

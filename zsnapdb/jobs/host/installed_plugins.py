@@ -11,9 +11,9 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.mysql.process import processes, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
-from zsnapdb.planning.server_copy.origin import option_name
 from zsnapdb.planning.server_copy.plugins import InstalledPlugins, PluginObjection, objections, with_libraries
 from zsnapdb.planning.server_copy.sandbox import is_shown
+from zsnapdb.planning.server_copy.source_facts import option_name
 from zsnapdb.planning.server_plugins import ServerPlugins
 
 _NEEDED = "plugins"

@@ -10,7 +10,7 @@ from zsnapdb.base.errors import DamagedError, RepositoryError
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
-from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.repository.object_lock import (
     BucketFacts,
     LockFinding,

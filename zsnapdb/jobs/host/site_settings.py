@@ -21,8 +21,8 @@ from zsnapdb.planning.dataset_properties import (
     property_class,
 )
 from zsnapdb.repository.manifest import MOST_RIGHTS, RightPart, SitePart
-from zsnapdb.zfs import own_properties, rights
-from zsnapdb.zfs.rights import Right
+from zsnapdb.zfs import delegated_permissions, own_properties
+from zsnapdb.zfs.delegated_permissions import Right
 
 _MOST_BYTES = 64 << 10
 """Maximum bytes of recorded properties of one dataset; more are left out."""
@@ -46,7 +46,7 @@ def _bounded(own: Mapping[str, str]) -> dict[str, str]:
 
 def _rights(dataset: str) -> tuple[RightPart, ...]:
     parts = []
-    for one in sorted(rights.rights_on(dataset))[:MOST_RIGHTS]:
+    for one in sorted(delegated_permissions.rights_on(dataset))[:MOST_RIGHTS]:
         # An account with an invalid name is left out.
         with contextlib.suppress(ValidationError):
             parts.append(RightPart.model_validate(asdict(one)))
@@ -66,7 +66,7 @@ def site_commands(dataset: str, site: SitePart | None) -> tuple[str, ...]:
         ["zfs", "set", *(f"{name}={site.properties[name]}" for name in names), dataset] for names in groups if names
     ]
     wanted = [Right(one.scope, one.who, one.name, one.permission) for one in site.rights]
-    allows = [["zfs", "allow", *words, dataset] for words in rights.commands(wanted)]
+    allows = [["zfs", "allow", *words, dataset] for words in delegated_permissions.commands(wanted)]
     return tuple(shlex.join(words) for words in (*sets, *allows))
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, PreflightError
 
 _BLOCK = 1 << 20
@@ -64,7 +64,7 @@ def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
         if os.lstat(source / one.path).st_size != one.size:
             raise ConsistencyError(f"{source / one.path} changed while it was copied", hint="does a server still run?")
         digest = hashlib.blake2b()
-        with server_files.open_to_read(target / one.path) as file:
+        with safe_open.open_to_read(target / one.path) as file:
             while block := file.read(_BLOCK):
                 digest.update(block)
         if digest.digest() != one.digest:
@@ -82,7 +82,7 @@ def keep_only(folder: Path, names: Collection[str]) -> None:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    with server_files.folder(folder) as at:
+    with safe_open.folder(folder) as at:
         opened = os.open(".", _FOLDER, dir_fd=at)
     try:
         yield opened
@@ -132,7 +132,7 @@ def _copy_folder(name: str, path: str, source: int, target: int) -> Iterator[Cop
 def _copy_file(name: str, path: str, source: int, target: int) -> CopiedFile:
     digest, size = hashlib.blake2b(), 0
     with (
-        open(server_files.open_at(name, source), "rb", buffering=0) as inside,
+        open(safe_open.open_at(name, source), "rb", buffering=0) as inside,
         open(os.open(name, _NEW, 0o600, dir_fd=target), "wb", buffering=0) as outside,
     ):
         while block := inside.read(_BLOCK):

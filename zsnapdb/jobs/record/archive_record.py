@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record.document_digests import documents_of, files_of
 from zsnapdb.jobs.record.host_record import record_of, unwritten_warned
-from zsnapdb.jobs.record.own_documents import documents_of, files_of
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.planning.repository.host_record import ArchivedBinlogs, ArchivedPosition, RecordedBinlog
 from zsnapdb.repository import layout

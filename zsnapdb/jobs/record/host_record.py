@@ -17,21 +17,22 @@ from pydantic import ValidationError
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet, server_name
 from zsnapdb.base.patterns import first_problem
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.own_snapshots import own_snapshots
-from zsnapdb.jobs.base.removal_time import removal_time
+from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     REPOSITORY_PROPERTY,
     STATE_PROPERTY,
     STORED,
 )
-from zsnapdb.jobs.record import put_back_record
-from zsnapdb.jobs.record.own_documents import files_of
+from zsnapdb.jobs.record import production_restores
+from zsnapdb.jobs.record.document_digests import files_of
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.jobs.record.record_file import StoredCheck as StoredCheck
 from zsnapdb.planning import order
 from zsnapdb.planning.repository import host_record
+from zsnapdb.planning.repository.backup_writers import PlacedBackup, writers
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
     BackupRecord,
@@ -42,7 +43,7 @@ from zsnapdb.planning.repository.host_record import (
     StoredKind,
 )
 from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
-from zsnapdb.planning.repository.known import (
+from zsnapdb.planning.repository.known_backups import (
     Provenance,
     from_future,
     judge,
@@ -50,12 +51,11 @@ from zsnapdb.planning.repository.known import (
     judge_foreign_binlogs,
     judge_future,
 )
-from zsnapdb.planning.repository.writers import PlacedBackup, writers
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.keyring import Unbelieved
 from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.manifest_source import ServerSourcePart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.sources import ServerSourcePart
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def _taken_back(
     instance: Instance, there: Sequence[PlacedBackup]
 ) -> tuple[Mapping[str, str], tuple[StoredFinding, ...]]:
     try:
-        return put_back_record.taken_back(instance, there), ()
+        return production_restores.taken_back(instance, there), ()
     except DamagedError as error:
         return {}, (StoredFinding(StoredKind.RECORD_UNREADABLE, error.message, error.hint),)
 

@@ -12,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.own_documents import OwnDocumentFiles
 from zsnapdb.jobs.record import archive_record, host_record
+from zsnapdb.jobs.record.document_digests import DocumentPlaces, documents_of, files_of
 from zsnapdb.jobs.record.host_record import StoredCheck
-from zsnapdb.jobs.record.own_documents import DocumentPlaces, documents_of, files_of
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.prune_facts import look_locally
-from zsnapdb.planning.chain import Lineage
+from zsnapdb.planning.backup_chain import Lineage
 from zsnapdb.planning.repository.host_record import EvidenceEnd, RemovedBackup
 from zsnapdb.repository import evidence_log, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, stored_sizes

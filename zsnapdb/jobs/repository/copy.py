@@ -21,10 +21,10 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.jobs.repository import prune_facts
-from zsnapdb.planning.chain import Lineage
+from zsnapdb.planning.backup_chain import Lineage
 from zsnapdb.planning.repository import retention
+from zsnapdb.planning.repository.backup_writers import by_backup, writers
 from zsnapdb.planning.repository.retention import RetentionFacts
-from zsnapdb.planning.repository.writers import by_backup, writers
 from zsnapdb.repository import binlog_archive, layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile

@@ -15,7 +15,7 @@ from zsnapdb.jobs.health import evidence
 from zsnapdb.jobs.health.evidence import EvidenceLog
 from zsnapdb.jobs.record.host_record import drilled_here
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
-from zsnapdb.planning.evidence.days import DoneRun, JudgedDay, ReportedDay, days, judged
+from zsnapdb.planning.evidence.daily_summary import DoneRun, JudgedDay, ReportedDay, days, judged
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, PastDrills

@@ -13,7 +13,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import keys
 from zsnapdb.planning.evidence.policy import PolicyChange, policy_changes
-from zsnapdb.planning.repository.known import SigningState
+from zsnapdb.planning.repository.known_backups import SigningState
 from zsnapdb.repository import layout, marker
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker, note_of_removed

@@ -10,7 +10,7 @@ from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import nothing_there
-from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.repository.repository import Repository
 
 

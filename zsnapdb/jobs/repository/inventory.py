@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.own_snapshots import own_snapshots
+from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import REPOSITORY_PROPERTY, STORED
-from zsnapdb.jobs.host.local_sets import sets_among
+from zsnapdb.jobs.host.local_snapshot_sets import sets_among
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
-from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.damage import KnownDamage
+from zsnapdb.planning.backup_chain import restore_chain
+from zsnapdb.planning.known_damage import KnownDamage
 from zsnapdb.planning.order import is_after
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.unfinished import Unfinished, unfinished
+from zsnapdb.repository.unfinished_backups import Unfinished, unfinished
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.snapshots import OwnedSnapshot

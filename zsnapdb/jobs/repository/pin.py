@@ -5,7 +5,7 @@ from __future__ import annotations
 from zsnapdb.base.errors import NotThere, UsageError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
-from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.pins import Pin
 

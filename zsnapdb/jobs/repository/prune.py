@@ -26,29 +26,29 @@ from zsnapdb.base.errors import (
     NotOursError,
     PreflightError,
 )
-from zsnapdb.jobs.base.exclusion import writing
+from zsnapdb.jobs.base.clock_record import confirm, removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.removal_time import confirm, removal_time
+from zsnapdb.jobs.base.run_locks import writing
 from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.jobs.record.record_file import StoredCheck
 from zsnapdb.jobs.repository import prune_facts, verify
 from zsnapdb.jobs.repository.prune_facts import LocalLeftovers, OldBinlog, look_locally
-from zsnapdb.planning.chain import Lineage, choose_base
+from zsnapdb.planning.backup_chain import Lineage, choose_base
 from zsnapdb.planning.clock_guard import RemovalTime
-from zsnapdb.planning.repository import local_sets, retention, sweep
+from zsnapdb.planning.repository import leftover_sweep, local_snapshot_sets, retention
+from zsnapdb.planning.repository.backup_writers import by_backup, writers
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
-from zsnapdb.planning.repository.known import Provenance
-from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
+from zsnapdb.planning.repository.known_backups import Provenance
+from zsnapdb.planning.repository.leftover_sweep import BinlogLeftover, Leftover, SweepDecision
+from zsnapdb.planning.repository.local_snapshot_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import ChainCost, Retention, RetentionFacts, chain_cost
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
-from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision
 from zsnapdb.planning.repository.verification import consequences
-from zsnapdb.planning.repository.writers import by_backup, writers
 from zsnapdb.repository import binlog_archive, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished import unfinished
+from zsnapdb.repository.unfinished_backups import unfinished
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.store.base import Afterlife
 from zsnapdb.zfs import owned
@@ -183,7 +183,7 @@ def _plan(
     if afterlife.has_locks and decided.removal_order:
         known = replace(known, locked=prune_facts.locked(repository, instance.name, decided.removal_order))
         decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
-    leftovers = sweep.decide(
+    leftovers = leftover_sweep.decide(
         prune_facts.leftovers(repository, instance.name, backups, marks),
         moment,
         policy.sweep_after,
@@ -192,7 +192,7 @@ def _plan(
     )
     binlogs = prune_facts.plan(instance, repository, decided.kept, backups.backups, knows_any=provenance.knows_any)
     kept = decided.kept & provenance.proofs.keys()
-    there = local_sets.RepositoryAfterPrune(
+    there = local_snapshot_sets.RepositoryAfterPrune(
         repository.id,
         kept,
         prune_facts.guids(backups.backups, decided.removal_order),
@@ -209,7 +209,9 @@ def _plan(
         backups,
         decided,
         leftovers,
-        local_sets.decide(here.snapshots, here.bookmarks, there, LocalLimits(policy.local, policy.local_minimum)),
+        local_snapshot_sets.decide(
+            here.snapshots, here.bookmarks, there, LocalLimits(policy.local, policy.local_minimum)
+        ),
         afterlife,
         there.base,
         binlogs,

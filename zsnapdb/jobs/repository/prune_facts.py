@@ -9,21 +9,21 @@ from datetime import datetime
 
 from zsnapdb.base.model import SNAPSHOT_PREFIX, backup_time, is_backup_id
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.own_snapshots import own_snapshots
+from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERTY, STORED, snapshot_name
 from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.planning.binlog import purge
 from zsnapdb.planning.binlog.purge import BinlogDecision
-from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
-from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, decide_binlogs
+from zsnapdb.planning.repository.leftover_sweep import BinlogLeftover, Leftover, SweepDecision, decide_binlogs
+from zsnapdb.planning.repository.local_snapshot_sets import LocalBookmark, LocalSnapshot
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, undescribed
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished import Unfinished
+from zsnapdb.repository.unfinished_backups import Unfinished
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.store.base import ObjectHold
 from zsnapdb.zfs import datasets, snapshots

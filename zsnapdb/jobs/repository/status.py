@@ -11,22 +11,22 @@ from datetime import datetime
 from zsnapdb.base.errors import DamagedError, NotThere, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.removal_time import removal_time
 from zsnapdb.jobs.health import health
-from zsnapdb.jobs.health.recoverable import Stored, read
+from zsnapdb.jobs.health.recovery_coverage import Stored, read
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.binlog.window import Window
-from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.clock_guard import CONFIRM
-from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.health.objectives import Health
+from zsnapdb.planning.known_damage import KnownDamage
 from zsnapdb.planning.repository.host_record import StoredFinding
-from zsnapdb.planning.repository.known import signing_note
+from zsnapdb.planning.repository.known_backups import signing_note
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.drills import Evidence
-from zsnapdb.repository.sources import MachineSourcePart
+from zsnapdb.repository.manifest_source import MachineSourcePart
 
 _MICROSECONDS = 1_000_000
 

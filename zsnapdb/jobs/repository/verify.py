@@ -18,14 +18,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zsnapdb.base import foreign_text
+from zsnapdb.base import untrusted_text
 from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import host_record
-from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, marker, stored_document, verifications
@@ -38,10 +38,10 @@ from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks
 from zsnapdb.repository.verifications import Depth as Depth
+from zsnapdb.stream.buffer_pool import SlotPool
 from zsnapdb.stream.chunks import Body, Workspace, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.memory import SlotPool
-from zsnapdb.stream.records import Walker
+from zsnapdb.stream.record_checks import Walker
 
 _READERS = 8
 _LEASES = ("writer", "consolidate")
@@ -101,7 +101,7 @@ def _read_document(repository: Repository, key: Key) -> bool | DamagedError | No
             marker.Marker.parse(body, place)
             return marker.has_digest(body)
         document = stored_document.opened(body, place)
-        foreign_text.parsed(document.line)
+        untrusted_text.parsed(document.line)
     except DamagedError as error:
         return error
     except ValueError:

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.model import parse_gtids, pool_of
 from zsnapdb.base.text_files import password_in
-from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     INCARNATION_PROPERTY,
@@ -18,14 +18,22 @@ from zsnapdb.jobs.base.set_properties import (
     RESTORED_PROPERTY,
     snapshot_name,
 )
-from zsnapdb.jobs.host import production
-from zsnapdb.jobs.host.production import dataset_of
+from zsnapdb.jobs.host import live_server_checks
+from zsnapdb.jobs.host.live_server_checks import dataset_of
 from zsnapdb.jobs.host.site_settings import notes_on_site
-from zsnapdb.jobs.record import put_back_record
-from zsnapdb.jobs.restore import exchange
-from zsnapdb.jobs.restore.receiving import restored_mark
+from zsnapdb.jobs.record import production_restores
+from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore.replay import served
-from zsnapdb.jobs.restore.steps import STEP_SNAPSHOT, ServerWork, be_mounted, keep, step_snapshots, take_back, was_kept
+from zsnapdb.jobs.restore.startup_steps import (
+    STEP_SNAPSHOT,
+    ServerWork,
+    be_mounted,
+    keep,
+    step_snapshots,
+    take_back,
+    was_kept,
+)
+from zsnapdb.jobs.restore.volume_receive import restored_mark
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process import server
@@ -34,10 +42,8 @@ from zsnapdb.mysql.process.time_zone import host_zones
 from zsnapdb.mysql.replication import replica
 from zsnapdb.mysql.replication.replay import check_executed
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.repository.put_back import PutBack
+from zsnapdb.planning.repository.production_restores import PutBack
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     HandoverStep,
@@ -49,8 +55,10 @@ from zsnapdb.planning.restore.steps import (
     Recover,
     RunBeside,
 )
-from zsnapdb.planning.server_copy.identity import Access, PathMap
-from zsnapdb.planning.server_copy.origin import Origin, Place
+from zsnapdb.planning.server_copy.copy_options import Access, PathMap
+from zsnapdb.planning.server_copy.source_facts import Origin, Place
+from zsnapdb.planning.server_facts import ServerFacts
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.time_zone import unit_line
 from zsnapdb.zfs import datasets, mounting, owned, version
 from zsnapdb.zfs.command import number_in
@@ -278,7 +286,7 @@ def _promote(work: ServerWork, step: Promote) -> HandedOver:
     with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
         if datasets.exists(work.plan.layout.top):
             work.copy.process().stop(timeout=work.instance.settings.server.start_timeout)
-            exchange.swap(work.plan, step)
+            dataset_exchange.swap(work.plan, step)
         return _take_over(work, step)
 
 
@@ -302,7 +310,7 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
         copy.turn_lists()
         # The server takes the place of the old one and keeps its keys.
         server.remove_uuid(copy.datadir)
-        server_files.remove_tree(root / PRIVATE_FOLDER)
+        safe_open.remove_tree(root / PRIVATE_FOLDER)
     # The rest takes seconds on a busy pool and does not need a stopped server.
     work.in_place()
     # An earlier run may have come further: all snapshots of a part without the mark belong to the site now.
@@ -311,13 +319,15 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
         _take_over_snapshots(work.plan, part)
     # A limit of the outer dataset counts the data of the inner ones.
     for part in ours:
-        exchange.carry(part, work.events.warn, is_foreign=is_foreign)
+        dataset_exchange.carry(part, work.events.warn, is_foreign=is_foreign)
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
-    exchange.open_again([part.place for part in step.parts], work.events.warn)
-    is_sealed = production.seal(step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan))
+    dataset_exchange.open_again([part.place for part in step.parts], work.events.warn)
+    is_sealed = live_server_checks.seal(
+        step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan)
+    )
     _note_history(work, step)
     # The marks come last: only marked datasets can be removed, so only a finished exchange leaves removable datasets.
-    production.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
+    live_server_checks.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )
@@ -353,7 +363,7 @@ def _note_history(work: ServerWork, step: Promote) -> None:
         pool=version.pool_guid(pool_of(place)),
         group=group,
     )
-    put_back_record.note(work.instance, made)
+    production_restores.note(work.instance, made)
 
 
 def _give_properties(step: Promote, *, is_foreign: bool) -> None:
@@ -382,12 +392,12 @@ def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     for part in reversed(step.parts):
         datasets.unmount(part.place)
     for part in missing:
-        values = exchange.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
+        values = dataset_exchange.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
         if part.old_canmount_is_set is False:
             # The default is set last. Until then its absence shows that a run was interrupted here.
             del values["canmount"]
         datasets.set_properties(part.place, values)
-    exchange.give_defaults(missing)
+    dataset_exchange.give_defaults(missing)
 
 
 def _mount_in_order(step: Promote) -> None:

@@ -10,13 +10,12 @@ from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_server_id
-from zsnapdb.jobs.health.recoverable import repeated_after
-from zsnapdb.jobs.restore import exchange
-from zsnapdb.jobs.restore.without_store import is_stand_in
+from zsnapdb.jobs.health.recovery_coverage import repeated_after
+from zsnapdb.jobs.restore import dataset_exchange
+from zsnapdb.jobs.restore.offline_restore import is_stand_in
 from zsnapdb.jobs.server_copy.prepare import port_is_free
 from zsnapdb.mysql.tls import TlsMode
 from zsnapdb.planning.clone.addresses import choose_port
-from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     HandoverKind,
@@ -29,6 +28,7 @@ from zsnapdb.planning.restore.steps import (
     RunBeside,
     replaced_suffix,
 )
+from zsnapdb.planning.server_family import family
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
@@ -173,5 +173,5 @@ def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
             )
         parts.append(part)
     step = Promote(tuple(parts), tuple(renames), planned.restore_id, server_id)
-    exchange.refuse_what_would_be_lost(step)
+    dataset_exchange.refuse_what_would_be_lost(step)
     return step

@@ -15,8 +15,8 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore import machine, run
-from zsnapdb.jobs.restore.machine import MachineRestoreResult
+from zsnapdb.jobs.restore import machine_restore, run
+from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
 from zsnapdb.jobs.restore.restore_run import Confirm, always
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.jobs.steps.journal import J
@@ -57,7 +57,7 @@ def restored_machine(
     if done is not None:
         return MachineRestoreResult(done.plan, done.done)
     left = _of_run(journals.readable(instance.name), instance)
-    return machine.resume(settings, instance, left.top, confirm, stop_after) if left is not None else None
+    return machine_restore.resume(settings, instance, left.top, confirm, stop_after) if left is not None else None
 
 
 def _of_run(journals: list[J], instance: Instance) -> J | None:

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from zsnapdb.base.errors import NotThere, PreflightError, UsageError
 from zsnapdb.base.model import pool_of
-from zsnapdb.base.server_files import Owner
+from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import restorable
+from zsnapdb.jobs.host import startup_check
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.host.capacity import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
-from zsnapdb.jobs.restore import exchange, stored_chain
-from zsnapdb.jobs.restore.choice import Chosen, choose, local_binlogs, replay_steps, uses_this_host
+from zsnapdb.jobs.restore import dataset_exchange, stored_chain
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.known import Backup, is_local_set, read_known, standing_of
-from zsnapdb.jobs.restore.receiving import pool_needs, receives_of
+from zsnapdb.jobs.restore.restore_inputs import Backup, is_local_set, read_known, standing_of
 from zsnapdb.jobs.restore.restore_run import refuse_existing
+from zsnapdb.jobs.restore.target_selection import Chosen, choose, local_binlogs, replay_steps, uses_this_host
+from zsnapdb.jobs.restore.volume_receive import pool_needs, receives_of
 from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, lay_out
 from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.dataset_properties import data_values
@@ -50,9 +50,9 @@ from zsnapdb.planning.restore.steps import (
 )
 from zsnapdb.planning.restore.targets import Latest, ago, parse_target
 from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
-from zsnapdb.planning.server_copy.identity import Access, PathMap
-from zsnapdb.planning.server_copy.origin import notes_on
+from zsnapdb.planning.server_copy.copy_options import Access, PathMap
 from zsnapdb.planning.server_copy.plugins import with_later
+from zsnapdb.planning.server_copy.source_facts import notes_on
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest, VolumePart, server_source
 from zsnapdb.repository.repository import Repository
@@ -197,7 +197,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     request = replace(request, to=ago(request.to, instance.host.now()))
     decided = _decide(instance, repository, request)
     chosen, manifest, facts = decided.chosen, decided.manifest, server_source(decided.manifest).server
-    restorable.refuse(instance.settings.server, facts)
+    startup_check.refuse(instance.settings.server, facts)
     top = request.top or _default_top(manifest, request)
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else decided.chain:
@@ -233,7 +233,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     made = receiving(instance, decided.chain, layout, sum(step.size for step in replays), origin)
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
     whole = replace(planned, steps=(*made, *recovering(manifest, layout, unknown), *replays, *checks, last))
-    exchange.refuse_exchange(whole)
+    dataset_exchange.refuse_exchange(whole)
     return _with_notes_on_properties(replace(whole, site_commands=_site_commands(manifest, whole)), unknown)
 
 
@@ -241,7 +241,7 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
     """Return the plan's notes on its point. Warn of data that its server will lack."""
     manifest, facts = decided.manifest, server_source(decided.manifest).server
     lacking = _unlogged(decided.candidates, manifest) if decided.chosen.boundary is not None else ()
-    elsewhen = restorable.zone_differences(instance.settings.server, facts)
+    elsewhen = startup_check.zone_differences(instance.settings.server, facts)
     for text in (*lacking, *elsewhen):
         instance.events.warn(text)
     begins = [] if request.origin is RestoreOrigin.REPOSITORY else [origin.reason]
@@ -281,7 +281,7 @@ def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
 
 def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
     """Return the plan with notes on properties: those that production's place gets, and those unknown to this host."""
-    carried = [] if planned.promotion is None else exchange.notes(planned.promotion, planned.clones)
+    carried = [] if planned.promotion is None else dataset_exchange.notes(planned.promotion, planned.clones)
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
     return replace(planned, point=replace(planned.point, notes=notes))
@@ -374,7 +374,7 @@ def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
     name = request.name or manifest.instance
     if request.handover.kind == "promote":
         outermost = min((volume.dataset for volume in manifest.volumes), key=len)
-        beside = exchange.top_beside(outermost, name)
+        beside = dataset_exchange.top_beside(outermost, name)
         if beside is not None:
             return beside
     return restored_top(manifest, name)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import installed_plugins, readers
-from zsnapdb.jobs.restore import exchange, stored_chain
-from zsnapdb.jobs.restore.steps import ServerWork
+from zsnapdb.jobs.host import affected_replicas, installed_plugins
+from zsnapdb.jobs.restore import dataset_exchange, stored_chain
+from zsnapdb.jobs.restore.startup_steps import ServerWork
 from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql.process import server, server_program
 from zsnapdb.planning.backup.at_rest import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
-from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import PoolNeeds, Preflight, Promote
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
+from zsnapdb.planning.storage_engines import rows_not_restored
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, encryption, version
@@ -50,15 +50,15 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     )
     for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
-    findings += exchange.judge_keys(work.plan)
+    findings += dataset_exchange.judge_keys(work.plan)
     if step.raw:
         findings += stored_chain.judge_key(work.instance, work.repository, last)
     error = work.copy.key_objection(facts.binlog_key)
     findings += [] if error is None else [unfit("binlog", error.message, error.hint)]
-    findings += readers.examine(work.instance, work.plan)
+    findings += affected_replicas.examine(work.instance, work.plan)
     if isinstance(work.plan.steps[-1], Promote):
         # Only a restore in place of a server loads this module.
-        from zsnapdb.jobs.restore.old_server import judge_end
+        from zsnapdb.jobs.restore.replaced_server import judge_end
 
         findings += judge_end(work.instance, work.plan)
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]

@@ -17,7 +17,7 @@ from posixpath import join
 
 from pydantic import SecretStr
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import Progress, parse_gtids
@@ -25,20 +25,19 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, check_content
-from zsnapdb.jobs.restore.choice import client_programs
-from zsnapdb.jobs.restore.steps import ServerWork, be_mounted, keep, take_back, was_kept
-from zsnapdb.jobs.restore.without_store import archive_of
+from zsnapdb.jobs.restore.offline_restore import archive_of
+from zsnapdb.jobs.restore.startup_steps import ServerWork, be_mounted, keep, take_back, was_kept
+from zsnapdb.jobs.restore.target_selection import client_programs
 from zsnapdb.jobs.server_copy.prepare import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
-from zsnapdb.mysql.binlog.made_tables import MadeTables
+from zsnapdb.mysql.binlog.created_tables import MadeTables
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import replay as replaying
 from zsnapdb.mysql.replication import scheduled_events
 from zsnapdb.mysql.replication.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
-from zsnapdb.planning.binlog.event_states import EventStates, follow
-from zsnapdb.planning.binlog.made_tables import (
+from zsnapdb.planning.binlog.created_tables import (
     OTHER_POINT,
     Defaults,
     EngineStop,
@@ -48,9 +47,10 @@ from zsnapdb.planning.binlog.made_tables import (
     named,
     plan_engines,
 )
+from zsnapdb.planning.binlog.event_states import EventStates, follow
 from zsnapdb.planning.restore.steps import Recover, Replay, Replayer, TakeUp
-from zsnapdb.planning.server_copy.answering import IDENTITY, only_on_server
-from zsnapdb.planning.server_copy.identity import Access, binlog_paths
+from zsnapdb.planning.server_copy.copy_options import Access, binlog_paths
+from zsnapdb.planning.server_copy.server_identity_check import IDENTITY, only_on_server
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _LONGEST_REPLAY = 30 * 86_400.0
@@ -103,7 +103,7 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
     made = MadeTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
         # Only the server can read an encrypted relay log.
-        with server_files.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
+        with safe_open.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
             made.read(file, part.file, part.start, number)
     return tuple(made.numbered())
 
@@ -228,7 +228,7 @@ def fetch_logs(
             with path.open("rb") as fetched:
                 check_content(fetched, file)
         if part.stop is not None and part.stop < file.end:
-            with server_files.open_to_change(path) as out:
+            with safe_open.open_to_change(path) as out:
                 out.truncate(part.stop)
         records |= {(number, table.offset): table.record for table in file.span.made}
         done += part.size
@@ -267,6 +267,6 @@ def served(
             yield session
             replaying.drop_account(session)
             finally_do(session)
-        server_files.remove(init_file)
+        safe_open.remove(init_file)
         if not stays:
             process.stop(timeout=max(600.0, work.instance.settings.server.start_timeout))

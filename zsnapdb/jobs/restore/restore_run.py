@@ -15,16 +15,17 @@ from typing import Any, Generic, Self, TypeVar
 from zsnapdb.base.errors import DamagedError, ExistsError, PreflightError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record.once_record import OnceRecords
-from zsnapdb.jobs.restore.receiving import RestoreWork, restored_mark, tell_what_stays
+from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.jobs.record.idempotency_records import OnceRecords
+from zsnapdb.jobs.restore.volume_receive import RestoreWork, restored_mark, tell_what_stays
 from zsnapdb.jobs.steps.journal import Done, Handlers, J, JournalFolder
 from zsnapdb.planning import foreign_snapshots
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.plan import AnyRestorePlan
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
-from zsnapdb.zfs import datasets, foreign, owned, streams
+from zsnapdb.zfs import datasets, owned, streams
+from zsnapdb.zfs import foreign_snapshots as foreign
 
 Confirm = Callable[[Any], bool]
 """Called before each step; False stops the restore before the step, to be resumed later."""

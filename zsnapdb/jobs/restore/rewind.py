@@ -22,19 +22,19 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.run import BackupResult, backup
-from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.random_values import fresh_server_id
-from zsnapdb.jobs.host import readers
-from zsnapdb.jobs.record.service_record import service_now_or_before
-from zsnapdb.jobs.restore import exchange, preflight, run
+from zsnapdb.jobs.base.run_locks import for_instance
+from zsnapdb.jobs.host import affected_replicas
+from zsnapdb.jobs.record.systemd_unit_record import service_now_or_before
+from zsnapdb.jobs.restore import dataset_exchange, preflight, run
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore.exchange import is_in_place
+from zsnapdb.jobs.restore.dataset_exchange import is_in_place
 from zsnapdb.jobs.restore.handover_plan import Handover
-from zsnapdb.jobs.restore.old_server import OldServerControl, serving_process, wait_for_session
+from zsnapdb.jobs.restore.offline_restore import host_alone, open_for_restore, reopen
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore.without_store import host_alone, open_for_restore, reopen
+from zsnapdb.jobs.restore.replaced_server import OldServerControl, serving_process, wait_for_session
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process import server_program
 from zsnapdb.mysql.process.service import ServerService, configured_server_id
@@ -42,12 +42,12 @@ from zsnapdb.mysql.replication import replay
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.family import family
-from zsnapdb.planning.restore.exchange import ExchangeState, differences
+from zsnapdb.planning.restore.dataset_exchange import ExchangeState, differences
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
-from zsnapdb.planning.restore.readers import SeenReaders
+from zsnapdb.planning.restore.replica_checks import SeenReaders
 from zsnapdb.planning.restore.steps import CheckServer, Promote, Recover
 from zsnapdb.planning.restore.targets import ago
+from zsnapdb.planning.server_family import family
 
 
 @dataclass(frozen=True)
@@ -276,13 +276,13 @@ class _Rewinding:
 
     def finish(self, ask: Ask, *, backs_up: bool) -> RewindResult:
         """Ask, if the server runs, and replace it. If an earlier run stopped the server, do not ask again."""
-        state = exchange.look(self.plan, self.planned.handover)
-        exchange.refuse_unclear(self.plan, state)
+        state = dataset_exchange.look(self.plan, self.planned.handover)
+        dataset_exchange.refuse_unclear(self.plan, state)
         is_before = state.state is ExchangeState.BEFORE
         self.old.refuse_another()
         if is_before:
             self.old.was_started()
-            exchange.refuse_what_would_be_lost(self.planned.handover)
+            dataset_exchange.refuse_what_would_be_lost(self.planned.handover)
             self.old.refuse_busy()
             if self.old.record.stopped is None and not ask(self._expected_outage()):
                 return RewindResult(self.plan, self.prepared)
@@ -321,7 +321,7 @@ class _Rewinding:
             PreflightError: the readers prevent the rewind.
         """
         try:
-            return readers.prepare(self.instance, self.plan)
+            return affected_replicas.prepare(self.instance, self.plan)
         except PreflightError as error:
             error.add_note(self.old.left_as())
             raise

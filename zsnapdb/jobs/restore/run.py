@@ -14,17 +14,17 @@ from typing import get_args
 
 from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import uninterrupted
-from zsnapdb.jobs.host import readers
-from zsnapdb.jobs.restore import exchange
+from zsnapdb.jobs.base.run_locks import for_instance
+from zsnapdb.jobs.host import affected_replicas
+from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.handover import HandedOver, hand_over, leave_to_trial
-from zsnapdb.jobs.restore.old_server import control_of
+from zsnapdb.jobs.restore.offline_restore import open_for_restore, reopen
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
 from zsnapdb.jobs.restore.preflight import preflight
-from zsnapdb.jobs.restore.receiving import clone_snapshot, make_top, receive
+from zsnapdb.jobs.restore.replaced_server import control_of
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.restore_run import (
     Body,
@@ -38,8 +38,8 @@ from zsnapdb.jobs.restore.restore_run import (
     refuse_begun,
     refuse_unfit,
 )
-from zsnapdb.jobs.restore.steps import ServerWork, check, mount, recover, remove_all, take_up
-from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
+from zsnapdb.jobs.restore.startup_steps import ServerWork, check, mount, recover, remove_all, take_up
+from zsnapdb.jobs.restore.volume_receive import clone_snapshot, make_top, receive
 from zsnapdb.jobs.steps.journal import Done, Handlers
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -214,14 +214,14 @@ def abandon(
                 if old is not None:
                     left = old.bring_back()
                 else:
-                    exchange.swap_back(planned, step)
+                    dataset_exchange.swap_back(planned, step)
         give_up(instance, journals, journal, lambda: remove_all(planned, copy_of(instance, planned)))
     return GivenUp(planned, left)
 
 
 def _look_first(work: ServerWork, step: Preflight) -> None:
     refuse_unfit(preflight(work, step), work.events)
-    readers.prepare(work.instance, work.plan)
+    affected_replicas.prepare(work.instance, work.plan)
 
 
 HANDLERS: Handlers = {

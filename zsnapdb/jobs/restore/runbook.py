@@ -11,7 +11,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.planning.damage import KnownDamage
+from zsnapdb.planning.known_damage import KnownDamage
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
 from zsnapdb.planning.restore.steps import MakeReplica, Promote, RunBeside

@@ -11,7 +11,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup.at_rest import judge_raw_keys
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, warning
-from zsnapdb.planning.chain import newest_without
+from zsnapdb.planning.backup_chain import newest_without
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import known_damage

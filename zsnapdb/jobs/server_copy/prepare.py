@@ -18,12 +18,12 @@ from posixpath import relpath
 
 from pydantic import SecretStr
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.gtid import GtidSet, contains
 from zsnapdb.base.model import Flavour, Position
 from zsnapdb.base.patterns import below
-from zsnapdb.base.server_files import Owner
+from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys, missing_key
 from zsnapdb.mysql.binlog.read import LOG_LISTS, KnownTail, find_position
@@ -34,10 +34,8 @@ from zsnapdb.mysql.process.processes import Limits
 from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import client_options
-from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy import buffer_pool
-from zsnapdb.planning.server_copy.encryption import advice, missing_options
-from zsnapdb.planning.server_copy.identity import (
+from zsnapdb.planning.server_copy.copy_options import (
     Access,
     PathMap,
     ServerIdentity,
@@ -48,9 +46,11 @@ from zsnapdb.planning.server_copy.identity import (
     rewrite_index,
     tls_keys,
 )
-from zsnapdb.planning.server_copy.origin import kept_statements
+from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.planning.server_copy.plugins import option_lines
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
+from zsnapdb.planning.server_copy.source_facts import kept_statements
+from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.sql_text import option_value
 from zsnapdb.planning.time_zone import ServerZone, difference, expected_offsets, given_zone
@@ -177,7 +177,7 @@ class Copy:
         for file in tls_keys(self.variables, self.paths):
             # A record from a repository may name a folder, or a path through a file.
             with contextlib.suppress(IsADirectoryError, NotADirectoryError):
-                server_files.remove(Path(file))
+                safe_open.remove(Path(file))
 
     def turn_lists(self) -> None:
         """Make every list of binlogs and relay logs name the copy's files. Afterwards no list names a source path."""
@@ -194,7 +194,7 @@ class Copy:
             }
             for file in sorted({main, *beside}):
                 if os.path.lexists(file):
-                    server_files.rewrite_text(file, rewrite_index(server_files.read_text(file), folder))
+                    safe_open.rewrite_text(file, rewrite_index(safe_open.read_text(file), folder))
 
     def _refuse_links(self) -> None:
         """Raise PreflightError if a symbolic link in the copy's data directory leads out of the copy.
@@ -421,14 +421,14 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
     places = [Path(place) for _, place in copy.paths.pairs]
     root = Path(os.path.commonpath(places))
     given = sum(
-        server_files.give_tree(root, place.relative_to(root).parts, owner, former, copy.datadir) for place in places
+        safe_open.give_tree(root, place.relative_to(root).parts, owner, former, copy.datadir) for place in places
     )
-    return given + server_files.give_folder(copy.datadir, owner, former)
+    return given + safe_open.give_folder(copy.datadir, owner, former)
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
     """Return the owner of the data directory; None if it is root or already the account on this host."""
-    with server_files.folder(datadir) as at:
+    with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
     return None if status.st_uid in (0, owner.uid) else Owner(status.st_uid, status.st_gid)

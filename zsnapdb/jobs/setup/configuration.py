@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import text_files, whole_file
+from zsnapdb.base import atomic_file, text_files
 from zsnapdb.base.patterns import InstanceName
 from zsnapdb.planning.setup.configuration import TablePath, digest, document_of
 from zsnapdb.planning.setup.facts import WrittenTables
@@ -59,13 +59,13 @@ def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> 
     if before == text:
         return
     if before:
-        whole_file.replace(kept(file), before.encode())
+        atomic_file.replace(kept(file), before.encode())
     record = _record(file)
     entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
     # After an interruption either file may be in place; the record identifies setup's tables in both.
     _note(file, record.saying(instance, (*record.of(instance, document_of(before) or {}), entry)))
     known = file.stat() if file.is_file() else None
-    whole_file.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
+    atomic_file.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
     if known is not None:
         os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
     _note(file, record.saying(instance, (entry,)))
@@ -78,10 +78,10 @@ def remove(file: Path, rest: str, instance: str) -> None:
     """
     if not file.is_file() or _text(file) == rest:
         return
-    whole_file.replace(kept(file), _text(file).encode())
+    atomic_file.replace(kept(file), _text(file).encode())
     if rest:
         known = file.stat()
-        whole_file.replace(file, rest.encode(), stat.S_IMODE(known.st_mode))
+        atomic_file.replace(file, rest.encode(), stat.S_IMODE(known.st_mode))
         os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
         _note(file, _record(file).saying(instance, ()))
     else:
@@ -114,4 +114,4 @@ def _record(file: Path) -> _Record:
 
 
 def _note(file: Path, record: _Record) -> None:
-    whole_file.replace(_record_file(file), record.model_dump_json().encode() + b"\n")
+    atomic_file.replace(_record_file(file), record.model_dump_json().encode() + b"\n")

@@ -10,7 +10,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.process.discovery import FOLDER_VARIABLES, DiscoveredProcess, SeenByRoot, service_of
 from zsnapdb.mysql.process.paths import links_in
 from zsnapdb.planning.backup.placement import MountedFilesystem
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.setup.facts import FoundFiles
 from zsnapdb.planning.setup.move import FRAGMENT, option_folders, places
 

@@ -23,10 +23,10 @@ from typing import NoReturn
 
 from pydantic import SecretStr
 
-from zsnapdb.base import server_files, whole_file
+from zsnapdb.base import atomic_file, safe_open
 from zsnapdb.base.errors import CommandError, ConsistencyError, ExistsError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.quantities import size
-from zsnapdb.base.server_files import Owner
+from zsnapdb.base.safe_open import Owner
 from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.host import tree_copy
@@ -117,8 +117,8 @@ def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
     status = os.lstat(source)
     owner = Owner(status.st_uid, status.st_gid)
     if move.index:
-        text = move.listed(server_files.read_text(Path(move.files.binlog_index)))
-        server_files.write_text(logs / f"{move.binlog_name}.index", text, owner, 0o640)
+        text = move.listed(safe_open.read_text(Path(move.files.binlog_index)))
+        safe_open.write_text(logs / f"{move.binlog_name}.index", text, owner, 0o640)
     for folder in (data, logs):
         os.chown(folder, owner.uid, owner.gid, follow_symlinks=False)
         os.chmod(folder, stat.S_IMODE(status.st_mode))
@@ -286,10 +286,10 @@ class _Moving:
                     f"renaming {move.server.datadir} to {move.places.old}: {error.strerror}",
                     hint="the folder must lie whole on one filesystem (not in a lower layer of an overlay)",
                 ) from error
-            whole_file.sync_folder(Path(move.places.old).parent)
+            atomic_file.sync_folder(Path(move.places.old).parent)
 
     def _write_option_file(self) -> None:
-        whole_file.replace(Path(self.move.fragment), self.move.option_file.encode(), 0o644)
+        atomic_file.replace(Path(self.move.fragment), self.move.option_file.encode(), 0o644)
 
     def _start_on_old_files(self, error: BaseException) -> None:
         """Restart the server after an error before the switch. If it does not start, add a note to the error."""
@@ -387,12 +387,12 @@ class _Moving:
         # Before the old files are back, as no server may start on a mixture of both, see `_switch`.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(move.fragment)
-            whole_file.sync_folder(Path(move.fragment).parent)
+            atomic_file.sync_folder(Path(move.fragment).parent)
         if move.is_renaming:
             with contextlib.suppress(FileNotFoundError):
                 os.rmdir(move.server.datadir)
             os.rename(move.places.old, move.server.datadir)
-            whole_file.sync_folder(Path(move.places.old).parent)
+            atomic_file.sync_folder(Path(move.places.old).parent)
         self._reach(MovePhase.COPIED)
         _systemctl(move.start)
 

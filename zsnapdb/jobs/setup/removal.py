@@ -10,8 +10,8 @@ from pathlib import Path
 from zsnapdb.base.errors import PreflightError, ZsnapdbError
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.settings import DEFAULT_PATH, load
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.setup import configuration as setup_configuration

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from zsnapdb.base import text_files, whole_file
+from zsnapdb.base import atomic_file, text_files
 from zsnapdb.base.errors import (
     CommandError,
     CommandTimeout,
@@ -26,14 +26,14 @@ from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.settings import Settings, load
 from zsnapdb.jobs.backup import run
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.doctor import diagnose
-from zsnapdb.jobs.doctor.diagnose import Diagnosis
+from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.jobs.doctor import dependency_checks
+from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.jobs.setup import configuration
 from zsnapdb.jobs.setup import move as setup_move
-from zsnapdb.jobs.setup.find import before_keys
+from zsnapdb.jobs.setup.discovery import before_keys
 from zsnapdb.jobs.trial import drill
 from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.mysql import accounts
@@ -190,7 +190,7 @@ def _make_signing_key(plan: SetupPlan) -> str | None:
 
 def _write(file: Path, text: str, mode: int) -> None:
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    whole_file.replace(file, text.encode(), mode)
+    atomic_file.replace(file, text.encode(), mode)
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
@@ -287,7 +287,7 @@ def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
 
 def _result(action: SetupAction | None, settings: Settings, instance: Instance) -> ProofResult:
     if action is SetupAction.DOCTOR:
-        (diagnosis,) = diagnose.diagnose(settings, instance.host, instance.name)
+        (diagnosis,) = dependency_checks.diagnose(settings, instance.host, instance.name)
         return SetupCheck(diagnosis)
     if action is SetupAction.BACKUP:
         return run.backup(instance)

@@ -14,7 +14,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.connection import greeting
 from zsnapdb.mysql.schema import schema_catalogue
-from zsnapdb.planning.family import flavour_in
+from zsnapdb.planning.server_family import flavour_in
 from zsnapdb.planning.sql_text import quoted
 
 _PACKAGE = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from zsnapdb.base.text_files import read_text
 from zsnapdb.config.repository import KeepRules, StreamSettings
 from zsnapdb.planning.sizing.estimate import DEFAULT_KEEP, SizingEstimate, Workload, estimate
 from zsnapdb.planning.sizing.prices import PRICES, StorePrice
-from zsnapdb.stream.memory import FIRST_CHUNK, chunk_size
+from zsnapdb.stream.buffer_pool import FIRST_CHUNK, chunk_size
 
 _PERIODS = {"h": 24.0, "hour": 24.0, "day": 1.0, "d": 1.0, "week": 1 / 7, "w": 1 / 7}
 """Number of periods in a day."""

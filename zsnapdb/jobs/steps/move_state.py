@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from zsnapdb.base import whole_file
+from zsnapdb.base import atomic_file
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.host import production, tree_copy
+from zsnapdb.jobs.host import live_server_checks, tree_copy
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess
 from zsnapdb.planning.setup.move import (
@@ -84,14 +84,14 @@ def recorded() -> MoveRecord | None:
 
 def write(record: MoveRecord) -> MoveRecord:
     """Replace the record, durable on return, and return it."""
-    whole_file.replace(journal(), _form().dump_json(record))
+    atomic_file.replace(journal(), _form().dump_json(record))
     return record
 
 
 def remove() -> None:
     """Remove the record: the move has ended."""
     journal().unlink()
-    whole_file.sync_folder(journal().parent)
+    atomic_file.sync_folder(journal().parent)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _running(process: DiscoveredProcess, place: ServedPlace, state: str) -> Move
 
 
 def _place(pid: int, move: ServerMove) -> ServedPlace:
-    if production.dataset_of(Path(f"/proc/{pid}/cwd")) == move.datasets[1].name:
+    if live_server_checks.dataset_of(Path(f"/proc/{pid}/cwd")) == move.datasets[1].name:
         return ServedPlace.NEW
     return ServedPlace.OLD if _works_in(pid, move.server.datadir) else ServedPlace.OTHER
 

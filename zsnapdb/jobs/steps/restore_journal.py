@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
-from zsnapdb.jobs.base import exclusion
+from zsnapdb.jobs.base import run_locks
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.steps.journal import JournalFolder, StepJournal
 from zsnapdb.mysql.process.service import serving
 from zsnapdb.planning.health.facts import ExchangedServer, ExchangeFact
-from zsnapdb.planning.restore.exchange import names_in
+from zsnapdb.planning.restore.dataset_exchange import names_in
 from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 
 
@@ -137,7 +137,7 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     if not (was_stopped is not None or is_last) or _is_served(Path(plan.variables["datadir"])):
         return ExchangeFact(plan.created, None, (onward, back), ExchangedServer.RUNS)
     locks = (f"rewind-{plan.instance}", f"restore-{plan.layout.top}")
-    is_at_work = any(exclusion.is_held(name, run) for name in locks)
+    is_at_work = any(run_locks.is_held(name, run) for name in locks)
     state = ExchangedServer.AWAY if is_at_work else ExchangedServer.LEFT
     return ExchangeFact(plan.created, was_stopped, (onward, back), state)
 

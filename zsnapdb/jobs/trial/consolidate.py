@@ -6,7 +6,7 @@ applies to the new full backup.
 Invariants:
 
 - The manifest is written last, as the only writer of the instance. A killed run leaves chunks without a backup in the
-  repository, which `prune` sweeps. The next run removes its remains in the pool (`scratch.py`).
+  repository, which `prune` sweeps. The next run removes its remains in the pool (`scratch_datasets.py`).
 - Receiving and sending need no writer's lease, so backups of the source continue meanwhile.
 """
 
@@ -21,14 +21,14 @@ from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import settings_for, store_stream
-from zsnapdb.jobs.base.exclusion import for_instance
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
+from zsnapdb.jobs.base.run_locks import for_instance
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore import receiving, stored_chain
+from zsnapdb.jobs.restore import stored_chain, volume_receive
 from zsnapdb.jobs.restore.preflight import judge_pool
-from zsnapdb.jobs.restore.receiving import ReceivingWork, pool_needs, receives_of
-from zsnapdb.jobs.trial import scratch
+from zsnapdb.jobs.restore.volume_receive import ReceivingWork, pool_needs, receives_of
+from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.planning.backup.chunk_size import decide_chunk_size
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
@@ -56,7 +56,7 @@ class ConsolidatePlan:
     instance: str
     chain: tuple[Manifest, ...]
     backup_id: str
-    place: scratch.Scratch
+    place: scratch_datasets.Scratch
     receives: tuple[Receive, ...]
     findings: tuple[FitnessFinding, ...]
     reasons: tuple[str, ...]
@@ -141,8 +141,8 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
         int(made_id[-4:], 16),
     )
     chain = tuple(repository.manifest(instance.name, link.backup_id) for link in chosen.chain)
-    place = scratch.place(
-        scratch.home(instance, tuple(volume.dataset for volume in chain[-1].volumes)), made_id, "consolidate"
+    place = scratch_datasets.place(
+        scratch_datasets.home(instance, tuple(volume.dataset for volume in chain[-1].volumes)), made_id, "consolidate"
     )
     needs = pool_needs(PoolNeeds, chain, place.container)
     findings = judge_pool(needs, f"set dataset under [instance.{instance.name}.drill]")
@@ -183,7 +183,7 @@ def execute(
         patience=instance.wait,
     )
     with only as alone, at_low_priority(), contextlib.ExitStack() as until_stored:
-        with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
+        with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
             began = time.monotonic()
             _receive(_Work(settings, instance, repository, planned, is_first_run=True))
             received = time.monotonic()
@@ -199,7 +199,7 @@ def _receive(work: _Work) -> None:
     planned = work.plan
     try:
         for step in planned.receives:
-            receiving.receive(work, step)
+            volume_receive.receive(work, step)
     except (DamagedError, NotThere) as error:
         there = set(work.repository.backup_ids(planned.instance))
         gone = [manifest.backup_id for manifest in planned.chain if manifest.backup_id not in there]

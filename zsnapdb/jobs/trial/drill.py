@@ -29,11 +29,11 @@ from zsnapdb.jobs.record.host_record import next_sequence, note_drilled
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import preflight, restore_run
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.machine import MachineRestoreResult
+from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.jobs.server_copy.prepare import Copy
-from zsnapdb.jobs.trial import scratch
+from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
 from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -83,7 +83,7 @@ class DrillDraw:
 
     drill_id: str
     requested: str
-    place: scratch.Scratch
+    place: scratch_datasets.Scratch
     seed: int
     budget: int | None
 
@@ -96,8 +96,14 @@ def draw(instance: Instance, repository: Repository, request: DrillRequest) -> t
     """
     drill_id = instance.host.new_backup_id()
     seed = seed_of(drill_id) if request.seed is None else request.seed
-    to = choose_backup(scratch.choosable_ids(instance, repository), seed) if request.to == "random" else request.to
-    place = scratch.place(scratch.home(instance, scratch.datasets_of_newest(instance, repository)), drill_id, DRILL)
+    to = (
+        choose_backup(scratch_datasets.choosable_ids(instance, repository), seed)
+        if request.to == "random"
+        else request.to
+    )
+    place = scratch_datasets.place(
+        scratch_datasets.home(instance, scratch_datasets.datasets_of_newest(instance, repository)), drill_id, DRILL
+    )
     budget = None if request.whole else instance.settings.drill.sample
     return DrillDraw(drill_id, request.to, place, seed, budget), to
 
@@ -139,12 +145,12 @@ class DrillLog:
             NotThere: the backup was removed from the repository since the plan; this is no damage.
         """
         try:
-            with scratch.naming_removed(instance, repository, backup_id):
+            with scratch_datasets.naming_removed(instance, repository, backup_id):
                 done = execute()
         except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
             self.failed("restore", backup_id, error)
             return None
-        self.steps += scratch.evidence_of(done)
+        self.steps += scratch_datasets.evidence_of(done)
         return done
 
     def run(self, step: str, what: str, kind: str, checks: Iterable[CheckOutcome]) -> None:
@@ -274,7 +280,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     not concern the backup: no repository, no space, no server program.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
-    with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
+    with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
         _try(settings, instance, repository, planned, log)
         return log.store(instance, repository, planned, planned.restore.backup_id)
 

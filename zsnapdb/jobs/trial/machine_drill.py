@@ -24,9 +24,9 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ProbeSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import machine, restore_run
-from zsnapdb.jobs.restore.machine import Connect, MachineRestoreRequest, MachineWork
-from zsnapdb.jobs.trial import scratch
+from zsnapdb.jobs.restore import machine_restore, restore_run
+from zsnapdb.jobs.restore.machine_restore import Connect, MachineRestoreRequest, MachineWork
+from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.jobs.trial.drill import (
     BOOT,
     DRILL,
@@ -39,12 +39,12 @@ from zsnapdb.jobs.trial.drill import (
     draw,
 )
 from zsnapdb.jobs.trial.server_checks import CHECKED, CheckOutcome, check_probes, sized
-from zsnapdb.mysql.schema import inside_questions as questions
-from zsnapdb.mysql.schema.inside_questions import Rows
-from zsnapdb.planning.family import family
+from zsnapdb.mysql.schema import guest_queries as questions
+from zsnapdb.mysql.schema.guest_queries import Rows
 from zsnapdb.planning.restore.plan import MachineRestorePlan
 from zsnapdb.planning.restore.steps import DefineDomain
 from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.trial.drill import (
     InsideAnswer,
     InsideResult,
@@ -58,8 +58,8 @@ from zsnapdb.planning.trial.drill import (
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.restored_domain import is_of_restore
 from zsnapdb.repository.drills import Outcome
+from zsnapdb.repository.manifest_source import BoundPart, PositionPart, ServerInsidePart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.sources import BoundPart, PositionPart, ServerInsidePart
 from zsnapdb.vm import guest_programs
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.vm.thawing import Agent
@@ -213,16 +213,16 @@ def copies(settings: Settings) -> Iterator[DrilledMachine]:
         homes = [f"{dataset}/{name}" for dataset in above]
         homes += [f"{pool}/zsnapdb/scratch/{name}" for pool in datasets.pools()]
         for home in dict.fromkeys(homes):
-            for container in scratch.containers_in(f"{home}/{DRILL}"):
+            for container in scratch_datasets.containers_in(f"{home}/{DRILL}"):
                 yield DrilledMachine(name, container)
 
 
 def lock_name(copy: DrilledMachine) -> str:
-    """Return the name of the lock that a drill of the machine holds (`jobs/base/exclusion.py`, for_instance)."""
+    """Return the name of the lock that a drill of the machine holds (`jobs/base/run_locks.py`, for_instance)."""
     return f"{DRILL}-{copy.instance}"
 
 
-def ending(settings: Settings, connect: Connect = connected) -> scratch.EndUsers:
+def ending(settings: Settings, connect: Connect = connected) -> scratch_datasets.EndUsers:
     """Return the function that powers off and undefines the domains of a copy.
 
     It is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata name its
@@ -295,7 +295,7 @@ def plan(
         makes_parent=True,
         memory=configured.drill_memory if configured is not None else None,
     )
-    planned = machine.make(settings, instance, repository, restore, connect)
+    planned = machine_restore.make(settings, instance, repository, restore, connect)
     if planned.define is None:
         raise PreflightError(
             f"backup {planned.backup_id} cannot be drilled: {'; '.join(planned.notes)}",
@@ -306,7 +306,7 @@ def plan(
             f"the machine of {instance.name} has no channel of a guest agent, so a drill cannot see that it boots",
             hint="add the channel org.qemu.guest_agent.0, install qemu-guest-agent in the machine, and back it up",
         )
-    server = machine.machine_source(repository.manifest(instance.name, planned.backup_id)).server
+    server = machine_restore.machine_source(repository.manifest(instance.name, planned.backup_id)).server
     return MachineDrillPlan(
         **vars(drawn),
         restore=planned,
@@ -323,7 +323,7 @@ def refuse_unfit(work: MachineWork) -> None:
 
     Nothing is changed.
     """
-    restore_run.refuse_unfit(machine.examine(work), work.events)
+    restore_run.refuse_unfit(machine_restore.examine(work), work.events)
 
 
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
@@ -354,7 +354,7 @@ def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sl
     instance, settings = work.instance, work.settings
     log = DrillLog(instance.host.now())
     end_users = ending(settings, work.connect)
-    with scratch.ephemeral(instance, planned.place, settings.restore.mount_root, end_users):
+    with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root, end_users):
         if _is_restored(work, planned, log):
             with work.connect(settings.vms.uri) as hypervisor:
                 if _boot(hypervisor, work, planned, log, sleep):
@@ -364,7 +364,10 @@ def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sl
 
 def _is_restored(work: MachineWork, planned: MachineDrillPlan, log: DrillLog) -> bool:
     backup_id, plan = planned.restore.backup_id, planned.restore
-    if log.restored(work.instance, work.repository, backup_id, lambda: machine.MACHINE.execute_once(work)) is None:
+    if (
+        log.restored(work.instance, work.repository, backup_id, lambda: machine_restore.MACHINE.execute_once(work))
+        is None
+    ):
         return False
     finding = f"GUIDs and sizes are those of the backup; its disks have the grade {plan.grade} ({plan.grade_reason})"
     log.add("restore", CheckOutcome(backup_id, Outcome.PASSED, finding))

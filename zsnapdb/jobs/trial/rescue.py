@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.base import folder_fitness
+from zsnapdb.base import filesystem_checks
 from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet, backup_time, is_backup_id, pool_of
 from zsnapdb.base.text_files import password_in
@@ -20,23 +20,23 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.installed_plugins import refuse_lacking
-from zsnapdb.jobs.host.local_sets import described_sets
+from zsnapdb.jobs.host.local_snapshot_sets import described_sets
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore.choice import first_manifest
+from zsnapdb.jobs.restore.offline_restore import reopen, stored_or_here
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
-from zsnapdb.jobs.restore.without_store import reopen, stored_or_here
+from zsnapdb.jobs.restore.target_selection import first_manifest
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
-from zsnapdb.jobs.trial import delivery, scratch
-from zsnapdb.jobs.trial.delivery import Delivered, Target, Tools
+from zsnapdb.jobs.trial import scratch_datasets, table_delivery
 from zsnapdb.jobs.trial.server_checks import Isolated
+from zsnapdb.jobs.trial.table_delivery import Delivered, Target, Tools
 from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.dataset_properties import data_values, explicit_values
-from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Recover
+from zsnapdb.planning.server_family import family, flavour_of
 from zsnapdb.planning.sql_text import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest
@@ -80,7 +80,7 @@ class RescuePlan:
     request: RescueRequest
     restore: RestorePlan
     local: SnapshotSet | None
-    place: scratch.Scratch
+    place: scratch_datasets.Scratch
     copy: Copy
     tools: Tools
     name: TableName
@@ -177,7 +177,7 @@ def _read_password(path: Path | None) -> SecretStr:
     return password_in(path, "the password file")
 
 
-def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> SnapshotSet | None:
+def _own_set(instance: Instance, manifest: Manifest, place: scratch_datasets.Scratch) -> SnapshotSet | None:
     """Return the backup's snapshot set if this host has all of it, by GUID, in the pool of the scratch datasets."""
     here = instance.with_volumes({volume.role: volume.dataset for volume in manifest.volumes})
     pool = pool_of(place.container)
@@ -196,8 +196,8 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     Raises:
         ZsnapdbError: the name is in use, the backup does not exist, or a program is missing.
     """
-    place = scratch.place(
-        scratch.home(instance, scratch.datasets_of_newest(instance, repository)),
+    place = scratch_datasets.place(
+        scratch_datasets.home(instance, scratch_datasets.datasets_of_newest(instance, repository)),
         instance.host.new_backup_id(),
         "rescue",
     )
@@ -238,8 +238,8 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
                     f"{target.address} is {target.kind.flavour}, the backup is of {flavour}",
                     hint="dump to a file, and convert the dump",
                 )
-            delivery.check_rights(target, name, request.transport)
-            delivery.check_free(target, name)
+            table_delivery.check_rights(target, name, request.transport)
+            table_delivery.check_free(target, name)
     local = None if planned.replays else _own_set(instance, first_manifest(instance, repository, planned), place)
     return RescuePlan(request, planned, local, place, copy_of(instance, planned), tools, name)
 
@@ -253,7 +253,7 @@ def _refuse_file(path: Path) -> None:
         )
     hint = "name a file on ext4, xfs, zfs or NFS, where only this account reads it"
     try:
-        folder_fitness.refuse_unfit(path.absolute().parent, folder_fitness.NEW_FILE, hint)
+        filesystem_checks.refuse_unfit(path.absolute().parent, filesystem_checks.NEW_FILE, hint)
     except OSError as error:
         raise PreflightError(f"making a file in {path.absolute().parent}: {error.strerror}", hint=hint) from error
 
@@ -303,7 +303,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     Afterwards the destination has the complete table or nothing of it. The ephemeral server is removed in any case.
     """
     request = planned.request
-    with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
+    with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
         began = time.monotonic()
         instance.events.tell(f"{planned.way}: {planned.restore.backup_id}")
         isolated = Isolated(planned.copy, planned.restore.server_id, request.timeout)
@@ -312,10 +312,10 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
                 _clone(planned, planned.local)
                 _start_cloned(isolated, planned)
             else:
-                scratch.execute(settings, instance, repository, planned.restore)
+                scratch_datasets.execute(settings, instance, repository, planned.restore)
                 isolated.start()
             with isolated.session() as session:
-                delivery.check_there(session, request.original)
+                table_delivery.check_there(session, request.original)
             ready = time.monotonic()
             instance.events.tell(f"delivering {request.original}")
             delivered = _deliver(planned, isolated)
@@ -326,7 +326,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
     """Clone every volume's snapshot, outermost first. The command that creates a clone also marks it."""
-    mark = {scratch.SCRATCH_PROPERTY: planned.place.scratch_id}
+    mark = {scratch_datasets.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, mark)
@@ -362,17 +362,19 @@ def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
 def _deliver(planned: RescuePlan, isolated: Isolated) -> Delivered:
     request, where = planned.request, planned.request.destination.where
     if isinstance(where, DumpFile):
-        return delivery.to_file(isolated, planned.tools, request.original, Path(where.path).absolute(), request.timeout)
+        return table_delivery.to_file(
+            isolated, planned.tools, request.original, Path(where.path).absolute(), request.timeout
+        )
     with _session(request, where) as session:
         target = _target(request, session)
         # The restore may have taken hours, so the name is checked again.
-        delivery.check_free(target, planned.name)
+        table_delivery.check_free(target, planned.name)
         if request.original.table is None:
-            return delivery.schema_to_server(isolated, planned.tools, request.original, planned.name, target)
+            return table_delivery.schema_to_server(isolated, planned.tools, request.original, planned.name, target)
         facts = planned.restore
         here = ServerKind(
             facts.flavour, facts.server_version, int(facts.variables["innodb_page_size"]), has_binlog=True
         )
-        return delivery.table_to_server(
+        return table_delivery.table_to_server(
             isolated, planned.tools, request.original, planned.name, target, request.transport, here
         )

@@ -17,11 +17,11 @@ from zsnapdb.mysql.process.programs import doublewrite_pages
 from zsnapdb.mysql.schema.schema_catalogue import engine_libraries, stored_tables
 from zsnapdb.mysql.schema.tables import check
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.engines import RowPlace
-from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.server_copy.identity import Access
+from zsnapdb.planning.server_copy.copy_options import Access
+from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_plugins import plugin_hint
+from zsnapdb.planning.storage_engines import RowPlace
 from zsnapdb.planning.trial.drill import (
     Sized,
     judge_probe,

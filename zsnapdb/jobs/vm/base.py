@@ -20,7 +20,7 @@ from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.vm import catalogue, origins, removal
+from zsnapdb.jobs.vm import catalogue, clone_sources, removal
 from zsnapdb.jobs.vm.catalogue import BaseRecord, MachineBase
 from zsnapdb.jobs.vm.create import copy_nvram
 from zsnapdb.planning.clone.lease import stamp
@@ -127,7 +127,7 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
             hint=f"shut it down first: `virsh shutdown {domain_name}`",
         )
     request.refuse_obstacles(domain_name, clone_domain.obstacles(known.xml))
-    sources = origins.zvols_of(known.domain)
+    sources = clone_sources.zvols_of(known.domain)
     request.refuse_other_pools([pool_of(dataset) for dataset in sources.values()])
     facts = zvols.describe(list(sources.values()))
     anchor = f"{catalogue.home(settings, pool_of(next(iter(sources.values()))))}/bases/{name}"

@@ -14,16 +14,16 @@ from typing import TypeVar
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.copies.record import CREATED, LEASE, OWNER, PHASE, choice_or, stored, text
 from zsnapdb.planning.clone.lease import CloneLease
-from zsnapdb.planning.vm.grade import Grade
+from zsnapdb.planning.vm.cloud_init import GuestIdentity
+from zsnapdb.planning.vm.consistency_level import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
-from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState
 from zsnapdb.zfs import datasets, zvols
 from zsnapdb.zfs.owned import Mark

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from zsnapdb.base import subject, whole_file
+from zsnapdb.base import atomic_file, caller_identity
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
@@ -21,15 +21,15 @@ from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
-from zsnapdb.jobs.vm import catalogue, origins, readiness, removal
+from zsnapdb.jobs.vm import catalogue, clone_sources, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineRecord, SeenMachine
-from zsnapdb.jobs.vm.origins import MachineOrigin
+from zsnapdb.jobs.vm.clone_sources import MachineOrigin
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.planning.clone.lease import CloneLease, first_lease, policy, quota_of, stamp
 from zsnapdb.planning.dataset_properties import explicit_values
-from zsnapdb.planning.vm import request, seed
+from zsnapdb.planning.vm import cloud_init, request
 from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
-from zsnapdb.planning.vm.seed import GuestIdentity
+from zsnapdb.planning.vm.cloud_init import GuestIdentity
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, connected
 from zsnapdb.zfs import datasets, snapshots, zvols
 
@@ -38,7 +38,7 @@ _CLONED_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class MachinesRequest:
-    """The request for `count` clones of a source: a base, INSTANCE or INSTANCE@BACKUP (`origins.py`).
+    """The request for `count` clones of a source: a base, INSTANCE or INSTANCE@BACKUP (`clone_sources.py`).
 
     `ttl` (seconds), `memory` (bytes), `cpus` and `network` None: as configured, or as in the base. `marker` shows when
     a started machine is ready. `identity` is the source of the guest's own identity.
@@ -113,14 +113,14 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     names = request.names(wanted.template, wanted.count)
     if wanted.starts:
         readiness.refuse_unreachable(wanted.marker, _chosen_network(settings, wanted.network).words)
-    origin = origins.find(settings, hypervisor, wanted.source)
+    origin = clone_sources.find(settings, hypervisor, wanted.source)
     known = catalogue.known_machines(settings)
     domains = hypervisor.domains()
     # One that cannot be read has its name and its place too.
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
     request.admit_all(
-        quota_of(settings, is_subject=bool(subject.current_subject())),
+        quota_of(settings, is_subject=bool(caller_identity.current_subject())),
         owner_text(wanted.owner),
         [*(machine.owner for machine in known.copies), *("" for _ in known.unreadable)],
         datasets.available(_existing(origin.home)),
@@ -148,7 +148,7 @@ def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
     """Raise UsageError if the request itself is wrong, before any query."""
     names = request.names(wanted.template, wanted.count)
     if wanted.identity is GuestIdentity.CLOUD_INIT:
-        seed.refuse_no_host_name(names)
+        cloud_init.refuse_no_host_name(names)
     request.origin_name(wanted.source)
     _chosen_network(settings, wanted.network)
 
@@ -201,7 +201,7 @@ def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Even
     _refuse_wrong_usage(settings, wanted)
     phases = _Phases()
     with connected(settings.vms.uri) as hypervisor, contextlib.ExitStack() as locked:
-        locked.enter_context(origins.locked(wanted.source))
+        locked.enter_context(clone_sources.locked(wanted.source))
         for name in request.names(wanted.template, wanted.count):
             locked.enter_context(catalogue.on_machine(name))
         with catalogue.names():
@@ -311,7 +311,7 @@ def copy_nvram(source: Path, target: Path) -> None:
     PreflightError if a file cannot be read or written.
     """
     try:
-        whole_file.replace(target, source.read_bytes())
+        atomic_file.replace(target, source.read_bytes())
     except OSError as error:
         raise PreflightError(
             f"copying the NVRAM file {source}: {error.strerror}",
@@ -323,7 +323,7 @@ def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
     """Write the CD image with the guest's identity for cloud-init. It has no secrets."""
     file = catalogue.machine_file(settings, machine.name, catalogue.SEED)
     make_passable(file.parent)
-    file.write_bytes(seed.image(seed.seed_files(machine.name, machine.uuid)))
+    file.write_bytes(cloud_init.image(cloud_init.seed_files(machine.name, machine.uuid)))
     file.chmod(0o644)
 
 

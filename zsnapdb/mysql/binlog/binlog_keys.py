@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.patterns import printable
 
@@ -96,8 +96,8 @@ class BinlogKeys:
 def _content(file: Path) -> bytes | None:
     """Return the contents of the file; None if it cannot be read, because the caller reports the missing key."""
     try:
-        return server_files.read_bytes(file)
-    except (OSError, server_files.UnsafeFileError):
+        return safe_open.read_bytes(file)
+    except (OSError, safe_open.UnsafeFileError):
         return None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.mysql.binlog.event_bytes import EventBytes, inflated, payload
 from zsnapdb.mysql.binlog.events import (
@@ -72,7 +72,7 @@ def refuse_ambiguous_text(file: Path, name: str) -> None:
     It would run with all privileges, and any user of the source's databases can write to a binlog. The other errors are
     those of `ambiguous_text`.
     """
-    with server_files.open_to_read(file) as opened:
+    with safe_open.open_to_read(file) as opened:
         ambiguous = ambiguous_text(opened, name)
     if ambiguous is not None:
         raise PreflightError(

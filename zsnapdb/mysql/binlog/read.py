@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.events import MAGIC, MALFORMED, decisive_events, malformed
-from zsnapdb.mysql.binlog.opening import open_binlog
+from zsnapdb.mysql.binlog.transaction_tracker import Walk
 from zsnapdb.mysql.binlog.transactions import gtid_text, read_head
-from zsnapdb.mysql.binlog.walk import Walk
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
 from zsnapdb.planning.binlog.completeness import CommitHorizon
-from zsnapdb.planning.facts import Dialect
+from zsnapdb.planning.server_facts import Dialect
 
 _COMPARED = 4096
 
@@ -131,7 +131,7 @@ def index_entries(index: Path) -> list[str]:
     """
     try:
         chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
-        entries = [line for line in server_files.read_text(chosen).split("\n") if line]
+        entries = [line for line in safe_open.read_text(chosen).split("\n") if line]
     except OSError as error:
         raise ConsistencyError(
             f"reading the binlog index {index}: {error.strerror}",

@@ -43,8 +43,8 @@ from zsnapdb.mysql.binlog.rows import (
     table_map,
     table_metadata,
 )
+from zsnapdb.mysql.binlog.transaction_tracker import Walk
 from zsnapdb.mysql.binlog.transactions import commit_time_of, gtid_text
-from zsnapdb.mysql.binlog.walk import Walk
 from zsnapdb.planning.binlog.changes import (
     MOST_STATEMENTS,
     MOST_TABLES,

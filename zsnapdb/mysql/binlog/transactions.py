@@ -21,8 +21,8 @@ from zsnapdb.mysql.binlog.events import (
     decisive_events,
     malformed,
 )
-from zsnapdb.mysql.binlog.walk import Walk, committed_at, tagged_gtid
-from zsnapdb.planning.family import flavour_in
+from zsnapdb.mysql.binlog.transaction_tracker import Walk, committed_at, tagged_gtid
+from zsnapdb.planning.server_family import flavour_in
 
 Number = tuple[str, int] | tuple[int, int, int]
 """Parts of a GTID: source and number (MySQL), or domain, server and sequence (MariaDB)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zsnapdb.base.errors import LockNotGranted, ServerError
 from zsnapdb.mysql.locks.base import Strategy
 from zsnapdb.planning.backup.lock_strategy import LockProperties, Statement, long_statements, to_kill
-from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_facts import ServerFacts
 
 if TYPE_CHECKING:
     from zsnapdb.mysql.session import Session

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.base.server_files import open_to_read
+from zsnapdb.base.safe_open import open_to_read
 
 FILE = "ddl_recovery.log"
 

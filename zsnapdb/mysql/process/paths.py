@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base.foreign_text import fields_of
 from zsnapdb.base.patterns import is_line
-from zsnapdb.base.server_files import UnsafeFileError, read_text
+from zsnapdb.base.safe_open import UnsafeFileError, read_text
+from zsnapdb.base.untrusted_text import fields_of
 from zsnapdb.planning.backup.fitness import BlockSizes
-from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_facts import ServerFacts
 
 DIRECTORIES = (
     "datadir",

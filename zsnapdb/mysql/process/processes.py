@@ -24,7 +24,7 @@ from typing import Protocol
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.base.program_start import search_path
-from zsnapdb.base.server_files import open_to_append
+from zsnapdb.base.safe_open import open_to_append
 from zsnapdb.mysql.process import sandbox as sandboxes
 from zsnapdb.planning.server_copy.sandbox import Sandbox
 

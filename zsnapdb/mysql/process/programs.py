@@ -19,9 +19,9 @@ from typing import BinaryIO
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.base.model import Flavour
-from zsnapdb.base.server_files import open_to_read
+from zsnapdb.base.safe_open import open_to_read
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.planning.family import MARIADB, flavour_in
+from zsnapdb.planning.server_family import MARIADB, flavour_in
 from zsnapdb.planning.server_plugins import plugin_hint
 
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")

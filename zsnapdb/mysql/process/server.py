@@ -18,16 +18,16 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.model import Flavour
-from zsnapdb.base.server_files import Owner, UnsafeFileError
+from zsnapdb.base.safe_open import Owner, UnsafeFileError
 from zsnapdb.mysql.process import sandbox as sandboxes
 from zsnapdb.mysql.process.discovery import is_server_program
 from zsnapdb.mysql.process.processes import Launched, Limits, ProcessManager, is_younger
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
+from zsnapdb.planning.server_family import family
 
 PRIVATE_FOLDER = ".zsnapdb"
 """The folder with the files that run a server of zsnapdb, next to the volumes that are mounted for it."""
@@ -102,7 +102,7 @@ def make_private_folder(folder: Path, user: str) -> None:
             f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root"
         )
     for path in (folder, folder / "tmp"):
-        _made_anew_if_planted(path, functools.partial(server_files.make_folder, path, Owner(*account(user))))
+        _made_anew_if_planted(path, functools.partial(safe_open.make_folder, path, Owner(*account(user))))
 
 
 def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
@@ -110,13 +110,13 @@ def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
     try:
         make()
     except (UnsafeFileError, NotADirectoryError, IsADirectoryError):
-        server_files.remove_tree(path)
+        safe_open.remove_tree(path)
         make()
 
 
 def write_private(path: Path, text: str, user: str) -> None:
     """Write a file that only the server's account can read. An existing file is replaced."""
-    server_files.write_text(path, text, Owner(*account(user)))
+    safe_open.write_text(path, text, Owner(*account(user)))
 
 
 class _Proof(Enum):
@@ -176,7 +176,7 @@ class ServerProcess:
         in its data directory precedes one that has just started, which may be another one.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
-            number = int(server_files.read_text(self.pid_file))
+            number = int(safe_open.read_text(self.pid_file))
             if self._is_ours(number) is _Proof.PLACE:
                 return number
         known = (users or OptionFileUsers()).of(self.option_file)
@@ -220,7 +220,7 @@ class ServerProcess:
 
     def log_tail(self, lines: int = 15) -> str:
         try:
-            with server_files.open_to_read(self.error_log) as log:
+            with safe_open.open_to_read(self.error_log) as log:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
                 return "\n".join(log.read(_TAIL_BYTES).decode(errors="replace").splitlines()[-lines:])
         except (OSError, UnsafeFileError):
@@ -251,9 +251,9 @@ class ServerProcess:
         # MySQL keeps its pid in a lock file next to its socket, and does not start while a process has that pid. After
         # a power cut or in a copy, that can be any process.
         for stale in (self.pid_file, self.socket, self.folder / f"{self.socket.name}.lock"):
-            server_files.remove(stale)
+            safe_open.remove(stale)
         owner = Owner(*account(user))
-        _made_anew_if_planted(self.error_log, lambda: server_files.open_to_append(self.error_log, owner).close())
+        _made_anew_if_planted(self.error_log, lambda: safe_open.open_to_append(self.error_log, owner).close())
         argv = [str(binary), f"{_OPTION}{self.option_file}"]
         launched = manager.launch(self.folder.parent.name, argv, self.error_log, limits, user, sandbox, zone)
         try:
@@ -379,12 +379,12 @@ def remove_uuid(datadir: Path) -> None:
 
     The persisted variables (SET PERSIST) stay, for a copy that replaces its source.
     """
-    server_files.remove(datadir / "auto.cnf")
+    safe_open.remove(datadir / "auto.cnf")
 
 
 def remove_persisted(datadir: Path) -> None:
     """Remove the persisted variables from a copied data directory: they would override its option file (WL#8688)."""
-    server_files.remove(datadir / "mysqld-auto.cnf")
+    safe_open.remove(datadir / "mysqld-auto.cnf")
 
 
 def remove_keys(datadir: Path) -> None:
@@ -393,4 +393,4 @@ def remove_keys(datadir: Path) -> None:
     With them a copy could pose as its source. mysqld creates new ones when it listens to a network.
     """
     for name in _TLS_FILES:
-        server_files.remove(datadir / name)
+        safe_open.remove(datadir / name)

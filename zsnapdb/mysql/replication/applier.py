@@ -9,8 +9,8 @@ from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import refuse_writes_of_users
 from zsnapdb.planning.clone import topology
-from zsnapdb.planning.facts import Dialect
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_facts import Dialect
+from zsnapdb.planning.server_family import family
 
 
 def stop(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:

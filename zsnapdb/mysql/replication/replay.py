@@ -20,18 +20,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, ServerError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains
 from zsnapdb.base.model import Flavour, parse_gtids
-from zsnapdb.base.server_files import Owner
+from zsnapdb.base.safe_open import Owner
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import BEFORE_ACCOUNTS
-from zsnapdb.planning.binlog.made_tables import Defaults, EngineStop
+from zsnapdb.planning.binlog.created_tables import Defaults, EngineStop
 from zsnapdb.planning.clone.migration import AppliedSample
-from zsnapdb.planning.server_copy.identity import BRIEF
+from zsnapdb.planning.server_copy.copy_options import BRIEF
 from zsnapdb.planning.server_plugins import plugin_hint
 from zsnapdb.planning.sql_text import quoted
 
@@ -237,15 +237,15 @@ class RelayLogs:
     def remove(self) -> None:
         """Remove the files of an earlier replay."""
         for path in self.base.parent.glob(f"{self._stem.name}.*"):
-            server_files.remove(path)
+            safe_open.remove(path)
 
     def take(self, count: int, account: str) -> None:
         """Write the index for the existing relay logs 1 to `count` and give all files to the server's account."""
         owner, files = Owner(*server.account(account)), [self.file(number) for number in range(1, count + 1)]
         names = [str(file) if self.is_set else f"./{file.name}" for file in files]
-        server_files.write_text(self.index, "".join(f"{name}\n" for name in names), owner, 0o640)
+        safe_open.write_text(self.index, "".join(f"{name}\n" for name in names), owner, 0o640)
         for file in files:
-            server_files.give(file, owner, 0o640)
+            safe_open.give(file, owner, 0o640)
 
 
 @dataclass(frozen=True)

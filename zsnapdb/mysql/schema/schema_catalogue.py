@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.planning.engines import UNKNOWN
 from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, SchemaContent, SequenceDefault, TableType
+from zsnapdb.planning.storage_engines import UNKNOWN
 
 if TYPE_CHECKING:
     from zsnapdb.planning.advice.facts import TableFacts

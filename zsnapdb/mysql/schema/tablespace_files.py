@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb.base.errors import ConsistencyError, ServerError
-from zsnapdb.base.server_files import open_to_change
+from zsnapdb.base.safe_open import open_to_change
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.masking import FileState
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_facts import ServerFacts
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.sql_text import quoted
 
 _TRX_SYS_PAGE = 5

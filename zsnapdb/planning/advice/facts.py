@@ -1,6 +1,6 @@
 """The facts that the rules of `doctor` judge: volumes, pool, memory and server. Pure.
 
-`jobs/doctor/advice.py` gathers them.
+`jobs/doctor/rule_facts.py` gathers them.
 A fact that could not be read is None or absent. A rule that needs such a fact finds nothing.
 """
 
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from zsnapdb.planning.backup.fitness import BlockSizes, PropertyChange, Severity
 from zsnapdb.planning.backup.lock_strategy import LockProperties
-from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_facts import ServerFacts
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.planning.advice.facts import AdviceFacts, Area, Hit, Rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, repairs_torn_pages
-from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.encryption import missing_options
+from zsnapdb.planning.server_family import family
 
 _HONOURS_DIRECT = (2, 3)
 """OpenZFS from which O_DIRECT bypasses the ARC. Before, it was accepted and ignored (from 0.8 on)."""

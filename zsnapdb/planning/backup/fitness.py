@@ -9,10 +9,10 @@ from enum import StrEnum
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.planning.backup.lock_strategy import LockChoice, has_flawed_row_versions, unsafe_engines
 from zsnapdb.planning.backup.placement import Placement
-from zsnapdb.planning.engines import rows_not_restored
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.family import family
-from zsnapdb.planning.unlogged import unlogged_changes
+from zsnapdb.planning.server_facts import ServerFacts
+from zsnapdb.planning.server_family import family
+from zsnapdb.planning.storage_engines import rows_not_restored
+from zsnapdb.planning.unlogged_changes import unlogged_changes
 
 
 class Severity(StrEnum):

@@ -16,8 +16,9 @@ from typing import overload
 
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
-from zsnapdb.planning.binlog.begin import NO_ARCHIVE, NOT_ARCHIVED, begin_of, heads_of
+from zsnapdb.planning.binlog.archive_start import NO_ARCHIVE, NOT_ARCHIVED, begin_of, heads_of
 from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.failover_history import failback, takeover
 from zsnapdb.planning.binlog.history import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -29,7 +30,6 @@ from zsnapdb.planning.binlog.history import (
     Unreadable,
     histories_of,
 )
-from zsnapdb.planning.binlog.takeover import failback, takeover
 
 __all__ = [
     "NEWEST",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.base.gtid import contains
-from zsnapdb.planning.binlog.begin import held_by
+from zsnapdb.planning.binlog.archive_start import held_by
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -17,7 +17,7 @@ from zsnapdb.planning.binlog.route import (
     RouteFile,
     RouteMap,
 )
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_family import family
 
 _MICROSECONDS = 1_000_000
 

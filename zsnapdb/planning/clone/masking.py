@@ -14,9 +14,9 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict, read_stamp
 from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.planning.engines import RowPlace
-from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.server_family import family
+from zsnapdb.planning.storage_engines import RowPlace
 
 MARGIN_NS = 100_000_000
 """The margin for file times. A file time can be behind the clock by one tick of the kernel, at most 10 ms."""

@@ -10,8 +10,8 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.base.quantities import counted, format_duration
 from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.planning.clone.masking import Changes, TableFiles, changed, key_of_file
-from zsnapdb.planning.facts import release_of
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_facts import release_of
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.sql_text import TableName
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.clones import LEAST_MEMORY, PoolSettings
 from zsnapdb.planning.clock_guard import RemovalTime
-from zsnapdb.planning.clone.room import LEAST
+from zsnapdb.planning.clone.space_limits import LEAST
 
 LEAST_SPACE = 15 << 20
 """The bytes that a newly started clone occupies itself, if its files are not compressed.

@@ -31,8 +31,8 @@ from zsnapdb.config.repository import KeepSettings
 from zsnapdb.planning import order
 from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import retention
+from zsnapdb.planning.repository.backup_writers import PlacedBackup, Writer, WrittenLink, by_backup, others, writers
 from zsnapdb.planning.repository.retention import RetentionFacts
-from zsnapdb.planning.repository.writers import PlacedBackup, Writer, WrittenLink, by_backup, others, writers
 
 _SHOWN = 3
 _DRILLS = 20

@@ -6,7 +6,7 @@ Pure: backups, rules and time are parameters. A removal never takes one of these
 - The last backup that can be restored.
 - A backup with an unreadable manifest, and the backups that may be its bases.
 
-The rules apply to each server separately if several servers write under one name (`writers.py`).
+The rules apply to each server separately if several servers write under one name (`backup_writers.py`).
 
 If several restorable backups have the same snapshots (`zsnapdb consolidate` creates a second one), only the latest
 counts.
@@ -30,7 +30,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import backup_time
 from zsnapdb.base.quantities import format_setting
 from zsnapdb.config.repository import KeepRules
-from zsnapdb.planning.chain import Lineage, Link
+from zsnapdb.planning.backup_chain import Lineage, Link
 from zsnapdb.planning.order import with_unplaced
 
 NEEDED_BY = "needed by "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.planning.chain import Lineage, Link
+from zsnapdb.planning.backup_chain import Lineage, Link
 
 
 def due(

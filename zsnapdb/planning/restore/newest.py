@@ -13,11 +13,11 @@ from zsnapdb.base.errors import DamagedError, HistoryError
 from zsnapdb.base.gtid import Gtids, contains
 from zsnapdb.base.model import backup_time
 from zsnapdb.planning.binlog.route import BackupPoint
-from zsnapdb.planning.family import family
 from zsnapdb.planning.order import is_after
-from zsnapdb.planning.repository.writers import Writer
+from zsnapdb.planning.repository.backup_writers import Writer
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
+from zsnapdb.planning.server_family import family
 
 _MICROSECONDS = 1_000_000
 _SHOWN = 5

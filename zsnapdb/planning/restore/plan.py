@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, Snapshot, parse_gtids, pool_of
-from zsnapdb.base.server_files import Owner
+from zsnapdb.base.safe_open import Owner
 from zsnapdb.planning.restore.steps import (
     CloneSnapshot,
     DefineDomain,

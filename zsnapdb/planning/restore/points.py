@@ -17,6 +17,7 @@ from itertools import groupby
 from zsnapdb.base.errors import AmbiguousPointError, HistoryError, NotThere, PreflightError, UsageError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.binlog.commit_times import TOLERANCE
 from zsnapdb.planning.binlog.history import History, histories_of
 from zsnapdb.planning.binlog.route import (
@@ -31,7 +32,6 @@ from zsnapdb.planning.binlog.route import (
     follow,
 )
 from zsnapdb.planning.binlog.window import leading, newer_beyond
-from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
 _SECOND = 1_000_000

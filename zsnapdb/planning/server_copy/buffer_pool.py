@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from zsnapdb.planning.server_copy.origin import option_name
+from zsnapdb.planning.server_copy.source_facts import option_name
 
 OPTION = "innodb_buffer_pool_size"
 DEFAULT = 128 << 20

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.planning.server_copy.origin import option_name
+from zsnapdb.planning.server_copy.source_facts import option_name
 from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, INFORMATION, LoadedBy, Plugin, ServerPlugins
 
 

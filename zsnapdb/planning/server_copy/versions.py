@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.facts import release_of
-from zsnapdb.planning.family import family, flavour_in
-from zsnapdb.planning.server_copy.identity import Access, PathMap, ServerIdentity, option_file
+from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, option_file
+from zsnapdb.planning.server_facts import release_of
+from zsnapdb.planning.server_family import family, flavour_in
 
 
 def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:

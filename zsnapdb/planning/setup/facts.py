@@ -1,4 +1,4 @@
-"""The facts that `zsnapdb setup` finds on a host, and the user's answers. `jobs/setup/find.py` gathers them. Pure."""
+"""Facts of a host for `zsnapdb setup`, and the user's answers. `jobs/setup/discovery.py` gathers them. Pure."""
 
 from __future__ import annotations
 

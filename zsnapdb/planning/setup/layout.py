@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.setup.facts import FoundServer
 
 _KNOWS_ZSTD = (2, 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX, Flavour
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, two_datasets
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import DEFAULT_PATH
-from zsnapdb.planning.family import family
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.setup.configuration import (
     ALONE,
     NO_SIGNING,

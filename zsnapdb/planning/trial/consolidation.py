@@ -9,8 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 from zsnapdb.base.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.base.model import backup_time, new_backup_id
-from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.damage import DamageRegister
+from zsnapdb.planning.backup_chain import restore_chain
+from zsnapdb.planning.known_damage import DamageRegister
 from zsnapdb.planning.order import PlacedLink
 
 LATEST = "latest"

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import NotThere
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.base.model import Flavour, Position
 from zsnapdb.config.settings import ProbeSettings
-from zsnapdb.planning.chain import OTHER_ADDRESS_HINT
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 
 _FINE = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"

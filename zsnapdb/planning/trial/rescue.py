@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.engines import RowPlace
-from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, SchemaContent
+from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.sql_text import TableName, parse_table
+from zsnapdb.planning.storage_engines import RowPlace
 
 _LONGEST_NAME = 64
 """Characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""

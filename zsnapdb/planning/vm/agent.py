@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.foreign_text import fields_of
 from zsnapdb.base.patterns import is_line
+from zsnapdb.base.untrusted_text import fields_of
 
 STATUS = '{"execute": "guest-fsfreeze-status"}'
 FREEZE = '{"execute": "guest-fsfreeze-freeze"}'

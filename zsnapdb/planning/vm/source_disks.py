@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from zsnapdb.base.model import pool_of
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.planning.vm.consistency_level import Grade, Power, hint_for
 from zsnapdb.planning.vm.domain import Domain, DomainDisk
-from zsnapdb.planning.vm.grade import Grade, Power, hint_for
 
 _SUBJECT = "disks"
 _KNOWN_DEVICES = ("disk", "cdrom", "floppy")

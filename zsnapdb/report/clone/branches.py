@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.documents import comparison as documents
 from zsnapdb.report.clone.list import port, state
 from zsnapdb.report.clone.query import change_lines

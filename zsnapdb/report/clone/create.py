@@ -12,12 +12,12 @@ from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.cached_sets import ReusableSet
     from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.create_plan import ClonePlan
     from zsnapdb.jobs.clone.masking import MaskingReport
     from zsnapdb.jobs.clone.prepare import PreparedSet
     from zsnapdb.jobs.clone.request import CloneRequest, Created
-    from zsnapdb.jobs.clone.reusable_sets import ReusableSet
     from zsnapdb.jobs.clone.topology import CloneSet, SetPlan
 
 

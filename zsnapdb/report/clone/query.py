@@ -12,11 +12,11 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from zsnapdb.base.foreign_text import printed
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.documents.comparison import AnswerDocument, ChangeFields, DifferenceDocument, MomentFields, plain
 from zsnapdb.jobs.clone.query import Answer, Difference
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
-from zsnapdb.report.document import VERSION
+from zsnapdb.report.document_frame import VERSION
 
 _Beginning = TypedDict("_Beginning", {"from": MomentFields})
 

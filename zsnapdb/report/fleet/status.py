@@ -16,13 +16,13 @@ from zsnapdb.documents.fleet import FleetDocument, FleetPlanDocument, JobRunsDoc
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet import fleet
 from zsnapdb.jobs.fleet.fleet import FleetState, RepositoryState
-from zsnapdb.jobs.fleet.reading import SeenMemory
+from zsnapdb.jobs.fleet.repository_reader import SeenMemory
 from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
 from zsnapdb.planning.fleet.schedules import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.health.objectives import Verdict
 from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, of_health, written
 from zsnapdb.report.view import Part, Table, TabularView
-from zsnapdb.serve.messages import ResultAnswer
+from zsnapdb.serve.helper_messages import ResultAnswer
 from zsnapdb.serve.roles import Role, sees_all
 from zsnapdb.verbs.requests import FleetQuery
 

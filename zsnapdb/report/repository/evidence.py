@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from zsnapdb.base.foreign_text import printed
 from zsnapdb.base.quantities import counted, format_duration
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.documents.evidence import EvidenceCheckDocument, EvidencePageDocument, EvidenceReportDocument
 from zsnapdb.jobs.health.evidence import EvidenceLog, EvidencePage
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
-from zsnapdb.planning.evidence.days import JudgedDay
+from zsnapdb.planning.evidence.daily_summary import JudgedDay
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.report.repository.status import window_lines
 from zsnapdb.report.units import table

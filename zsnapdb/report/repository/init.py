@@ -9,7 +9,7 @@ from typing import ClassVar
 from zsnapdb.documents.repository import InitDocument, KeysDocument, KeysPlanDocument
 from zsnapdb.jobs.repository.init import InitPlan, InitStep
 from zsnapdb.jobs.repository.keys import KeyFiles
-from zsnapdb.planning.repository.known import SigningState, signing_hint
+from zsnapdb.planning.repository.known_backups import SigningState, signing_hint
 from zsnapdb.report.view import View
 
 _DONE = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents import repository as documents
-from zsnapdb.report.source import detail_lines, kind_of, position_column
+from zsnapdb.report.backup_source import detail_lines, kind_of, position_column
 from zsnapdb.report.units import table
 from zsnapdb.report.view import Part, Table, TabularView, View
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.repository.adopt import AdoptPlan, ForgetResult
     from zsnapdb.jobs.repository.instances import RepositoryInstances
     from zsnapdb.jobs.repository.inventory import Detail, Inventory
-    from zsnapdb.planning.damage import KnownDamage
+    from zsnapdb.planning.known_damage import KnownDamage
     from zsnapdb.repository.pins import Pin
 
 

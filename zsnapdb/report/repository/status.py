@@ -10,7 +10,7 @@ from zsnapdb.jobs.repository.status import InstanceStatus, ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.objectives import Health, Verdict
-from zsnapdb.planning.notifications.occasions import FailedDelivery
+from zsnapdb.planning.notifications.events import FailedDelivery
 from zsnapdb.report.units import moment
 from zsnapdb.report.view import Labelled, Part, TabularView, missing_lines, spaced
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.documents import restore as documents
-from zsnapdb.planning.restore.readers import NotedReader, SeenReaders, judge
+from zsnapdb.planning.restore.replica_checks import NotedReader, SeenReaders, judge
 from zsnapdb.planning.restore.steps import Receive, Replay, Step
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.restore.machine import MachineRestoreResult
+    from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan, RewindResult
     from zsnapdb.jobs.restore.run import RestoreResult
     from zsnapdb.planning.backup.fitness import FitnessFinding

@@ -12,9 +12,9 @@ from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm.base import MachineBasePlan
 from zsnapdb.jobs.vm.catalogue import MachineBase, SeenMachine
 from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
-from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
+from zsnapdb.jobs.vm.lifecycle import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
-from zsnapdb.planning.vm.seed import GuestIdentity
+from zsnapdb.planning.vm.cloud_init import GuestIdentity
 from zsnapdb.report.view import Part, TabularView, View, columns, unreadable_lines
 
 _INSIDE = {

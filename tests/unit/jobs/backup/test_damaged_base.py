@@ -10,7 +10,7 @@ from tests.unit.support.interruption import interrupt
 from tests.unit.support.world import World
 from zsnapdb.jobs.backup import plan as backup_plan
 from zsnapdb.jobs.repository import verify
-from zsnapdb.planning.chain import Why
+from zsnapdb.planning.backup_chain import Why
 from zsnapdb.repository import layout
 from zsnapdb.repository.verifications import Depth
 

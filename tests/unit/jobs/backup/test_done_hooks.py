@@ -19,8 +19,8 @@ from zsnapdb.base.errors import BusyError, HookError, PreflightError, Repository
 from zsnapdb.config.settings import HookSettings
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup.preflight import _judge_hooks
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.store.local import LocalStore
 

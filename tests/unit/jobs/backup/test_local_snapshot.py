@@ -17,9 +17,9 @@ from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotResult
 from zsnapdb.jobs.backup.source import SnapshotRequest
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.local_sets import local_sets
+from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.jobs.host.local_snapshot_sets import local_sets
 from zsnapdb.jobs.repository import prune
 from zsnapdb.report.backup import LocalSetsView, LocalSnapshotPlanView, LocalSnapshotView
 from zsnapdb.zfs import snapshots

@@ -11,7 +11,7 @@ from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.interruption import interrupt
 from tests.unit.support.world import Died, World, made
 from zsnapdb.base.errors import BusyError
-from zsnapdb.jobs.base.exclusion import for_instance
+from zsnapdb.jobs.base.run_locks import for_instance
 
 RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"
 

@@ -21,7 +21,7 @@ from zsnapdb.jobs.repository.status import status
 from zsnapdb.report.backup import BackupPlanView, BackupView
 from zsnapdb.report.repository.status import StatusView
 from zsnapdb.repository.manifest import OtherSourcePart, ZvolType
-from zsnapdb.repository.sources import MachineSourcePart
+from zsnapdb.repository.manifest_source import MachineSourcePart
 from zsnapdb.repository.verifications import Depth
 
 DISKS = OtherSourcePart.model_validate({"kind": "disks", "grade": "crash"})

@@ -14,16 +14,16 @@ from zsnapdb.base.errors import CommandTimeout, ConfigError, ConsistencyError, P
 from zsnapdb.config import settings as config
 from zsnapdb.documents.manifest import ManifestFields
 from zsnapdb.jobs.backup import guest_freeze
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.planning.vm.grade import Grade
-from zsnapdb.report.source import detail_lines, result_lines
+from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.planning.vm.consistency_level import Grade
+from zsnapdb.report.backup_source import detail_lines, result_lines
 from zsnapdb.repository.manifest import Manifest, RightPart, SitePart, ZvolType
-from zsnapdb.repository.sources import MachineSourcePart
+from zsnapdb.repository.manifest_source import MachineSourcePart
 from zsnapdb.vm import thawing
 from zsnapdb.vm.hypervisor import MachineState
-from zsnapdb.zfs import own_properties, rights
-from zsnapdb.zfs.rights import Right
+from zsnapdb.zfs import delegated_permissions, own_properties
+from zsnapdb.zfs.delegated_permissions import Right
 
 
 def test_a_running_machine_is_frozen_for_its_snapshot_and_its_grade_says_so(barn: Barn) -> None:
@@ -167,7 +167,7 @@ def test_the_manifest_says_what_was_frozen_and_is_read_again_by_its_form(
     own = {DISKS["vda"]: {"com.sun:auto-snapshot": "true", "refreservation": "33554432"}, DISKS["vdb"]: {}}
     monkeypatch.setattr(own_properties, "own_values", lambda names: {name: own[name] for name in names})
     given = [Right("local", "user", "daemon", "snapshot")]
-    monkeypatch.setattr(rights, "rights_on", lambda dataset: given if dataset == DISKS["vda"] else [])
+    monkeypatch.setattr(delegated_permissions, "rights_on", lambda dataset: given if dataset == DISKS["vda"] else [])
     source = barn.source()
     taken = barn.take()
     described = source.describe(source.observe(), taken.proof)

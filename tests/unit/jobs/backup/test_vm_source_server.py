@@ -23,11 +23,11 @@ from zsnapdb.mysql import locks
 from zsnapdb.mysql.locks import HeldLock
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.backup.lock_strategy import LockChoice
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.vm import grade
-from zsnapdb.planning.vm.grade import Freeze, Grade, Power, ServerLock
-from zsnapdb.report.source import detail_lines
-from zsnapdb.repository.sources import MachineSourcePart
+from zsnapdb.planning.server_facts import ServerFacts
+from zsnapdb.planning.vm import consistency_level
+from zsnapdb.planning.vm.consistency_level import Freeze, Grade, Power, ServerLock
+from zsnapdb.report.backup_source import detail_lines
+from zsnapdb.repository.manifest_source import MachineSourcePart
 
 
 class FakeLock:
@@ -125,7 +125,9 @@ def test_a_server_at_an_address_that_is_not_the_machines_proves_nothing(barn: Ba
 
 def test_a_lock_without_a_freeze_is_no_grade() -> None:
     held = ServerLock("ftwrl", True)
-    assert grade.reached(Power.RUNNING, Power.RUNNING, None, held).grade is Grade.CRASH
+    assert consistency_level.reached(Power.RUNNING, Power.RUNNING, None, held).grade is Grade.CRASH
     frozen = Freeze(2, 1.0)
-    assert grade.reached(Power.RUNNING, Power.RUNNING, frozen, held).grade is Grade.QUIESCED
-    assert grade.reached(Power.RUNNING, Power.RUNNING, frozen, ServerLock("none", False)).grade is Grade.FROZEN
+    assert consistency_level.reached(Power.RUNNING, Power.RUNNING, frozen, held).grade is Grade.QUIESCED
+    assert (
+        consistency_level.reached(Power.RUNNING, Power.RUNNING, frozen, ServerLock("none", False)).grade is Grade.FROZEN
+    )

@@ -13,9 +13,9 @@ from zsnapdb.base.gtid import GtidPosition
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.jobs.binlog.archiver import Archiver, Round
 from zsnapdb.jobs.binlog.files import BinlogSource
-from zsnapdb.mysql.binlog.bytes import fingerprint
+from zsnapdb.mysql.binlog.archived_bytes import fingerprint
+from zsnapdb.planning.binlog.failover_history import repeated_gtids
 from zsnapdb.planning.binlog.route import NEWEST, BackupPoint, EndKind, Route, follow
-from zsnapdb.planning.binlog.takeover import repeated_gtids
 
 
 class MariaDb(Server):

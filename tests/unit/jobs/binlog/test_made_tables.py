@@ -14,7 +14,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog import archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.mysql.schema import tables
-from zsnapdb.planning.binlog.made_tables import MadeTable
+from zsnapdb.planning.binlog.created_tables import MadeTable
 from zsnapdb.repository.binlog_descriptions import MadeTablePart
 
 SOURCE = BinlogSource(Flavour.MYSQL, "3e11fa47-71ca-11e1-9e33-c80aa9429562", 1, Path("/i"), Path("/d"), Path("/d"))

@@ -12,8 +12,8 @@ from tests.unit.support.events import Recorder
 from zsnapdb.jobs.binlog import archive
 from zsnapdb.jobs.binlog.archive import NewHistoryWatch
 from zsnapdb.jobs.binlog.archiver import CompletenessRecorder
-from zsnapdb.jobs.doctor import diagnose
-from zsnapdb.jobs.health.recoverable import repeated
+from zsnapdb.jobs.doctor import dependency_checks
+from zsnapdb.jobs.health.recovery_coverage import repeated
 from zsnapdb.report.binlog import ArchivingView
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
@@ -39,7 +39,7 @@ def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
     watch = NewHistoryWatch(replace(protected.instance(), events=Recorder(said)), pytest.fail)
     watch.after(archiver.look())
     assert said == []
-    assert [found for found in diagnose.about_stored(protected.instance()) if found.what == "histories"] == []
+    assert [found for found in dependency_checks.about_stored(protected.instance()) if found.what == "histories"] == []
     server.set_back(state)
     server.commit(2)
     for _ in range(3):
@@ -47,7 +47,9 @@ def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
     expected = f"{server.uuid} gives GTIDs a second time, because it was set back or reset: {server.uuid}:2-6 stand for"
     (warned,) = [line for line in said if "second time" in line]
     assert expected in warned
-    (finding,) = [found for found in diagnose.about_stored(protected.instance()) if "second time" in found.detail]
+    (finding,) = [
+        found for found in dependency_checks.about_stored(protected.instance()) if "second time" in found.detail
+    ]
     assert expected in finding.detail
     assert "auto.cnf" in finding.hint
 

@@ -25,7 +25,7 @@ def test_a_start_ends_a_change_that_was_killed_before_its_new_data_counted(
     """Else a commit is refused, and the hint to start the clone helps nobody."""
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     monkeypatch.setattr(ServerProcess, "pid", lambda *_: 7 if runs else None)
     started: list[str] = []
     monkeypatch.setattr(lifecycle, "_start_steps", lambda *_: ())

@@ -12,8 +12,8 @@ from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import ExistsError, PreflightError, ServerError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
-from zsnapdb.jobs.base.exclusion import exclusive
 from zsnapdb.jobs.base.host import THIS_HOST, Host
+from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.clone import branches, catalogue, create_plan, data_reset, destroy, haproxy, locks, reset, row_reset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest
@@ -28,7 +28,7 @@ SETTINGS = Settings.model_construct(instance={}, repository={}, clones=CloneSett
 def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     pool.snapshot(BASE)
     return pool
 

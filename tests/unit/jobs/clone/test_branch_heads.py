@@ -27,7 +27,7 @@ SETTINGS = parse(
 def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     made = ClonePool()
     made.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     made.clone("web", made.snapshot(f"{SOURCE}@zsnapdb-{BASE}"))
     return made
 

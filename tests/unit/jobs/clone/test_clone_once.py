@@ -15,9 +15,9 @@ from zsnapdb.config.clones import AddressSettings
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, destroy, handed, haproxy, once, reset
-from zsnapdb.jobs.clone.handed import NotedReset
+from zsnapdb.jobs.clone import catalogue, destroy, haproxy, once, reset, reset_baseline
 from zsnapdb.jobs.clone.reset import ResetClone
+from zsnapdb.jobs.clone.reset_baseline import NotedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 from zsnapdb.mysql.process.processes import started_at
 from zsnapdb.planning.clone.addresses import KeptRoute
@@ -37,7 +37,7 @@ url = "file:///r"
 def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     pool.snapshot(f"{SOURCE}@zsnapdb-{FIRST}")
     return pool
 
@@ -122,18 +122,18 @@ def test_the_reset_of_the_run_is_found_with_what_it_did_as_long_as_its_data_is_t
     info, started = replace(catalogue.find(settings, host, "web"), pid=os.getpid()), started_at(os.getpid())
     assert started is not None
     monkeypatch.setattr(reset, "ready", lambda *_: info)
-    handed.note_reset(host, info, NotedReset(run_id=RUN))
+    reset_baseline.note_reset(host, info, NotedReset(run_id=RUN))
     assert reset.done_by_run(settings, host, "web") is None, "it is not known how the clone was"
     state = {"backup_id": FIRST, "revision": 1, "rules": "", "pid": os.getpid(), "started": started, "file": "b.000001"}
     state |= {"offset": 4, "digest": "", "inode": 1, "definitions": "", "locks_accounts": True, "counters": None}
-    handed.store(host, "web", handed.HandedState.model_validate(state))
+    reset_baseline.store(host, "web", reset_baseline.HandedState.model_validate(state))
     assert reset.done_by_run(settings, host, "web") is None
     for done in (
         ResetClone(info, UndoneRows(2, 5, 0.5)),
         ResetClone(info, swap_seconds=0.25, reason="a table is defined otherwise"),
         ResetClone(info, reason="its server does not run"),
     ):
-        handed.note_reset(host, info, reset._noted(RUN, done))
+        reset_baseline.note_reset(host, info, reset._noted(RUN, done))
         assert reset.done_by_run(settings, host, "web") == done
         assert reset.done_by_run(settings, replace(host, run_id=lambda: OTHER), "web") is None
     monkeypatch.setattr(reset, "ready", lambda *_: replace(info, revision=2))

@@ -16,7 +16,7 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings, parse
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.clone import catalogue, meant, reusable_sets
+from zsnapdb.jobs.clone import cached_sets, catalogue, expected_clone
 from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.lease import CloneLease, first_lease, policy, quota_of, read_stamp, stamp
@@ -36,8 +36,8 @@ SETTINGS = parse(
 def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     made = ClonePool()
     made.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
-    monkeypatch.setenv(meant.CAUSER_VARIABLE, "ada")
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setenv(expected_clone.CAUSER_VARIABLE, "ada")
     return made
 
 
@@ -67,15 +67,15 @@ def test_clones_of_a_set_that_overlap_hold_it_no_longer_than_one(pool: ClonePool
     base = pool.snapshot(f"{SOURCE}@zsnapdb-20261121T000000Z-0001")
     newer = pool.snapshot(f"{SOURCE}@zsnapdb-20261129T000000Z-0002")
     made(pool, "first", base, 0, 90)
-    began = reusable_sets.begun(source(base), others(), host_on(89))
+    began = cached_sets.begun(source(base), others(), host_on(89))
     assert read_stamp(began) == BEGAN
     lease = CloneLease(BEGAN + 100 * DAY)
     with pytest.raises(PreflightError, match=r"clones\.max_age"):
-        reusable_sets.require(SETTINGS, lease, None, began)
-    assert read_stamp(reusable_sets.begun(source(newer), others(), host_on(89))) == BEGAN + 89 * DAY
+        cached_sets.require(SETTINGS, lease, None, began)
+    assert read_stamp(cached_sets.begun(source(newer), others(), host_on(89))) == BEGAN + 89 * DAY
     # What root holds is root's to end.
     pool.things[f"{HOME}/first"].properties["zsnapdb:owner"] = "root"
-    assert read_stamp(reusable_sets.begun(source(base), others(), host_on(89))) == BEGAN + 89 * DAY
+    assert read_stamp(cached_sets.begun(source(base), others(), host_on(89))) == BEGAN + 89 * DAY
 
 
 def test_a_fresh_clone_gets_no_old_data_by_a_reset(pool: ClonePool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,15 +89,15 @@ def test_a_fresh_clone_gets_no_old_data_by_a_reset(pool: ClonePool, monkeypatch:
     fresh = catalogue.find(SETTINGS, THIS_HOST, "fresh")
     for old in (source(base), source(commit, SourceKind.COMMIT)):
         with pytest.raises(PreflightError, match=r"clones\.max_age"):
-            reusable_sets.begun_after(SETTINGS, host_on(89), fresh, old)
+            cached_sets.begun_after(SETTINGS, host_on(89), fresh, old)
         short = replace(fresh, lease=CloneLease(BEGAN + 89 * DAY))
-        assert read_stamp(reusable_sets.begun_after(SETTINGS, host_on(89), short, old)) == BEGAN
+        assert read_stamp(cached_sets.begun_after(SETTINGS, host_on(89), short, old)) == BEGAN
     # Nothing of what it had stays: its data is kept since now.
     first = catalogue.find(SETTINGS, THIS_HOST, "first")
-    monkeypatch.setattr(reusable_sets, "commits", lambda _: [])
-    assert read_stamp(reusable_sets.begun_after(SETTINGS, host_on(89), first, source(newer))) == BEGAN + 88 * DAY
-    monkeypatch.delenv(meant.CAUSER_VARIABLE)
-    assert read_stamp(reusable_sets.begun_after(SETTINGS, host_on(89), fresh, source(base))) == BEGAN
+    monkeypatch.setattr(cached_sets, "commits", lambda _: [])
+    assert read_stamp(cached_sets.begun_after(SETTINGS, host_on(89), first, source(newer))) == BEGAN + 88 * DAY
+    monkeypatch.delenv(expected_clone.CAUSER_VARIABLE)
+    assert read_stamp(cached_sets.begun_after(SETTINGS, host_on(89), fresh, source(base))) == BEGAN
 
 
 @given(
@@ -113,7 +113,7 @@ def test_no_order_of_clones_resets_and_ends_holds_a_set_beyond_its_age(
     free_since, at = BEGAN, BEGAN
     base = CloneSource(SourceKind.BACKUP, SnapshotSet("s", {}), origin())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(meant.CAUSER_VARIABLE, "ada")
+        patch.setenv(expected_clone.CAUSER_VARIABLE, "ada")
         for creates, who, days in deeds:
             at += days * DAY
             ended = [one for one in held if leases[one].expires <= at]
@@ -122,9 +122,9 @@ def test_no_order_of_clones_resets_and_ends_holds_a_set_beyond_its_age(
             if not held:
                 free_since = at
             if creates:
-                since = reusable_sets.begun(base, held.values(), _host_at(at))
+                since = cached_sets.begun(base, held.values(), _host_at(at))
                 try:
-                    lease = reusable_sets.require(SETTINGS, first_lease(30 * 86400.0, limits, at), None, since)
+                    lease = cached_sets.require(SETTINGS, first_lease(30 * 86400.0, limits, at), None, since)
                 except PreflightError:
                     continue
                 leases[who] = lease
@@ -138,15 +138,15 @@ def test_no_order_of_clones_resets_and_ends_holds_a_set_beyond_its_age(
 
 def test_what_subjects_use_keeps_a_prepared_form_no_longer(pool: ClonePool, monkeypatch: pytest.MonkeyPatch) -> None:
     base = pool.snapshot(f"{SOURCE}@zsnapdb-20261121T000000Z-0001")
-    anchor = reusable_sets.anchor_of(HOME, reusable_sets.PREPARED, reusable_sets.name_of(source(base), ""))
+    anchor = cached_sets.anchor_of(HOME, cached_sets.PREPARED, cached_sets.name_of(source(base), ""))
     pool.clone("x", base)
     pool.things[anchor] = replace(pool.things[f"{HOME}/x"], properties={"zsnapdb:created": stamp(BEGAN)})
     used = "zsnapdb:used"
     for day, recorded in ((10, 10), (200, 90)):
-        reusable_sets.mark_used(SETTINGS, HOME, source(base), BEGAN + day * DAY)
+        cached_sets.mark_used(SETTINGS, HOME, source(base), BEGAN + day * DAY)
         assert pool.things[anchor].properties[used] == stamp(BEGAN + recorded * DAY)
-    monkeypatch.delenv(meant.CAUSER_VARIABLE)
-    reusable_sets.mark_used(SETTINGS, HOME, source(base), BEGAN + 200 * DAY)
+    monkeypatch.delenv(expected_clone.CAUSER_VARIABLE)
+    cached_sets.mark_used(SETTINGS, HOME, source(base), BEGAN + 200 * DAY)
     assert pool.things[anchor].properties[used] == stamp(BEGAN + 200 * DAY)
 
 

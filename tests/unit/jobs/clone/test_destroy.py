@@ -32,7 +32,7 @@ SECOND = "20261120T110000Z-0002"
 def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     pool.snapshot(f"{SOURCE}@zsnapdb-{FIRST}")
     return pool
 

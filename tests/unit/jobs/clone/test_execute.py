@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, room, topology
+from zsnapdb.jobs.clone import cached_sets, create_plan, source_fetch, space_limits, topology
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.server_copy.prepare import Copy
@@ -24,23 +24,23 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     host: PlanningHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = "tank/zsnapdb/clones"
-    planned = fetch.point_plan(host.settings, host.instance, host.instance.open_repository(), home, BACKUPS[0])
+    planned = source_fetch.point_plan(host.settings, host.instance, host.instance.open_repository(), home, BACKUPS[0])
     assert planned.layout.top == f"tank/zsnapdb/received/{planned.restore_id}/c"
     host.store(BACKUPS[1])
     made = SimpleNamespace()
     used: list[RestorePlan] = []
-    monkeypatch.setattr(fetch, "find_local", lambda *words: None)
-    monkeypatch.setattr(room, "promise", lambda *words: None)
-    monkeypatch.setattr(fetch, "run_steps", lambda work, steps, handlers: used.append(work.plan))
-    monkeypatch.setattr(reusable_sets, "remove_if_exists", lambda *words: None)
+    monkeypatch.setattr(source_fetch, "find_local", lambda *words: None)
+    monkeypatch.setattr(space_limits, "promise", lambda *words: None)
+    monkeypatch.setattr(source_fetch, "run_steps", lambda work, steps, handlers: used.append(work.plan))
+    monkeypatch.setattr(cached_sets, "remove_if_exists", lambda *words: None)
     monkeypatch.setattr(Copy, "remove_identity", lambda copy: None)
     for name in ("snapshot", "mount"):
-        monkeypatch.setattr(fetch, name, lambda *words: None)
-    monkeypatch.setattr(reusable_sets, "find_ready_point", lambda home, set_id: made)
+        monkeypatch.setattr(source_fetch, name, lambda *words: None)
+    monkeypatch.setattr(cached_sets, "find_ready_point", lambda home, set_id: made)
     for name in ("create", "unmount", "set_properties"):
         monkeypatch.setattr(datasets, name, lambda *words: None)
     repository = host.instance.open_repository()
-    source: Any = fetch.reach(host.settings, host.instance, repository, home, planned)
+    source: Any = source_fetch.reach(host.settings, host.instance, repository, home, planned)
     assert source is made
     assert all(plan is planned for plan in used)
     assert len(used) == 2
@@ -52,14 +52,15 @@ def test_a_point_that_was_reached_earlier_is_not_reached_again(
 ) -> None:
     repository = host.instance.open_repository()
     first, second = (
-        fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", BACKUPS[0]) for _ in range(2)
+        source_fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", BACKUPS[0])
+        for _ in range(2)
     )
     assert first.restore_id != second.restore_id
     assert first.point_identity == second.point_identity
     made = SimpleNamespace()
     known = {first.point_identity: made}
-    monkeypatch.setattr(reusable_sets, "find_reached", lambda settings, instance, identity: known.get(identity))
-    source: Any = fetch.reach(host.settings, host.instance, repository, "tank/zsnapdb/clones", second)
+    monkeypatch.setattr(cached_sets, "find_reached", lambda settings, instance, identity: known.get(identity))
+    source: Any = source_fetch.reach(host.settings, host.instance, repository, "tank/zsnapdb/clones", second)
     assert source is made
 
 
@@ -68,7 +69,7 @@ def test_a_clone_of_a_point_that_was_planned_already_is_not_planned_again(
 ) -> None:
     home = "tank/zsnapdb/clones"
     repository = host.instance.open_repository()
-    point = fetch.point_plan(host.settings, host.instance, repository, home, BACKUPS[0])
+    point = source_fetch.point_plan(host.settings, host.instance, repository, home, BACKUPS[0])
     monkeypatch.setattr(create_plan, "plan_for", lambda settings, instance, request, made_from: made_from.source)
     request = CloneRequest(owner="test", at="2026-11-20T10:00:00Z", point=point)
     used: Any = create_plan.plan(host.settings, host.instance, request)
@@ -80,7 +81,7 @@ def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
     host: PlanningHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = host.instance.open_repository()
-    point = fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", BACKUPS[0])
+    point = source_fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", BACKUPS[0])
     requests: list[CloneRequest] = []
 
     def make(settings: object, instance: object, request: CloneRequest) -> Any:

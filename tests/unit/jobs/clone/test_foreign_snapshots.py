@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone import volumes
 from zsnapdb.jobs.clone.destroy import CloneRemoval
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY
 from zsnapdb.jobs.clone.volumes import DETACHING
-from zsnapdb.jobs.copies.sweeping import GoesToo
+from zsnapdb.jobs.copies.sweep import GoesToo
 from zsnapdb.planning.clone.removal import removal
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property

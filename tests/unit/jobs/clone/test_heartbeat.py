@@ -32,7 +32,7 @@ def host(tmp_path: Path) -> Host:
 def pool(monkeypatch: pytest.MonkeyPatch, host: Host) -> ClonePool:
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", host)
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", host)
     pool.snapshot(f"{SOURCE}@zsnapdb-20261120T100000Z-0001")
     return pool
 

@@ -9,8 +9,8 @@ from typing import IO
 import pytest
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.jobs.clone.handed import LogEnd
 from zsnapdb.jobs.clone.lifecycle import RequestLines
+from zsnapdb.jobs.clone.reset_baseline import LogEnd
 
 
 @pytest.fixture

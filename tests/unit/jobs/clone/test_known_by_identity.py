@@ -10,7 +10,7 @@ import zsnapdb
 
 PACKAGE = Path(zsnapdb.__file__).parent
 REMEMBERING = (
-    "jobs/clone/reusable_sets.py",
+    "jobs/clone/cached_sets.py",
     "jobs/clone/clone_info.py",
     "jobs/clone/data_reset.py",
     "jobs/clone/reset.py",
@@ -20,8 +20,8 @@ REMEMBERING = (
 NAMES = {"set_id", "backup_id", "original"}
 BY_NAME = {
     # Ids of commits and points are made once on a host, by ourselves.
-    "reusable_sets.py prepared_commits",
-    "reusable_sets.py find_point",
+    "cached_sets.py prepared_commits",
+    "cached_sets.py find_point",
     # Clones of older versions have no identity.
     "clone_info.py has_original",
     "data_reset.py plan",

@@ -44,7 +44,7 @@ def host(tmp_path: Path) -> Host:
 def pool(monkeypatch: pytest.MonkeyPatch, host: Host) -> ClonePool:
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", host)
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", host)
     pool.snapshot(f"{SOURCE}@zsnapdb-20261120T100000Z-0001")
     return pool
 
@@ -147,7 +147,7 @@ def running(pool: ClonePool, host: Host, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(logins, "held", held)
     monkeypatch.setattr(lifecycle, "session", session)
     monkeypatch.setattr(lifecycle, "server_of", lambda _settings, _info: _Copied())
-    monkeypatch.setattr("zsnapdb.jobs.clone.contract.make_users", make_users)
+    monkeypatch.setattr("zsnapdb.jobs.clone.isolation_check.make_users", make_users)
     monkeypatch.setattr("zsnapdb.jobs.clone.masking_policy.refuse_unmasked", lambda _settings, _info: None)
     monkeypatch.setattr(
         "zsnapdb.mysql.process.server.write_private", lambda file, text, _user: Path(file).write_text(text)

@@ -15,7 +15,16 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.cli.app import app
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import data_reset, fetch, locate, prepare, reset, reusable_sets, room, upgrade
+from zsnapdb.jobs.clone import (
+    cached_sets,
+    data_reset,
+    prepare,
+    reset,
+    source_fetch,
+    source_lookup,
+    space_limits,
+    upgrade,
+)
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.record import host_record
 from zsnapdb.repository import layout
@@ -80,10 +89,10 @@ def test_a_refused_latest_is_accepted_with_the_option(
     monkeypatch.setattr(reset, "held", lambda *_: contextlib.nullcontext(info))
     instance = host.instance
     monkeypatch.setattr(Instance, "of", lambda *_: instance)
-    monkeypatch.setattr(locate, "find_local", lambda *_: None)
-    monkeypatch.setattr(room, "refuse_source", lambda *_: None)
-    monkeypatch.setattr(reusable_sets, "find_received", lambda *_: None)
-    monkeypatch.setattr(fetch, "fetch", found)
+    monkeypatch.setattr(source_lookup, "find_local", lambda *_: None)
+    monkeypatch.setattr(space_limits, "refuse_source", lambda *_: None)
+    monkeypatch.setattr(cached_sets, "find_received", lambda *_: None)
+    monkeypatch.setattr(source_fetch, "fetch", found)
     monkeypatch.setattr(data_reset, "quota_beside", lambda *_: 0)
     with pytest.raises(DamagedError) as refused:
         use(host, False)

@@ -7,7 +7,7 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.clone.sources import origin_in
 from zsnapdb.repository.manifest import server_source
-from zsnapdb.repository.sources import PositionPart
+from zsnapdb.repository.manifest_source import PositionPart
 
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 

@@ -10,9 +10,9 @@ from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import locate
-from zsnapdb.jobs.record import put_back_record
-from zsnapdb.planning.repository.put_back import PutBack, PutBackRecord
+from zsnapdb.jobs.clone import source_lookup
+from zsnapdb.jobs.record import production_restores
+from zsnapdb.planning.repository.production_restores import PutBack, PutBackRecord
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.snapshots import SendPoints
 
@@ -51,11 +51,11 @@ def test_newest_backup_of_other_datasets_is_refused(
     monkeypatch.setattr(datasets, "exists", lambda _: is_there)
     monkeypatch.setattr(datasets, "origin_guid", lambda _: origin)
     monkeypatch.setattr(snapshots, "send_points", own_points)
-    monkeypatch.setattr(put_back_record, "recorded", lambda _: record)
+    monkeypatch.setattr(production_restores, "recorded", lambda _: record)
     instance = Instance.of(parse(TEXT, "the test"), "main")
     if is_refused:
         with pytest.raises(PreflightError, match=f"nothing shows that {PLACE} ever had the state") as refused:
-            locate._refuse_other_volumes(instance, STORED)
+            source_lookup._refuse_other_volumes(instance, STORED)
         assert f"--from {STORED.backup_id}" in refused.value.hint
     else:
-        locate._refuse_other_volumes(instance, STORED)
+        source_lookup._refuse_other_volumes(instance, STORED)

@@ -8,8 +8,8 @@ from tests.unit.support.clone_pool import HOME, ClonePool, Thing, origin
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import reusable_sets
-from zsnapdb.jobs.clone.reusable_sets import name_of, prepared_form
+from zsnapdb.jobs.clone import cached_sets
+from zsnapdb.jobs.clone.cached_sets import name_of, prepared_form
 from zsnapdb.jobs.clone.sources import CloneSource, production_history
 from zsnapdb.planning.clone.source_kind import SourceKind
 
@@ -69,7 +69,7 @@ def test_prepared_form_of_other_guids_is_not_used(pool: ClonePool, recorded: Clo
 def test_prepared_form_of_a_commit_is_no_form_of_a_set(pool: ClonePool) -> None:
     source = daily(7)
     prepare(pool, source, name_of(source, ""))
-    assert reusable_sets.prepared_commits(HOME, ["daily"]) == []
+    assert cached_sets.prepared_commits(HOME, ["daily"]) == []
 
 
 def instance(text: str = "") -> Instance:

@@ -14,13 +14,22 @@ from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.clone import catalogue, create_plan, data_reset, lifecycle, reaper, room, taken_over, volumes
+from zsnapdb.jobs.clone import (
+    adopted_commits,
+    catalogue,
+    create_plan,
+    data_reset,
+    lifecycle,
+    reaper,
+    space_limits,
+    volumes,
+)
 from zsnapdb.jobs.clone import pool as clone_pool
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import CloneSource, commits
-from zsnapdb.planning.clone.room import LEAST
 from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.space_limits import LEAST
 from zsnapdb.verbs.delegation import parse
 from zsnapdb.verbs.requests import COMMANDS, SERVED
 
@@ -46,12 +55,12 @@ def settings(quota: int) -> Settings:
 def test_a_new_clone_gets_what_is_asked_for_as_far_as_the_pool_has_it(
     configured: int, wanted: int | None, free: int, expected: int
 ) -> None:
-    assert room.of_new_clone(settings(configured), free, wanted) == expected
+    assert space_limits.of_new_clone(settings(configured), free, wanted) == expected
 
 
 def test_less_than_a_server_needs_is_refused() -> None:
     with pytest.raises(UsageError, match=r"needs 64\.0 MiB"):
-        room.of_new_clone(settings(GIB), 100 * GIB, LEAST - 1)
+        space_limits.of_new_clone(settings(GIB), 100 * GIB, LEAST - 1)
 
 
 def test_a_member_of_the_group_names_no_quota_and_the_helper_does() -> None:
@@ -89,7 +98,7 @@ def test_an_account_has_as_many_clones_by_serve_as_by_sudo_and_no_more(
 def heir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Heir:
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     base = pool.snapshot(f"{SOURCE}@zsnapdb-20260101T000000Z-0001")
     revision = pool.clone("heir", base, expires="2099-01-01T00:00:00Z")
     pool.things[revision].properties |= {"quota": str(GIB), "used": "0"}
@@ -127,7 +136,7 @@ class Heir:
 
 def test_a_clone_may_write_as_much_as_before_when_it_took_something_over(heir: Heir) -> None:
     for number in (1, 3):
-        with taken_over.taking_over([heir.revision], 9 * GIB):
+        with adopted_commits.taking_over([heir.revision], 9 * GIB):
             assert heir.info.quota > 9 * GIB
             heir.gets(f"20260101T000000Z-000{number}", number * GIB)
             # What its users write meanwhile is no reason to give it more.
@@ -143,7 +152,7 @@ WAYS: dict[str, Callable[[Heir], object]] = {
 
 
 def takes_over(heir: Heir, written: int) -> None:
-    with taken_over.taking_over([heir.revision], 9 * GIB):
+    with adopted_commits.taking_over([heir.revision], 9 * GIB):
         if written:
             heir.gets("20260101T000000Z-0002", written)
 
@@ -153,13 +162,13 @@ def takes_over(heir: Heir, written: int) -> None:
 def test_a_kill_while_something_is_taken_over_leaves_no_larger_quota_than_is_right(
     heir: Heir, monkeypatch: pytest.MonkeyPatch, way: str, has_taken: bool
 ) -> None:
-    settle = taken_over.settle
+    settle = adopted_commits.settle
     # Whoever is killed comes to no end.
-    monkeypatch.setattr(taken_over, "settle", lambda _: None)
+    monkeypatch.setattr(adopted_commits, "settle", lambda _: None)
     takes_over(heir, 3 * GIB if has_taken else 0)
     assert heir.quotas[0] == 10 * GIB
     heir.uses(GIB // 2)
-    monkeypatch.setattr(taken_over, "settle", settle)
+    monkeypatch.setattr(adopted_commits, "settle", settle)
     WAYS[way](heir)
     assert heir.quotas == ((4 * GIB, GIB) if has_taken else (GIB, GIB))
 
@@ -178,7 +187,7 @@ def test_other_data_gets_no_quota_for_what_was_taken_over_nor_for_what_commits_k
 
     heir.uses(GIB // 4)
     assert beside() == GIB, "the data goes: one that is full can be reset"
-    with taken_over.taking_over([heir.revision], 9 * GIB):
+    with adopted_commits.taking_over([heir.revision], 9 * GIB):
         heir.gets("20260101T000000Z-0002", 3 * GIB)
     assert (heir.quotas, beside()) == ((4 * GIB, GIB), 3 * GIB // 4)
     # The old data is kept for its commits, and the clone may have as much in all as before.

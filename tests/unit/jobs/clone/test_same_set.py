@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.manifests import manifest as example
 from tests.unit.support.planning_host import PlanningHost
-from zsnapdb.jobs.clone import locate, reusable_sets
+from zsnapdb.jobs.clone import cached_sets, source_lookup
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Catalogue, Repository
@@ -33,14 +33,14 @@ def test_the_set_on_this_host_is_cloned_if_its_guids_are_those_of_the_backup(
         pool="tank",
         guids={role: guid + difference for role, guid in target.guids().items()},
     )
-    monkeypatch.setattr(locate, "find_local", lambda *words: here if words[-1] == ORIGINAL else None)
+    monkeypatch.setattr(source_lookup, "find_local", lambda *words: here if words[-1] == ORIGINAL else None)
     monkeypatch.setattr(Repository, "backup_ids", lambda *words: [CONSOLIDATED])
     monkeypatch.setattr(Repository, "manifest", lambda *words: target)
     monkeypatch.setattr(Repository, "catalogue", lambda *words: Catalogue((target,), {}))
-    monkeypatch.setattr(locate, "home", lambda *words: "tank/zsnapdb/clones")
-    monkeypatch.setattr(locate, "pool_for", lambda *words: "tank")
-    monkeypatch.setattr(reusable_sets, "find_received", lambda *words: None)
-    monkeypatch.setattr(reusable_sets, "prepared_form", lambda home, source, rules: source)
-    located = locate.locate(host.settings, host.instance, CONSOLIDATED)
+    monkeypatch.setattr(source_lookup, "home", lambda *words: "tank/zsnapdb/clones")
+    monkeypatch.setattr(source_lookup, "pool_for", lambda *words: "tank")
+    monkeypatch.setattr(cached_sets, "find_received", lambda *words: None)
+    monkeypatch.setattr(cached_sets, "prepared_form", lambda home, source, rules: source)
+    located = source_lookup.locate(host.settings, host.instance, CONSOLIDATED)
     assert (located is here) is (difference == 0)
     assert isinstance(located, RemoteBackup) is (difference == 1)

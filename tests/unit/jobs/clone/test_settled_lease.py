@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import catalogue, reusable_sets
+from zsnapdb.jobs.clone import cached_sets, catalogue
 from zsnapdb.jobs.copies.properties import lease_values
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.lease import CloneLease, changed, extended, policy, stamp
@@ -36,7 +36,7 @@ def clone(pool: ClonePool, begun: datetime, lease: CloneLease) -> None:
 
 def settled() -> tuple[CloneLease, str, str]:
     """Settle the clone, and return what is recorded then."""
-    reusable_sets.settle(catalogue.of_dataset(SETTINGS, THIS_HOST, "box"), RemovalTime(NOW, NOW))
+    cached_sets.settle(catalogue.of_dataset(SETTINGS, THIS_HOST, "box"), RemovalTime(NOW, NOW))
     found = catalogue.of_dataset(SETTINGS, THIS_HOST, "box")
     return found.lease, found.begun, found.created
 

@@ -37,7 +37,7 @@ def swapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings)
     """The clone `dev` of ada, that was made as the dataset `dev`, was reset by a swap for the slot `main-x`."""
     pool = ClonePool()
     pool.install(monkeypatch)
-    monkeypatch.setattr("zsnapdb.jobs.base.exclusion.THIS_HOST", replace(THIS_HOST, run=tmp_path))
+    monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     base = pool.snapshot(f"{SOURCE}@zsnapdb-{SET}")
     pool.clone("dev", base, address="23170", protected="2026-12-01T00:00:00Z", heartbeat="60")
     pool.clone("main-x", base, pool="waits", owner="the pool", port="23071")

@@ -15,9 +15,9 @@ from tests.unit.support.machine_pool import MachinePool
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, MachineSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone import catalogue as clones
-from zsnapdb.jobs.clone import reusable_sets
-from zsnapdb.jobs.clone.reusable_sets import RECEIVED
+from zsnapdb.jobs.clone.cached_sets import RECEIVED
 from zsnapdb.jobs.copies import catalogue
 from zsnapdb.jobs.copies.catalogue import KnownCopies, NamedCopy
 from zsnapdb.jobs.vm import catalogue as machines
@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[Known, str, tuple[str, str]]] = {
     "clone": (lambda settings: clones.known(settings, THIS_HOST), clone_pool.HOME, NAMES),
     "machine": (machines.known_machines, f"{machine_pool.HOME}/machines", NAMES),
     "base": (machines.known_bases, f"{machine_pool.HOME}/bases", NAMES),
-    "received set": (lambda settings: reusable_sets.known(settings, RECEIVED), "tank/zsnapdb/received", SETS),
+    "received set": (lambda settings: cached_sets.known(settings, RECEIVED), "tank/zsnapdb/received", SETS),
 }
 
 

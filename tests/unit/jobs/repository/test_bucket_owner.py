@@ -15,15 +15,15 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import copy, inventory, status, verify
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.prune_facts import LocalLeftovers
-from zsnapdb.jobs.restore import known as restore_known
-from zsnapdb.planning.repository import local_sets
+from zsnapdb.jobs.restore import restore_inputs as restore_known
+from zsnapdb.planning.repository import local_snapshot_sets
 from zsnapdb.planning.repository.host_record import StoredKind
-from zsnapdb.planning.repository.local_sets import LocalLimits, LocalSnapshot
+from zsnapdb.planning.repository.local_snapshot_sets import LocalLimits, LocalSnapshot
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository import layout, verifications
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.unfinished import Unfinished
+from zsnapdb.repository.unfinished_backups import Unfinished
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.zfs import datasets, owned
 
@@ -193,8 +193,8 @@ def test_made_up_backups_let_no_snapshot_of_this_host_go(site: Site) -> None:
     ]
     kept = planned.retention.kept & planned.provenance.proofs.keys()
     staying = {v.guid: b.backup_id for b in planned.counted for v in b.volumes}
-    there = local_sets.RepositoryAfterPrune(planned_id(site), kept, {}, "", {}, staying)
-    decided = local_sets.decide(here, [], there, LocalLimits(2, 1))
+    there = local_snapshot_sets.RepositoryAfterPrune(planned_id(site), kept, {}, "", {}, staying)
+    decided = local_snapshot_sets.decide(here, [], there, LocalLimits(2, 1))
     assert [one.backup_id for one in decided if one.remove] == names[:1]
 
 

@@ -18,8 +18,8 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import ConfigError, RepositoryError
 from zsnapdb.cli import key
-from zsnapdb.cli.attention import attended
 from zsnapdb.cli.commands import COMMANDS, Command
+from zsnapdb.cli.notified_commands import attended
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.config.settings import MaskingSettings, parse
 from zsnapdb.jobs.base.instance import Instance

@@ -15,13 +15,13 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.drilled import evidence
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.jobs.doctor import diagnose
+from zsnapdb.jobs.doctor import dependency_checks
 from zsnapdb.jobs.health import evidence as evidence_job
 from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.jobs.repository import evidence_report
 from zsnapdb.jobs.repository.status import ProtectionStatus
 from zsnapdb.jobs.trial.drill import DrillDraw, DrillLog
-from zsnapdb.jobs.trial.scratch import Scratch
+from zsnapdb.jobs.trial.scratch_datasets import Scratch
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.mysql.process import processes
 from zsnapdb.planning.backup.fitness import Severity
@@ -324,7 +324,7 @@ def test_removed_evidence_of_a_drill_is_named(
 
 def warnings(protected: ProtectedServer) -> Counter[tuple[str, Severity]]:
     """Return how often the doctor warns, by subject. What it says of each may name what is new."""
-    found = diagnose.about_stored(protected.instance())
+    found = dependency_checks.about_stored(protected.instance())
     return Counter((one.what, one.severity) for one in found if one.severity is not Severity.OK)
 
 

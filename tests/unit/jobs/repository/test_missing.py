@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import DamagedError, NotThere
-from zsnapdb.jobs.doctor import diagnose
+from zsnapdb.jobs.doctor import dependency_checks
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import adopt, inventory, prune, status, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
@@ -67,7 +67,7 @@ def test_prune_says_it(site: Site) -> None:
 
 
 def test_the_doctor_says_it(site: Site) -> None:
-    findings = diagnose.about_stored(site.instance())
+    findings = dependency_checks.about_stored(site.instance())
     assert [finding.detail for finding in findings if TEXT in finding.detail]
 
 

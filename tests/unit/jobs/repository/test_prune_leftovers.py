@@ -15,7 +15,7 @@ from tests.unit.support.stored_backups import DyingStore, Site, id_of, store_bac
 from zsnapdb.base.errors import ClockDoubtError
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.planning.repository.own_documents import MARKS
+from zsnapdb.planning.repository.document_digests import MARKS
 from zsnapdb.repository import layout, stored_document
 from zsnapdb.repository.keys import SigningKey
 from zsnapdb.store.base import StoredObject

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
-from zsnapdb.jobs.health.recoverable import read
+from zsnapdb.jobs.health.recovery_coverage import read
 
 
 def test_the_archive_of_a_new_server_that_committed_nothing_has_an_end(

@@ -17,12 +17,12 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.jobs.restore.known import newest_backup, read_known
+from zsnapdb.jobs.restore.restore_inputs import newest_backup, read_known
 from zsnapdb.planning.repository.host_record import StoredKind
 from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
-from zsnapdb.repository.sources import ServerSourcePart
+from zsnapdb.repository.manifest_source import ServerSourcePart
 
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=1)
 

@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.support.site_pool import SiteDataset, SitePool
-from zsnapdb.jobs.restore import exchange
+from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.planning.dataset_properties import CLASSIFIED, GUARANTEES, SPACE, PropertyClass, carried_names
 from zsnapdb.planning.restore.steps import PromotePart
-from zsnapdb.zfs.rights import Right
+from zsnapdb.zfs.delegated_permissions import Right
 
 OLD, PLACE = "tank/mysql-replaced-x", "tank/mysql"
 PART = PromotePart("data", "tank/z", PLACE, OLD, "/m", 1, "on", old_canmount_is_set=False)
@@ -55,7 +55,7 @@ def carried(pool: SitePool, *, is_foreign: bool = False) -> list[str]:
     warnings: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         pool.install(patch)
-        exchange.carry(PART, warnings.append, is_foreign=is_foreign)
+        dataset_exchange.carry(PART, warnings.append, is_foreign=is_foreign)
     return warnings
 
 
@@ -83,7 +83,7 @@ def test_the_place_has_exactly_what_production_had_after_a_kill_anywhere(
     assert pool.datasets[PLACE].rights == allowed
     left = pool.datasets[OLD]
     assert settings_of(left) == {name: value for name, value in old.items() if name not in GUARANTEES}
-    assert {name: left.own[key] for name, key in exchange.RELEASED.items() if key in left.own} == {
+    assert {name: left.own[key] for name, key in dataset_exchange.RELEASED.items() if key in left.own} == {
         name: value for name, value in old.items() if name in GUARANTEES
     }
     assert left.rights == allowed
@@ -110,7 +110,7 @@ def test_a_reservation_that_fits_once_moves_to_the_place() -> None:
     pool = exchanged(SiteDataset({"reservation": "200"}), SiteDataset(), room=250)
     assert carried(pool) == []
     assert pool.datasets[PLACE].own == {"reservation": "200"}
-    assert pool.datasets[OLD].own == {exchange.RELEASED["reservation"]: "200"}
+    assert pool.datasets[OLD].own == {dataset_exchange.RELEASED["reservation"]: "200"}
 
 
 def test_received_files_stay_without_special_permissions() -> None:
@@ -123,5 +123,5 @@ def test_other_snapshot_programs_work_again_if_nothing_was_replaced() -> None:
     pool = exchanged(SiteDataset(), SiteDataset({"com.sun:auto-snapshot": "false", "recordsize": "16384"}))
     with pytest.MonkeyPatch.context() as patch:
         pool.install(patch)
-        exchange.carry(replace(PART, old=None), print, is_foreign=False)
+        dataset_exchange.carry(replace(PART, old=None), print, is_foreign=False)
     assert pool.datasets[PLACE].own == {"recordsize": "16384"}

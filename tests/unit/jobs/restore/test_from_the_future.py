@@ -12,8 +12,8 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.model import new_backup_id
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import inventory, status, verify
-from zsnapdb.jobs.restore.known import newest_backup
-from zsnapdb.jobs.trial import scratch
+from zsnapdb.jobs.restore.restore_inputs import newest_backup
+from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.planning.repository.host_record import StoredKind
 
 POINTS = ["latest", "latest-backup"]
@@ -74,7 +74,7 @@ def test_drills_and_clones_do_not_choose_a_backup_from_the_future(attacked: Plan
     with pytest.raises(DamagedError, match="from the future"):
         newest_backup(attacked.instance, repository, accepts_older=False)
     assert newest_backup(attacked.instance, repository, accepts_older=True) == HONEST
-    assert scratch.datasets_of_newest(attacked.instance, repository)
+    assert scratch_datasets.datasets_of_newest(attacked.instance, repository)
 
 
 def test_status_list_and_verify_name_the_backup_and_end_as_with_damage(attacked: PlanningHost) -> None:

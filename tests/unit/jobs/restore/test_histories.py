@@ -11,7 +11,7 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.events import Recorder
 from zsnapdb.base.errors import HistoryError
 from zsnapdb.jobs.binlog.archive import NewHistoryWatch
-from zsnapdb.jobs.doctor import diagnose
+from zsnapdb.jobs.doctor import dependency_checks
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.binlog.history import EndKind
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -131,14 +131,18 @@ def test_after_a_reset_latest_status_and_doctor_say_that_the_next_backup_is_need
     unprotected = shown.fields()["unprotected"]
     assert unprotected is not None
     assert unprotected["kind"] == "reset"
-    (finding,) = [f for f in diagnose.about_stored(protected.instance()) if "before the next backup" in f.detail]
+    (finding,) = [
+        f for f in dependency_checks.about_stored(protected.instance()) if "before the next backup" in f.detail
+    ]
     assert (finding.severity, finding.hint) == (Severity.WARNING, "run `zsnapdb backup main`")
     protected.back_up()
     protected.server.commit()
     protected.server.look()
     assert replayed(protected.plan()) == ["binlog.000001"]
     assert StatusView(protected.status()).fields()["unprotected"] is None
-    assert not any("before the next backup" in found.detail for found in diagnose.about_stored(protected.instance()))
+    assert not any(
+        "before the next backup" in found.detail for found in dependency_checks.about_stored(protected.instance())
+    )
 
 
 def test_an_archive_that_is_only_behind_the_newest_backup_asks_for_nothing(protected: ProtectedServer) -> None:

@@ -8,7 +8,7 @@ from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import DamagedError, NotThere
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore.known import newest_backup
+from zsnapdb.jobs.restore.restore_inputs import newest_backup
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore
 

@@ -12,12 +12,12 @@ import pytest
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.errors import NotOursError, NotThere, PreflightError
 from zsnapdb.base.model import Snapshot, new_backup_id
-from zsnapdb.jobs.base.exclusion import exclusive
+from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import receiving, restore_run
+from zsnapdb.jobs.restore import restore_run, volume_receive
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.receiving import receive
-from zsnapdb.jobs.restore.steps import ServerWork, remove_all
+from zsnapdb.jobs.restore.startup_steps import ServerWork, remove_all
+from zsnapdb.jobs.restore.volume_receive import receive
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Receive
@@ -145,7 +145,7 @@ def test_a_dataset_that_another_restore_received_is_not_taken_for_this_one(
     work = ServerWork(host.settings, host.instance, host.instance.open_repository(), planned)
     host.datasets.add(step.dataset)
     monkeypatch.setattr(snapshots, "by_guid", lambda dataset: {step.guid: f"{dataset}@{step.snapshot}"})
-    monkeypatch.setattr(receiving, "ReceiveStream", None)
+    monkeypatch.setattr(volume_receive, "ReceiveStream", None)
     _marked(monkeypatch, new_backup_id(planned.created, 7))
     with pytest.raises(NotOursError, match="not ours"):
         receive(work, step)

@@ -13,7 +13,7 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import NotThere, PreflightError
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone.locate import locate
+from zsnapdb.jobs.clone.source_lookup import locate
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.trial import drill, rescue

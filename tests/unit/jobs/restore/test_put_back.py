@@ -9,9 +9,9 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from zsnapdb.base.errors import HistoryError
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.record import put_back_record
-from zsnapdb.jobs.restore import known
-from zsnapdb.planning.repository.put_back import PutBack
+from zsnapdb.jobs.record import production_restores
+from zsnapdb.jobs.restore import restore_inputs
+from zsnapdb.planning.repository.production_restores import PutBack
 from zsnapdb.repository.binlog_contents import load
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
@@ -53,7 +53,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: dict[str, Pro
 
 def put_back(protected: ProtectedServer) -> None:
     made = PutBack(restore_id=RESTORE, base_pool=1, base_group=1, pool=1, group=2)
-    put_back_record.note(protected.instance(), made)
+    production_restores.note(protected.instance(), made)
 
 
 def test_latest_is_nothing_that_was_taken_back(server: ProtectedServer) -> None:
@@ -81,7 +81,7 @@ def test_what_was_taken_back_is_reached_by_its_name_and_time(server: ProtectedSe
 def test_latest_of_a_clone_is_nothing_that_was_taken_back(server: ProtectedServer) -> None:
     put_back(server)
     instance = server.instance()
-    chosen = known.newest_backup(instance, instance.open_repository(), accepts_older=False)
+    chosen = restore_inputs.newest_backup(instance, instance.open_repository(), accepts_older=False)
     assert chosen == server.backups[0]
 
 
@@ -123,6 +123,6 @@ def test_a_record_that_cannot_be_read_is_reported(server: ProtectedServer) -> No
     (instance.host.put_backs / "main.json").write_text("{")
     warned: list[str] = []
     repository = instance.open_repository()
-    _, checked = known.catalogue_of(instance, repository, None)
+    _, checked = restore_inputs.catalogue_of(instance, repository, None)
     warned += [finding.text for finding in checked.findings if finding.is_warning]
     assert any("put-back" in text for text in warned)

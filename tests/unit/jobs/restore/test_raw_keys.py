@@ -21,7 +21,7 @@ from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
-from zsnapdb.stream.records import parse_begin
+from zsnapdb.stream.record_checks import parse_begin
 
 RECORDED = Path(__file__).parents[2] / "stream" / "raw-streams.json"
 PASSPHRASE = "correct horse\n"

@@ -8,7 +8,7 @@ from typing import BinaryIO
 import pytest
 
 from tests.unit.support.binlog_file import File
-from zsnapdb.base import server_files
+from zsnapdb.base import safe_open
 from zsnapdb.jobs.restore import replay
 from zsnapdb.mysql.replication.replay import RelayLogs
 from zsnapdb.planning.binlog.event_states import EventState, EventStates
@@ -24,13 +24,13 @@ def test_one_reading_finds_tables_and_event_states(tmp_path: Path, monkeypatch: 
     for number, file in enumerate((first, second), 1):
         logs.file(number).write_bytes(bytes(file.data))
     parts = (LogPart("i", f"binlog.{n}", 1, file.marks["start"], None) for n, file in enumerate((first, second), 1))
-    open_to_read = server_files.open_to_read
+    open_to_read = safe_open.open_to_read
 
     def count(path: Path) -> BinaryIO:
         opened.append(path)
         return open_to_read(path)
 
-    monkeypatch.setattr(server_files, "open_to_read", count)
+    monkeypatch.setattr(safe_open, "open_to_read", count)
     states: EventStates = {("app", "kept"): EventState.ENABLED}
     tables = replay._read(Replay(1, tuple(parts), None), logs, states)
     assert [(number, str(table)) for number, table in tables] == [(1, "app.t")]

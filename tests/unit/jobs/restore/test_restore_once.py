@@ -13,14 +13,14 @@ from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record.once_record import Deed, OnceRecords
+from zsnapdb.jobs.record.idempotency_records import Deed, OnceRecords
 from zsnapdb.jobs.restore import once
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.planning.repeated_run import RunState
+from zsnapdb.planning.idempotency import RunState
 from zsnapdb.planning.restore.steps import Promote, PromotePart
 
 RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.support.archived_server import Server
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.restore.choice import check_engines, default_engine
-from zsnapdb.planning.binlog.made_tables import Defaults, MadeTable
+from zsnapdb.jobs.restore.target_selection import check_engines, default_engine
+from zsnapdb.planning.binlog.created_tables import Defaults, MadeTable
 from zsnapdb.planning.restore.steps import LogPart, Replay
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, MadeTablePart

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from zsnapdb.jobs.restore import steps
-from zsnapdb.jobs.restore.steps import ServerWork, was_kept
+from zsnapdb.jobs.restore import startup_steps
+from zsnapdb.jobs.restore.startup_steps import ServerWork, was_kept
 from zsnapdb.zfs import owned, snapshots
 from zsnapdb.zfs.owned import Mark
 
@@ -37,7 +37,7 @@ def test_a_step_is_kept_once_all_its_snapshots_are_there(
     monkeypatch.setattr(
         snapshots,
         "names_of",
-        lambda datasets: [f"{name}@{steps.STEP_SNAPSHOT}{step}" for name in datasets for step in here],
+        lambda datasets: [f"{name}@{startup_steps.STEP_SNAPSHOT}{step}" for name in datasets for step in here],
     )
     monkeypatch.setattr(owned, "destroy_snapshot", lambda name, *_marks: destroyed.append(name))
     assert was_kept(cast("ServerWork", cast("Any", Two())), "replay-1") is is_kept

@@ -10,7 +10,7 @@ import pytest
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.server_copy.prepare import Copy
-from zsnapdb.planning.server_copy.identity import PathMap
+from zsnapdb.planning.server_copy.copy_options import PathMap
 
 NAME = "MySQLReplicationKey_3b539809-e55b-11f1-8822-4e3318db0587_1"
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.base.server_files import Owner
+from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, give_files
-from zsnapdb.planning.server_copy.identity import PathMap
+from zsnapdb.planning.server_copy.copy_options import PathMap
 
 FORMER = Owner(12345, 12346)
 HERE = Owner(pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("daemon").pw_gid)

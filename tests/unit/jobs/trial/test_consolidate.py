@@ -19,11 +19,11 @@ from zsnapdb.config.settings import parse
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import inventory
-from zsnapdb.jobs.restore import receiving, stored_chain
+from zsnapdb.jobs.restore import stored_chain, volume_receive
 from zsnapdb.jobs.trial import consolidate as job
-from zsnapdb.jobs.trial import scratch
+from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.planning.backup.fitness import unfit
-from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.restore.steps import Receive
 from zsnapdb.report.repository.list import BackupDetailView
 from zsnapdb.repository import layout
@@ -41,9 +41,9 @@ class Pool:
         self.received: list[Receive] = []
         self.made: list[str] = []
         self.guids: dict[str, int] = {}
-        patch.setattr(receiving, "receive", self.receive)
-        patch.setattr(scratch, "home", lambda instance, volumes: "tank/zsnapdb/scratch/main")
-        patch.setattr(scratch, "ephemeral", self.ephemeral)
+        patch.setattr(volume_receive, "receive", self.receive)
+        patch.setattr(scratch_datasets, "home", lambda instance, volumes: "tank/zsnapdb/scratch/main")
+        patch.setattr(scratch_datasets, "ephemeral", self.ephemeral)
         patch.setattr(datasets, "guid", lambda name: self.guids[name])
         patch.setattr(version, "userland", lambda: "zfs-2.3.9")
         patch.setattr(job, "judge_pool", lambda needs, elsewhere: [])
@@ -51,7 +51,7 @@ class Pool:
         patch.setattr(backup_send, "SendStream", self.send)
 
     @contextlib.contextmanager
-    def ephemeral(self, instance: object, place: scratch.Scratch, root: object) -> Iterator[None]:
+    def ephemeral(self, instance: object, place: scratch_datasets.Scratch, root: object) -> Iterator[None]:
         self.made.append(place.container)
         try:
             yield

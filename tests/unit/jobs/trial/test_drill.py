@@ -17,7 +17,7 @@ from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.trial import drill as job
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.process.programs import is_version_of
-from zsnapdb.planning.family import MYSQL
+from zsnapdb.planning.server_family import MYSQL
 from zsnapdb.planning.trial.drill import (
     Sized,
     Timing,

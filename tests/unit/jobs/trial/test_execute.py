@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import DamagedBackupError, PreflightError
 from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.trial import delivery, drill, rescue
+from zsnapdb.jobs.trial import drill, rescue, table_delivery
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.backup.fitness import unfit
@@ -117,8 +117,8 @@ def test_a_rescue_executes_the_plan_that_was_shown_though_a_newer_backup_came(
         start=lambda: None, end=lambda: None, session=lambda: contextlib.nullcontext(SimpleNamespace())
     )
     monkeypatch.setattr(rescue, "Isolated", lambda *words: isolated)
-    monkeypatch.setattr(delivery, "check_there", lambda *words: None)
-    monkeypatch.setattr(delivery, "to_file", lambda *words: SimpleNamespace())
+    monkeypatch.setattr(table_delivery, "check_there", lambda *words: None)
+    monkeypatch.setattr(table_delivery, "to_file", lambda *words: SimpleNamespace())
     done = rescue.execute(host.settings, host.instance, repository, shown)
     assert done.plan is shown
     assert all(plan is shown.restore for plan in host.executed)

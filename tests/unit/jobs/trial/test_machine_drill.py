@@ -14,7 +14,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.config.instance import HostBootSettings, VmSourceSettings
 from zsnapdb.config.settings import InstanceSettings, ProbeSettings
 from zsnapdb.jobs.doctor import orphans
-from zsnapdb.jobs.restore.machine import MachineWork
+from zsnapdb.jobs.restore.machine_restore import MachineWork
 from zsnapdb.jobs.trial import drill, machine_drill
 from zsnapdb.jobs.trial.drill import DrillRequest, DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
@@ -22,7 +22,7 @@ from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.report.trial.drill import EvidenceView, MachineDrillPlanView
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, Outcome
-from zsnapdb.repository.sources import BoundPart, ServerInsidePart
+from zsnapdb.repository.manifest_source import BoundPart, ServerInsidePart
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, MachineState
 from zsnapdb.zfs import version
 
@@ -144,7 +144,7 @@ def killed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> MachineDrillPlan:
     """Return the plan of a drill that ended while the machine ran, and removed nothing."""
     plan = planned(yard)
     with monkeypatch.context() as patch:
-        patch.setattr("zsnapdb.jobs.trial.scratch.remove", lambda *words: None)
+        patch.setattr("zsnapdb.jobs.trial.scratch_datasets.remove", lambda *words: None)
         patch.setattr(yard.libvirt, "agent_answers", _die)
         with pytest.raises(KeyboardInterrupt):
             executed(yard, plan)

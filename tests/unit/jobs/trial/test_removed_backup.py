@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.trial import drill, scratch
+from zsnapdb.jobs.trial import drill, scratch_datasets
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.repository import Repository
@@ -37,7 +37,7 @@ SETTINGS: Any = SimpleNamespace(restore=SimpleNamespace(mount_root=Path("/restor
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    monkeypatch.setattr(scratch, "ephemeral", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(scratch_datasets, "ephemeral", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3")
     return Repository.open_or_create(LocalStore(tmp_path), "", "id-1")
 
@@ -74,4 +74,4 @@ def test_a_repository_that_cannot_be_reached_is_not_taken_for_one_without_the_ba
 ) -> None:
     restore_raises(monkeypatch, RepositoryError("the network is gone"))
     with pytest.raises(RepositoryError, match="the network is gone"):
-        scratch.execute(SETTINGS, INSTANCE, repository, PLAN.restore)
+        scratch_datasets.execute(SETTINGS, INSTANCE, repository, PLAN.restore)

@@ -16,7 +16,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.vm import base, catalogue, create, life
+from zsnapdb.jobs.vm import base, catalogue, create, lifecycle
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest
 from zsnapdb.jobs.vm.readiness import ReadyMarker
@@ -128,7 +128,7 @@ def test_a_reset_of_a_clone_gives_the_disks_and_firmware_of_the_backup_again(hos
     own = Path(host.libvirt.named("copy1").domain.nvram or "")
     own.write_bytes(b"changed inside")
     host.nvram.write_bytes(b"changed since")
-    life.reset(host.settings, "copy1", ReadyMarker()).run()
+    lifecycle.reset(host.settings, "copy1", ReadyMarker()).run()
     assert own.read_bytes() == b"variables"
     rolled = [command[-1] for command in host.pool.commands if command[0] == "rollback"]
     assert rolled == [f"{HOME}/machines/copy1/{target}@zsnapdb-start" for target in DISKS]
@@ -138,7 +138,7 @@ def test_destroying_the_clones_leaves_the_machine_and_its_backups_as_they_were(h
     before = host.foreign()
     host.clone("web")
     for name in ("copy1", "copy2"):
-        life.destroy(host.settings, name, snapshots_may_go=False).run()
+        lifecycle.destroy(host.settings, name, snapshots_may_go=False).run()
     assert host.foreign() == before
     assert not any("/machines/copy" in name for name in host.pool.things)
     assert not list((host.settings.vms.folder / "machines").iterdir())
@@ -192,11 +192,11 @@ def test_a_base_comes_before_an_instance_of_its_name_and_latest_names_the_instan
     host.libvirt.known[uuid] = (host.libvirt.known[uuid][0], MachineState.OFF)
     base.create(host.settings, THIS_HOST, BaseRequest("web", from_domain="gold"))
     assert host.clone("web", 1).plan.origin.name == "web"
-    life.destroy(host.settings, "copy1", snapshots_may_go=False).run()
+    lifecycle.destroy(host.settings, "copy1", snapshots_may_go=False).run()
     assert host.clone("web@latest", 1).plan.origin.name == f"web@{NEW}"
 
 
 def test_the_list_names_the_backup_and_grade_of_each_machine(host: BackedUp) -> None:
     host.clone("web", 1)
-    seen = life.listing(host.settings).copies
+    seen = lifecycle.listing(host.settings).copies
     assert f"web@{NEW}  frozen" in MachinesView(seen, now()).text()

@@ -26,15 +26,15 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.copies.sweeping import GoesToo
+from zsnapdb.jobs.copies.sweep import GoesToo
 from zsnapdb.jobs.copies.verb import Verb
-from zsnapdb.jobs.vm import base, catalogue, create, life, removal
+from zsnapdb.jobs.vm import base, catalogue, create, lifecycle, removal
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest
 from zsnapdb.jobs.vm.readiness import ReadyMarker, marker
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
+from zsnapdb.planning.vm.cloud_init import GuestIdentity, image, seed_files
 from zsnapdb.planning.vm.domain import parse
-from zsnapdb.planning.vm.seed import GuestIdentity, image, seed_files
 from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView, MachinesView
 from zsnapdb.vm.hypervisor import MachineState
 from zsnapdb.zfs import datasets
@@ -102,7 +102,7 @@ def test_guests_with_cloud_init_get_an_identity_from_a_cd_which_goes_with_the_ma
     said = MachinesMadeView(made)
     assert "cloud-init in the guest is given a host name" in said.text()
     assert said.fields()["identity_inside"] == "cloud-init"
-    life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
+    lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     assert not (folder / "pxc1.seed.iso").exists()
 
 
@@ -124,10 +124,10 @@ def test_a_plan_changes_nothing_and_says_what_the_clones_will_be(house: House) -
 
 
 VERBS: dict[str, Callable[[Settings, ReadyMarker], Verb[Any, Any, Any]]] = {
-    "start": lambda settings, shows: life.start(settings, "pxc1", shows),
-    "stop": lambda settings, _: life.stop(settings, "pxc1"),
-    "reset": lambda settings, shows: life.reset(settings, "pxc1", shows),
-    "destroy": lambda settings, _: life.destroy(settings, "pxc1", snapshots_may_go=False),
+    "start": lambda settings, shows: lifecycle.start(settings, "pxc1", shows),
+    "stop": lambda settings, _: lifecycle.stop(settings, "pxc1"),
+    "reset": lambda settings, shows: lifecycle.reset(settings, "pxc1", shows),
+    "destroy": lambda settings, _: lifecycle.destroy(settings, "pxc1", snapshots_may_go=False),
 }
 
 
@@ -264,9 +264,9 @@ def test_a_domain_that_lost_its_mark_is_somebody_elses(house: House) -> None:
     house.libvirt.known[uuid] = (xml.replace('name="pxc1" uuid', 'name="other" uuid'), state)
     before = house.state()
     for act in (
-        lambda: life.destroy(house.settings, "pxc1", snapshots_may_go=True).run(),
-        lambda: life.stop(house.settings, "pxc1").run(),
-        lambda: life.reset(house.settings, "pxc1", ReadyMarker()).run(),
+        lambda: lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=True).run(),
+        lambda: lifecycle.stop(house.settings, "pxc1").run(),
+        lambda: lifecycle.reset(house.settings, "pxc1", ReadyMarker()).run(),
     ):
         with pytest.raises(PreflightError, match="not its mark"):
             act()
@@ -276,11 +276,11 @@ def test_a_domain_that_lost_its_mark_is_somebody_elses(house: House) -> None:
 def test_destroying_a_machine_leaves_everything_as_it_was_before_it(house: House) -> None:
     house.clone(1)
     before = house.state()
-    gone = life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
+    gone = lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     assert gone is not None
     left = before[0] - house.state()[0]
     assert left == {name for name in before[0] if "/machines/pxc1" in name}
-    assert life.destroy(house.settings, "pxc1", snapshots_may_go=False).run() is None
+    assert lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=False).run() is None
     assert not list((house.settings.vms.folder / "machines").iterdir())
 
 
@@ -289,15 +289,15 @@ def test_a_snapshot_that_somebody_made_of_a_machine_keeps_it(house: House) -> No
     house.pool.snapshot(f"{HOME}/machines/pxc1/vda@mine")
     before = house.state()
     for act in (
-        lambda: life.destroy(house.settings, "pxc1", snapshots_may_go=False).run(),
-        lambda: life.reset(house.settings, "pxc1", ReadyMarker()).run(),
+        lambda: lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=False).run(),
+        lambda: lifecycle.reset(house.settings, "pxc1", ReadyMarker()).run(),
     ):
         with pytest.raises(PreflightError, match="vda@mine"):
             act()
     assert house.state() == before
     # A snapshot program makes them of the anchor, too.
     house.pool.snapshot(f"{HOME}/machines/pxc1@mine")
-    life.destroy(house.settings, "pxc1", snapshots_may_go=True).run()
+    lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=True).run()
     assert not any("/machines/pxc1" in name for name in house.pool.things)
 
 
@@ -307,7 +307,7 @@ def test_a_machine_whose_backups_left_bookmarks_is_not_reset_and_keeps_running(h
     house.pool.things[f"{disk}#zsnapdb-20260101T000000Z"] = house.pool.things[f"{disk}@zsnapdb-start"]
     before = house.state()
     with pytest.raises(PreflightError, match="bookmarks"):
-        life.reset(house.settings, "pxc1", ReadyMarker()).run()
+        lifecycle.reset(house.settings, "pxc1", ReadyMarker()).run()
     assert house.state() == before
 
 
@@ -315,7 +315,7 @@ def test_a_base_with_machines_stays(house: House) -> None:
     house.clone(1)
     with pytest.raises(PreflightError, match="has clones"):
         base.destroy(house.settings, "pxc")
-    life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
+    lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     base.destroy(house.settings, "pxc")
     assert base.destroy(house.settings, "pxc") is None
     assert not any("zsnapdb-base" in name or "/bases/" in name for name in house.pool.things)
@@ -324,7 +324,7 @@ def test_a_base_with_machines_stays(house: House) -> None:
 
 def test_a_reset_goes_back_to_the_disks_of_the_base_and_starts_what_ran(house: House) -> None:
     house.clone(1)
-    seen = life.reset(house.settings, "pxc1", ReadyMarker()).run()
+    seen = lifecycle.reset(house.settings, "pxc1", ReadyMarker()).run()
     assert seen.state is MachineState.RUNNING
     rolled = [command[-1] for command in house.pool.commands if command[0] == "rollback"]
     assert rolled == [f"{HOME}/machines/pxc1/{target}@zsnapdb-start" for target in ("vda", "vdb")]
@@ -343,7 +343,7 @@ def test_an_expired_machine_is_reaped_and_a_protected_one_stays(house: House) ->
     past = {"zsnapdb:expires": stamp(now() - timedelta(hours=1))}
     for name in ("pxc1", "pxc2"):
         house.pool.things[f"{HOME}/machines/{name}"].properties |= past
-    life.protect(house.settings, THIS_HOST, "pxc2", 3600)
+    lifecycle.protect(house.settings, THIS_HOST, "pxc2", 3600)
     swept = {item.name: item.verdict for item in removal.sweep(house.settings, THIS_HOST, act=True)}
     assert swept == {"pxc1": LeaseVerdict.REAP, "pxc2": LeaseVerdict.KEEP}
     assert [machine.name for machine in catalogue.machines(house.settings)] == ["pxc2"]
@@ -407,7 +407,7 @@ def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: 
     with pytest.raises(ZsnapdbError):
         create.plan(house.settings, THIS_HOST, MachinesRequest(name, "ada", "pxc{n}"))
     with pytest.raises(NotThere):
-        life.stop(house.settings, "nothing").run()
+        lifecycle.stop(house.settings, "nothing").run()
 
 
 def expire(house: House, *names: str) -> None:
@@ -427,12 +427,12 @@ def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(
     assert swept == {"pxc1": LeaseVerdict.KEEP, "pxc2": LeaseVerdict.REAP}
     with pytest.raises(ExistsError, match="there is a virtual machine pxc1 already"):
         house.clone(1)
-    known = life.listing(house.settings)
+    known = lifecycle.listing(house.settings)
     assert "pxc1 cannot be read: zsnapdb:phase is 'redy'" in MachinesView(known.copies, now(), known.unreadable).text()
     with pytest.raises(DamagedError, match="zsnapdb:phase is 'redy'"):
-        life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
+        lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "ready"})
-    life.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
+    lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     assert catalogue.machines(house.settings) == []
 
 

@@ -18,7 +18,7 @@ from zsnapdb.planning.advice.facts import (
 )
 from zsnapdb.planning.backup.fitness import BlockSizes
 from zsnapdb.planning.backup.lock_strategy import LockProperties
-from zsnapdb.planning.facts import Channel, ServerFacts
+from zsnapdb.planning.server_facts import Channel, ServerFacts
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 GIB = 1 << 30

@@ -16,8 +16,8 @@ from zsnapdb.planning.backup.chunk_size import (
     decide_workers,
 )
 from zsnapdb.store.base import most_bytes
+from zsnapdb.stream.buffer_pool import FIRST_CHUNK, chunk_size
 from zsnapdb.stream.chunks import Chunk
-from zsnapdb.stream.memory import FIRST_CHUNK, chunk_size
 
 MIB = 1 << 20
 TB = 10**12

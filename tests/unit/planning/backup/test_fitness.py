@@ -22,7 +22,7 @@ from zsnapdb.planning.backup.fitness import (
 )
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.placement import Placement
-from zsnapdb.planning.facts import Channel, ServerFacts
+from zsnapdb.planning.server_facts import Channel, ServerFacts
 
 GOOD = {
     "innodb_flush_log_at_trx_commit": "1",

@@ -11,7 +11,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.planning.backup import lock_strategy
 from zsnapdb.planning.backup.lock_strategy import LockChoice, LockProperties, lock_free_objections, still_enough
-from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_facts import ServerFacts
 
 TABLES_STATEMENT = locks.properties("percona").statement
 INSTANCE = frozenset({locks.properties("instance").statement})

@@ -17,7 +17,7 @@ from zsnapdb.mysql import locks
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.planning.backup.fitness import Severity, judge_server, objection
 from zsnapdb.planning.backup.lock_strategy import choose
-from zsnapdb.planning.facts import Dialect, ServerFacts
+from zsnapdb.planning.server_facts import Dialect, ServerFacts
 
 INSTANCE, TABLES, STAGE = (locks.properties(name).statement for name in ("instance", "percona", "stage"))
 

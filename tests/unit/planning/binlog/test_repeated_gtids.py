@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.support.binlog_window import A, B, Kept, gtids
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.planning.binlog.takeover import given_again, repeated_gtids
+from zsnapdb.planning.binlog.failover_history import given_again, repeated_gtids
 
 ONE = "server_id 1"
 

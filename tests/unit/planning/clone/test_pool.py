@@ -21,7 +21,7 @@ from zsnapdb.planning.clone.pool import (
     objection,
     too_large,
 )
-from zsnapdb.planning.clone.room import LEAST
+from zsnapdb.planning.clone.space_limits import LEAST
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 TERMS = PoolSettings(size=3, max_age=3600.0)

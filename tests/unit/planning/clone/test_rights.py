@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.clone.contract import AccountRights, grants
+from zsnapdb.planning.clone.isolation import AccountRights, grants
 
 ACCOUNT = "'zsnapdb_clone'@'localhost'"
 OF_THE_SERVER = (

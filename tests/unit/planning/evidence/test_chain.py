@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink, findings
-from zsnapdb.planning.evidence.days import DoneRun, days, judged
+from zsnapdb.planning.evidence.daily_summary import DoneRun, days, judged
 from zsnapdb.planning.health.objectives import Objective
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.jobs.doctor.advice import LoadReport
+from zsnapdb.jobs.doctor.rule_facts import LoadReport
 from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load.counters import DiskRequests, Histogram, Load, LoadSample, load_between
 from zsnapdb.planning.load.rules import (

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from zsnapdb.config.notifications import NotificationEvent
-from zsnapdb.planning.notifications.occasions import UnitEnd, of_unit
+from zsnapdb.planning.notifications.events import UnitEnd, of_unit
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 

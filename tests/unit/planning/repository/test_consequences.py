@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.planning.chain import Lineage, Link
+from zsnapdb.planning.backup_chain import Lineage, Link
 from zsnapdb.planning.repository.verification import Consequences, consequences
 
 

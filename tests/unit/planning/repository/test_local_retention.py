@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.model import new_backup_id
 from zsnapdb.config.repository import KeepRules
-from zsnapdb.planning.repository.local_sets import LocalSet, decide_local
+from zsnapdb.planning.repository.local_snapshot_sets import LocalSet, decide_local
 
 NOW = datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC)
 

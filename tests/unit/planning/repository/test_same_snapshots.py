@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.planning.repository.test_retention import NOW, Stored, Volume, histories, kept, law, rules
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.repository import KeepSettings
-from zsnapdb.planning.chain import ChainPolicy, Why, choose_base, restore_chain
+from zsnapdb.planning.backup_chain import ChainPolicy, Why, choose_base, restore_chain
 from zsnapdb.planning.order import in_order
 from zsnapdb.planning.repository.host_record import (
     BackupRecord,
@@ -21,13 +21,13 @@ from zsnapdb.planning.repository.host_record import (
     missing_backups,
     order_of,
 )
-from zsnapdb.planning.repository.local_sets import (
+from zsnapdb.planning.repository.local_snapshot_sets import (
     LocalBookmark,
     LocalLimits,
     LocalSnapshot,
     RepositoryAfterPrune,
 )
-from zsnapdb.planning.repository.local_sets import (
+from zsnapdb.planning.repository.local_snapshot_sets import (
     decide as decide_locally,
 )
 from zsnapdb.planning.repository.retention import NEEDED_BY, RetentionFacts, Unrestorable, decide

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from zsnapdb.base.model import Flavour, parse_gtids
-from zsnapdb.planning.restore.exchange import differences
+from zsnapdb.planning.restore.dataset_exchange import differences
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 
 PLAN = RestorePlan(

@@ -10,8 +10,8 @@ from tests.unit.support.recorded_variables import all_variables
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.replication.replay import ACCEPTING
-from zsnapdb.planning.server_copy.identity import Access, PathMap, ServerIdentity, option_file
-from zsnapdb.planning.server_copy.origin import LONGEST_LINE, kept_lines, kept_statements, left_out, notes_on
+from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, option_file
+from zsnapdb.planning.server_copy.source_facts import LONGEST_LINE, kept_lines, kept_statements, left_out, notes_on
 from zsnapdb.planning.server_copy.variables import VariableClass, class_of
 
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "s": " ", '"': '"', "'": "'", "\\": "\\"}

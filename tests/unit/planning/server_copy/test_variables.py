@@ -8,8 +8,13 @@ import pytest
 
 from tests.unit.support.recorded_variables import all_variables, releases, variables_of
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.family import family
-from zsnapdb.planning.server_copy.origin import OPTIONS, RECORDED, kept_statements, option_lists, recorded_variables
+from zsnapdb.planning.server_copy.source_facts import (
+    OPTIONS,
+    RECORDED,
+    kept_statements,
+    option_lists,
+    recorded_variables,
+)
 from zsnapdb.planning.server_copy.variables import (
     NAMES,
     PREFIXES,
@@ -19,6 +24,7 @@ from zsnapdb.planning.server_copy.variables import (
     is_name,
     is_secret,
 )
+from zsnapdb.planning.server_family import family
 
 LISTED = [name for names in NAMES.values() for name in names.split()]
 BEGINNINGS = [prefix for prefixes in PREFIXES.values() for prefix in prefixes.split()]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.base.model import backup_time, is_backup_id, new_backup_id
-from zsnapdb.planning.damage import DamageKind, DamageRegister, KnownDamage
+from zsnapdb.planning.known_damage import DamageKind, DamageRegister, KnownDamage
 from zsnapdb.planning.order import in_order
 from zsnapdb.planning.trial.consolidation import LATEST, Consolidation, choose, id_after
 

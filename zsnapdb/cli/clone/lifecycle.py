@@ -1,0 +1,414 @@
+"""Commands on one existing clone: show, change, end. Also `clone list` and `addresses`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zsnapdb.base import audience
+from zsnapdb.cli import completion
+from zsnapdb.cli.command_context import on_host
+from zsnapdb.cli.notified_commands import evidence_of_clone
+from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.options import (
+    SOURCE_HELP,
+    AcceptOlder,
+    AsJson,
+    CloneName,
+    ConfigFile,
+    LeaseFromNow,
+    Once,
+    PlanOnly,
+    ProtectionFromNow,
+    ServerBinary,
+    WithForeignSnapshots,
+    clone_guids,
+)
+from zsnapdb.cli.output import show, show_at_once
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
+
+
+def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
+    """List the clones, oldest first."""
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import catalogue, namespace_servers
+    from zsnapdb.report.clone import list as report
+
+    known, reader = catalogue.known(*on_host(config)), audience.current_audience()
+    seen = tuple(namespace_servers.with_servers_elsewhere([info for info in known.copies if reader.sees(info.owner)]))
+    show(report.ClonesView(seen, THIS_HOST.now(), known.unreadable if reader.sees_all else ()), json)
+
+
+def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+    """Show one clone and its commits."""
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import catalogue, namespace_servers, sources
+    from zsnapdb.report.clone import list as report
+
+    (info,) = namespace_servers.with_servers_elsewhere([catalogue.find(*on_host(config), name)])
+    show(report.CloneDetailView(info, sources.commits(info.top), THIS_HOST.now()), json)
+
+
+def connect(
+    context: typer.Context,
+    name: CloneName,
+    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password and start no client.")] = False,
+    env: Annotated[
+        bool,
+        typer.Option(
+            "--env",
+            help="Print exports with the password for mysql and mariadb. ~/.my.cnf overrides them.",
+        ),
+    ] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Connect to a clone with the server's own client. The arguments after NAME are passed to the client."""
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import list as report
+
+    settings, host = on_host(config)
+    with evidence_of_clone(settings, name):
+        login = lifecycle.login(settings, host, name)
+    if dsn or env or json:
+        show(report.LoginView(name, login, report.LoginForm.ENVIRONMENT if env else report.LoginForm.URL), json)
+        return
+    lifecycle.open_client(settings, host, name, login, context.args)
+
+
+def login(
+    name: CloneName,
+    new: Annotated[
+        bool, typer.Option("--new", help="First make a new password, and end the sessions of the former one.")
+    ] = False,
+    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password.")] = False,
+    env: Annotated[bool, typer.Option("--env", help="Print shell exports with the password.")] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show the login of a clone, or make a new password for it."""
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import logins
+    from zsnapdb.report.clone import list as report
+
+    settings, host = on_host(config)
+    shown = logins.new_login(settings, host, name, Terminal()) if new else logins.known_login(settings, host, name)
+    form = report.LoginForm.ENVIRONMENT if env else report.LoginForm.URL if dsn else report.LoginForm.LINES
+    show(report.LoginView(name, shown, form), json)
+
+
+def logs(
+    name: CloneName,
+    lines: Annotated[
+        int, typer.Option("--lines", metavar="N", min=1, max=1000, help="Number of lines, in at most 64 KiB.")
+    ] = 100,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show the last lines of a clone's error log."""
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone.list import ServerLogView
+
+    show(ServerLogView(lifecycle.tail(*on_host(config), name, lines)), json)
+
+
+def addresses(
+    follow: Annotated[bool, typer.Option("--follow", help="First update the ports of HAProxy.")] = False,
+    haproxy: Annotated[
+        Path | None,
+        typer.Option("--haproxy", metavar="FILE", help="First write the configuration of HAProxy to this file."),
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """List the ports that clones keep through resets, and their targets in HAProxy."""
+    from zsnapdb.jobs.clone import address as job
+    from zsnapdb.report.clone.list import AddressesView
+
+    settings, host = on_host(config)
+    if haproxy is not None:
+        job.write_configuration(settings, host, haproxy)
+    if follow:
+        job.follow(settings, host)
+    show(AddressesView(job.look(settings, host)), json)
+
+
+def start(
+    name: CloneName,
+    binary: ServerBinary = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Start the server of a stopped clone and check it again."""
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import catalogue, lifecycle
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    settings = catalogue.with_binary(settings, host, name, binary)
+    verb = lifecycle.start(settings, host, name, Terminal())
+    show(report.IntentionView(verb.plan(), "start") if plan else report.ChangedView(verb.run(), "started"), json)
+
+
+def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Shut down the server of a clone cleanly. The data stays."""
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    verb = lifecycle.stop(*on_host(config), name)
+    show(report.IntentionView(verb.plan(), "stop") if plan else report.ChangedView(verb.run(), "stopped"), json)
+
+
+_GREATEST_PID = 1 << 22
+"""Highest possible value of pid_max (proc(5))."""
+
+
+def extend(
+    name: CloneName,
+    ttl: LeaseFromNow = None,
+    quota: Annotated[
+        str | None,
+        typer.Option(
+            "--quota",
+            metavar="SIZE",
+            help="Quota of the clone, for example 40GiB. The lease changes only with --ttl.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Extend the lease of a clone, or its quota. A lease is never shortened."""
+    from zsnapdb.base.quantities import parse_duration, parse_size
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    seconds = parse_duration(ttl) if ttl is not None else None
+    verb = lifecycle.extend(*on_host(config), name, seconds, parse_size(quota) if quota is not None else None)
+    show(report.IntentionView(verb.plan(), "extend") if plan else report.ChangedView(verb.run(), "extended"), json)
+
+
+def protect(
+    name: CloneName,
+    time: ProtectionFromNow,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Protect a clone from `zsnapdb reap` for some time."""
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    verb = lifecycle.protect(*on_host(config), name, parse_duration(time))
+    show(report.IntentionView(verb.plan(), "protect") if plan else report.ChangedView(verb.run(), "protected"), json)
+
+
+def rename(
+    name: CloneName,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name of the clone.", show_default=False)],
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Rename a clone. Its id, address, login and lease stay."""
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    show(report.ChangedView(lifecycle.rename(*on_host(config), name, new), "renamed"), json)
+
+
+def send_heartbeat(
+    name: CloneName,
+    process: Annotated[
+        int | None,
+        typer.Option(
+            "--while",
+            metavar="PID",
+            min=1,
+            max=_GREATEST_PID,
+            help="Repeat it until this process of this host ends.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Send a heartbeat for a clone. `reap` destroys a clone with --heartbeat whose heartbeats have stopped."""
+    from zsnapdb.jobs.clone import lifecycle
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    info = (
+        lifecycle.beat(settings, host, name) if process is None else lifecycle.beat_while(settings, host, name, process)
+    )
+    show(report.ChangedView(info, "in use"), json)
+
+
+def keep(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+    """Keep a clone for a program: send heartbeats, and reset the clone for each line `reset`, until stdin ends.
+
+    The answer to each reset is a line with its document or with an error.
+    """
+    from zsnapdb.base.errors import ZsnapdbError
+    from zsnapdb.cli.notified_commands import evidence_of_clone
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import lifecycle as job
+    from zsnapdb.jobs.clone import reset as resetting
+    from zsnapdb.report import document_frame
+    from zsnapdb.report.clone import change as report
+
+    def reset(meant: CloneInfo) -> None:
+        try:
+            # The reset uses the present configuration, for example its masking rules.
+            settings, host = on_host(config)
+            with evidence_of_clone(settings, meant.id):
+                done = resetting.reset(settings, host, meant.id, None, Terminal(), meant=meant)
+        except ZsnapdbError as error:
+            print(document_frame.error(error) if json else error, flush=True)
+            return
+        show_at_once(report.ResetView(done), json)
+
+    show(report.ChangedView(job.hold(*on_host(config), name, sys.stdin.fileno(), reset), "held no more"), json)
+
+
+def commit(
+    name: CloneName,
+    message: Annotated[
+        str, typer.Option("--message", "-m", help="Description of the data, shown with the commit.")
+    ] = "",
+    once: Once = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Snapshot a clone in its present state. The commit can be cloned like a backup."""
+    from zsnapdb.jobs.clone import commits
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    verb = commits.commit(settings, host, name, message)
+    if plan:
+        show(report.IntentionView(verb.plan(), "commit"), json)
+        return
+
+    def make() -> CommandAnswer:
+        return CommandAnswer(report.CommittedView(verb.run()))
+
+    def made() -> CommandAnswer | None:
+        from zsnapdb.jobs.clone import once as of_run
+
+        known = of_run.committed(settings, host, name)
+        return CommandAnswer(report.CommittedView(known)) if known is not None else None
+
+    about = ", ".join(filter(None, (name, commits.message_text(message))))
+    command = Repeatable("clone commit", about, aim=lambda: clone_guids(settings, host, name), made=made)
+    show_once(host, once, command, make, json)
+
+
+def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Make a clone an independent copy.
+
+    The clone then needs no snapshot of its source. --plan shows the cost.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import detach as job
+    from zsnapdb.report.clone import change as report
+
+    verb = job.detach(*on_host(config), name, Terminal())
+    show(report.DetachPlanView(verb.plan()) if plan else report.DetachedView(verb.run()), json)
+
+
+def destroy(
+    name: CloneName,
+    with_foreign_snapshots: WithForeignSnapshots = False,
+    once: Once = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Stop the server of a clone or clone set, and destroy its datasets and commits.
+
+    A commit that another clone was made from becomes a commit of that clone. A clone that does not exist is not an
+    error. With --once a newer clone of the same name is kept.
+    """
+    from zsnapdb.jobs.clone import destroy as job
+    from zsnapdb.jobs.copies.sweep import GoesToo
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
+    if plan:
+        show(report.DestroyPlanView(job.plan(settings, host, name, also), name), json)
+        return
+
+    def make() -> CommandAnswer:
+        return CommandAnswer(report.DestroyedView(job.destroy(settings, host, name, also), name))
+
+    command = Repeatable(
+        "clone destroy",
+        name,
+        aim=lambda: clone_guids(settings, host, name),
+        gone=lambda: CommandAnswer(report.DestroyedView((), name)),
+    )
+    show_once(host, once, command, make, json)
+
+
+def reset(
+    name: CloneName,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help=SOURCE_HELP,
+            autocompletion=completion.sources,
+            show_default="what the clone was created from",
+        ),
+    ] = None,
+    replaces: Annotated[
+        bool, typer.Option("--replace", help="Replace the data even if its changes could be undone.")
+    ] = False,
+    accepts_older: AcceptOlder = False,
+    once: Once = None,
+    binary: ServerBinary = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Reset a clone to its original data, or to other data. Port, credentials and lease stay.
+
+    The reset undoes the changed rows if only a few are certain to have changed. Otherwise it replaces the data.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.jobs.clone import reset as job
+    from zsnapdb.report.clone import change as report
+
+    settings, host = on_host(config)
+    settings = catalogue.with_binary(settings, host, name, binary)
+    if plan:
+        planned = job.reset_plan(settings, host, name, source, accepts_older=accepts_older, replaces=replaces)
+        show(report.ResetPlanView(planned), json)
+        return
+    terminal = Terminal()
+
+    def make() -> CommandAnswer:
+        done = job.reset(settings, host, name, source, terminal, accepts_older=accepts_older, replaces=replaces)
+        return CommandAnswer(report.ResetView(done))
+
+    def made() -> CommandAnswer | None:
+        known = job.done_by_run(settings, host, name)
+        return CommandAnswer(report.ResetView(known)) if known is not None else None
+
+    about = f"{name} to {source}" if source is not None else name
+    command = Repeatable(
+        "clone reset", about, aim=lambda: clone_guids(settings, host, name), made=made, tell=terminal.tell
+    )
+    show_once(host, once, command, make, json)

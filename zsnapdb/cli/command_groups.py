@@ -1,0 +1,148 @@
+"""Groups of commands. The module of a command is imported when the command is named."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from types import CodeType
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info, get_group
+from typer.models import CommandInfo
+
+from zsnapdb.cli.commands import COMMANDS, Command, Group, Heading
+from zsnapdb.cli.log_options import log_options
+from zsnapdb.cli.options import command_prefix, name_variables
+
+_NO_LIMIT = 1000
+"""Limit in characters for the first sentence of a command's help. All sentences are shorter."""
+
+
+class GroupCommands(Mapping[str, Any]):
+    """The commands of a group by name. A command is loaded on demand and kept."""
+
+    def __init__(self, words: tuple[str, ...] = (), loaded: Mapping[str, Any] | None = None) -> None:
+        """Take the words of the group, and commands that are not declared."""
+        self._words = words
+        self._loaded = dict(loaded or {})
+        depth = len(words)
+        known = [one.split() for one in COMMANDS]
+        self._names = [*(each[depth] for each in known if each[:-1] == [*words]), *self._loaded]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _loaded((*self._words, name), self.declared(name))
+        return self._loaded[name]
+
+    def declared(self, name: str) -> Command | Group:
+        """Return the declaration of the command.
+
+        Raises: KeyError if there is none.
+        """
+        return COMMANDS[" ".join((*self._words, name))]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands whose help truncates no line."""
+
+    commands: GroupCommands  # type: ignore[assignment]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = GroupCommands((), self.commands)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's
+        """Return the names of the commands, in the order of the help."""
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of the name, or None. Its options get variables if the group has a prefix."""
+        command = self.commands.get(cmd_name)
+        _add_log_options(command)
+        if ctx.auto_envvar_prefix:
+            name_variables(command, command_prefix(ctx.auto_envvar_prefix, cmd_name))
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each command with its first sentence below its heading. Commands without a heading come first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Commands": [], **{str(heading): [] for heading in Heading}}
+        for name in self.list_commands(ctx):
+            entry = self.commands.declared(name)
+            if not entry.hidden:
+                text = entry.help if isinstance(entry, Group) else _docstring(entry.run)
+                row = (name, TyperCommand(name, help=text).get_short_help_str(limit=_NO_LIMIT))
+                sections[str(entry.heading or "Commands")].append(row)
+        for heading, rows in sections.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+def load_all(group: CommandGroup) -> None:
+    """Load every command of the group, and of the groups in it."""
+    for command in group.commands.values():
+        if isinstance(command, CommandGroup):
+            load_all(command)
+
+
+def _loaded(words: tuple[str, ...], entry: Command | Group) -> Any:
+    if isinstance(entry, Group):
+        made = typer.Typer(
+            name=words[-1],
+            cls=CommandGroup,
+            help=entry.help,
+            callback=_function(entry.run) if entry.run else None,
+            invoke_without_command=entry.run is not None,
+            no_args_is_help=entry.shows_help,
+            rich_markup_mode=None,
+        )
+        group: Any = get_group(made)
+        group.rich_help_panel, group.commands = entry.heading, GroupCommands(words)
+        return group
+    function = _function(entry.run)
+    if entry.notifies or entry.evidence is not None:
+        from zsnapdb.cli.notified_commands import attended
+
+        function = attended(words[0], entry, function)
+    info = CommandInfo(
+        words[-1],
+        callback=function,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True} if entry.passes_words_on else None,
+        hidden=entry.hidden,
+        epilog=entry.epilog,
+        rich_help_panel=entry.heading,
+    )
+    return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+
+
+def _function(run: str) -> Callable[..., None]:
+    """Import the module of a command and return its function."""
+    module, _, name = run.rpartition(".")
+    function: Callable[..., None] = getattr(import_module(f"zsnapdb.cli.{module}"), name)
+    return function
+
+
+def _docstring(run: str) -> str:
+    """Return the docstring of a command's function from the compiled module, without importing it."""
+    module, _, name = run.rpartition(".")
+    spec = importlib.util.find_spec(f"zsnapdb.cli.{module}")
+    code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
+    function = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name)
+    return inspect.cleandoc(str(function.co_consts[0]))
+
+
+def _add_log_options(command: Any) -> None:
+    """Add the options of the log to a command, unless it passes unknown options on or has them."""
+    names = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
+    if command is not None and not command.ignore_unknown_options and "--log-level" not in names:
+        command.params.extend(log_options(hidden=True))

@@ -1,0 +1,155 @@
+"""Notifications and evidence records about the start and end of commands."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.cli import log
+from zsnapdb.cli.command_context import configuration, of_instance
+from zsnapdb.cli.commands import Command, EvidenceKeeper
+from zsnapdb.cli.progress import Terminal
+
+if TYPE_CHECKING:
+    from zsnapdb.config.settings import Settings
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.copies.sweep import ReapOutcome
+    from zsnapdb.jobs.health.evidence import PolicyChange
+
+_CLONE = "clone"
+
+
+def attended(job: str, command: Command, function: Callable[..., None]) -> Callable[..., None]:
+    """Return the function of the command, wrapped so that it sends notifications and writes evidence.
+
+    `job` is the first word of the command. The evidence records how the command ended. `--plan` leaves no evidence.
+    """
+
+    @functools.wraps(function)
+    def run(**options: Any) -> None:
+        with contextlib.ExitStack() as stack:
+            if not options.get("plan"):
+                _enter(stack, job, command, options)
+            function(**options)
+
+    return run
+
+
+def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Mapping[str, Any]) -> None:
+    """Enter the notifications and the evidence log of the command.
+
+    Errors of the configuration or of a name are ignored here, because the command reports them.
+    """
+    config, named = options.get("config"), options.get("instance")
+    if command.notifies:
+        with contextlib.suppress(ZsnapdbError):
+            settings = configuration(config)
+            instance, _ = settings.one_instance(named)
+            log.about(instance=instance, job=job)
+            if settings.notifications.to:
+                from zsnapdb.config.notifications import NotifiedJob
+                from zsnapdb.notify.commands import notified
+
+                stack.enter_context(notified(settings, NotifiedJob(job), instance, log.warn))
+    if command.only_with is not None and not options.get(command.only_with):
+        return
+    if command.evidence is EvidenceKeeper.OF_INSTANCE:
+        try:
+            _, chosen = of_instance(config, named, options.get("repository"))
+        except ZsnapdbError:
+            return
+        stack.enter_context(evidence_of(chosen, job))
+    elif command.evidence is EvidenceKeeper.OF_CLONE:
+        with contextlib.suppress(ZsnapdbError):
+            stack.enter_context(evidence_of_clone(configuration(config), str(options.get("name"))))
+
+
+@contextlib.contextmanager
+def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
+    """Run the block, an action on the clone or set `name`, and record its end in evidence logs.
+
+    The log is that of the clone's instance. Without a clone of that name nothing is written.
+    """
+    if not any(repository.evidence for repository in settings.repository.values()):
+        # Clones are searched only if a repository keeps an evidence log.
+        yield
+        return
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.jobs.health import evidence
+
+    with contextlib.ExitStack() as stack:
+        for instance in sorted(catalogue.instances_of(settings, THIS_HOST, name)):
+            chosen = _keeping(settings, instance)
+            if chosen is not None:
+                stack.enter_context(evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), name))
+        yield
+
+
+def evidence_of_removed(settings: Settings, outcome: ReapOutcome) -> None:
+    """Record the removal of a clone by `reap` in the evidence log of its instance."""
+    from zsnapdb.jobs.health import evidence
+
+    chosen = _keeping(settings, outcome.instance) if outcome.what == _CLONE and outcome.instance else None
+    if chosen is not None:
+        with evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), f"{outcome.name}: {outcome.reason}"):
+            pass
+
+
+def evidence_of_pool(instance: Instance, changed: str) -> None:
+    """Record a change of the instance's pool in its evidence log. An empty `changed` means no change and no record."""
+    from zsnapdb.jobs.health import evidence
+
+    if changed and instance.repository.evidence:
+        with evidence.recorded(instance, _CLONE, ("zsnapdb", *sys.argv[1:]), changed):
+            pass
+
+
+@contextlib.contextmanager
+def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]:
+    """Run the block, a job of the instance, and record its end in the evidence log, if there is one.
+
+    `about` names the object of the job, such as a clone.
+    """
+    from zsnapdb.jobs.health import evidence
+
+    typed = ("zsnapdb", *sys.argv[1:])
+    if not instance.repository.evidence:
+        evidence.note_end(instance, typed)
+        yield
+        return
+    with evidence.recorded(instance, job, typed, about):
+        yield
+
+
+def _keeping(settings: Settings, name: str) -> Instance | None:
+    """Return the instance if it is configured and its repository keeps an evidence log."""
+    from zsnapdb.jobs.base.instance import Instance
+
+    with contextlib.suppress(ZsnapdbError):
+        chosen = Instance.of(settings, name, Terminal())
+        return chosen if chosen.repository.evidence else None
+    return None
+
+
+@contextlib.contextmanager
+def evidencing_keys(job: str, settings: Settings, repository: str | None = None) -> Iterator[list[PolicyChange]]:
+    """Run the block, which adds the keys that it changed to the list, and record them in evidence logs.
+
+    The logs are those of all instances whose repository keeps one. `repository` limits them to this repository.
+    """
+    from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.health.evidence import recorded_keys
+
+    known = [Instance.of(settings, name, Terminal()) for name in sorted(settings.instance)]
+    chosen = [
+        one
+        for one in known
+        if one.repository.evidence and (repository is None or one.settings.repository == repository)
+    ]
+    with recorded_keys(chosen, job, ("zsnapdb", *sys.argv[1:])) as changes:
+        yield changes

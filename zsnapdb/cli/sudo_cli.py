@@ -1,0 +1,141 @@
+"""`zsnapdb-clone`: clones for people without root, by one rule of sudo.
+
+The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So all their
+input is hostile: arguments, values and environment. `verbs/requests.py` lists the accepted arguments. The program keeps
+only environment variables for text output, and reads neither ZSNAPDB_CONFIG nor variables of options. The configuration
+is always /etc/zsnapdb/zsnapdb.toml. Only the owner may change a clone. The owner is the account that sudo names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base import audience
+from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
+from zsnapdb.cli import exit_codes
+from zsnapdb.cli.command_context import reading_once
+from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.verbs.delegation import parse, usage
+
+_KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "NO_COLOR", "COLUMNS", "SUDO_UID", "SUDO_USER")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The account for which the command is run."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def caller_of(environment: Mapping[str, str]) -> Caller:
+    """Return the account that sudo names, or root if sudo names none.
+
+    Raises: NotAllowedError if this process is not root, or the account does not exist.
+    """
+    if os.geteuid() != 0:
+        raise NotAllowedError(
+            "you may not use clones without sudo",
+            hint="run `sudo zsnapdb-clone`; it works if your administrator has set up `zsnapdb example"
+            " sudoers.d/zsnapdb-clone`, and you are in its group",
+        )
+    uid = environment.get("SUDO_UID", "0")
+    try:
+        account = pwd.getpwuid(int(uid))
+    except (ValueError, KeyError) as error:
+        raise NotAllowedError(f"sudo names the account {uid!r}, which does not exist") from error
+    return Caller(account.pw_name, account.pw_uid, account.pw_gid)
+
+
+def clean_environment() -> None:
+    """Remove every variable that does not concern text output, and set PATH."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    os.environ.clear()
+    os.environ.update(kept)
+    os.environ["PATH"] = _PATH
+
+
+def main() -> None:
+    """Run the command line of a person without root, and end with its exit code."""
+    exit_codes.open_standard_streams()
+    exit_codes.own_umask()
+    exit_codes.interrupt_on_signals()
+    sys.exit(exit_codes.exit_code_of(_run))
+
+
+def _run() -> None:
+    caller = caller_of(os.environ)
+    argv = sys.argv[1:]
+    clean_environment()
+    os.chdir("/")
+    if argv in (["-h"], ["--help"]):
+        print(usage())
+        return
+    request = parse(argv, caller.name)
+    # Errors and evidence name the executed command.
+    sys.argv[1:] = request.words
+    from zsnapdb.cli.notified_commands import evidence_of_clone
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import catalogue, lifecycle, logins
+    from zsnapdb.jobs.clone.expected_clone import CAUSER_VARIABLE, MeantClone
+
+    settings = load()
+    # A clone of another owner may have the name by the time the command runs.
+    meant = MeantClone(owner=caller.name).variables() if caller.name != catalogue.ROOT else {}
+    if caller.name != catalogue.ROOT:
+        os.environ[CAUSER_VARIABLE] = caller.name
+    if request.clone and request.command != "create":
+        catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
+        os.environ.update(meant)
+    if caller.name != catalogue.ROOT:
+        os.environ[audience.AUDIENCE_VARIABLE] = owner_text(caller.name)
+    destroys = request.command == "destroy" and "--plan" not in request.words
+    ending = catalogue.names_of(settings, THIS_HOST, request.clone) if destroys else set()
+    if request.command != "login" or not request.wants_login_file:
+        with reading_once({None: settings}):
+            _zsnapdb(request.words)
+    if request.wants_login_file:
+        catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
+        os.environ.update(meant)
+        # The evidence record of a new clone already says that its owner has the login.
+        is_deed = request.command == "login"
+        with evidence_of_clone(settings, request.clone) if is_deed else contextlib.nullcontext():
+            if "--new" in request.words:
+                logins.new_login(settings, THIS_HOST, request.clone, Terminal())
+            path = lifecycle.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
+        print(_login_line(path), file=sys.stdout if request.command == "login" else sys.stderr)
+    for name in {request.clone, *ending} if destroys else ():
+        lifecycle.forget_login(name)
+
+
+def _login_line(path: Path) -> str:
+    return f"--defaults-file={path}"
+
+
+def _zsnapdb(words: Sequence[str]) -> None:
+    """Run the command line of zsnapdb. Returns on success, and raises the error or exit otherwise."""
+    from zsnapdb.cli.app import app
+
+    try:
+        app(args=list(words), prog_name="zsnapdb")
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    except (ZsnapdbError, OSError, exit_codes.Failure):
+        raise
+    except Exception as error:
+        if audience.current_audience().sees_all:
+            raise
+        exit_codes.record_for_administrators(traceback.format_exc())
+        raise ZsnapdbError("an unexpected error", about=()) from error

@@ -1,0 +1,200 @@
+"""Sets that are stored later: by `zsnapdb backup --set`, or because the store is unreachable at their creation.
+
+For `--set` the server is not used and may be down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from zsnapdb.base.errors import NotThere, PreflightError, UnreachableError, ZsnapdbError
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.backup.hooks import DoneHooks
+from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener, take
+from zsnapdb.jobs.base import snapshot_cache
+from zsnapdb.jobs.base.events import KeptWarnings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import alone_at_source
+from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
+from zsnapdb.jobs.host.local_snapshot_sets import local_sets
+from zsnapdb.planning.backup.fitness import FitnessFinding, warnings
+from zsnapdb.zfs import holds, snapshots
+
+
+@dataclass(frozen=True)
+class EarlySet:
+    """A proved snapshot set that is not stored yet. `created` is the time of its proof, `seconds` its duration.
+
+    `instance` is the instance with its volumes.
+    """
+
+    instance: Instance
+    observed: Observation
+    described: SourceDescription
+    set: SnapshotSet
+    created: datetime
+    seconds: float
+
+    @property
+    def names(self) -> list[str]:
+        """The full names of the snapshots."""
+        return [snapshot.full_name for snapshot in self.set.snapshots.values()]
+
+    def spare(self) -> None:
+        """Hold the set, so that rules about local sets spare it. If this run is killed, the next one releases it."""
+        with snapshot_cache.changing(self.instance, self.instance.volumes.values()):
+            holds.ensure_held(self.names, BASE_TAG)
+
+    def becomes_backup(self) -> None:
+        """Make the set that of a backup that is not stored yet. The caller writes its journal next.
+
+        Its manifest of a local set stays until then. It shows the next run that a set without a journal was local.
+        """
+        with snapshot_cache.changing(self.instance, self.instance.volumes.values()):
+            holds.ensure_held(self.names, holds.HOLD_TAG)
+            snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
+        # Retention spares a local set only because of this hold, so it is released last. The next run releases its
+        # remains.
+        with contextlib.suppress(ZsnapdbError):
+            holds.release(self.names, BASE_TAG)
+
+    def stays_local(self) -> None:
+        """Make the set a local one again, which stays although its backup failed."""
+        snapshots.set_on(self.names, {STATE_PROPERTY: LOCAL})
+        local_snapshot.write(self.instance, self.described, self.set, self.created)
+        holds.release(self.names)
+
+
+def store_is_away(instance: Instance) -> UnreachableError | None:
+    """Return the error if the store cannot be reached, after some seconds of tries. Other errors are raised."""
+    try:
+        instance.open_store()[0].check()
+    except UnreachableError as error:
+        return error
+    return None
+
+
+def take_early(
+    instance: Instance, events: KeptWarnings, opener: SourceOpener, done: DoneHooks, outage: UnreachableError
+) -> EarlySet:
+    """Create the snapshot set of a backup whose store is unreachable.
+
+    Raises:
+        UnreachableError: `outage`, because no set on this host is stored yet, so the address may be wrong.
+    """
+    with opener(instance) as source:
+        with alone_at_source(instance):
+            recovered = source.recover()
+        if recovered is not None:
+            events.warn(recovered)
+        with at_low_priority():
+            observed = source.observe()
+        instance = instance.with_volumes(observed.volumes)
+        if not local_sets(instance):
+            raise outage
+        started = time.monotonic()
+        backup_id = instance.host.new_backup_id()
+        done.begins(backup_id, observed.volumes)
+        with alone_at_source(instance):
+            taken = take(source, observed, instance.name, backup_id, events, LOCAL, run_id=instance.host.run_id())
+        made = EarlySet(
+            instance,
+            observed,
+            source.describe(observed, taken.proof),
+            taken.set,
+            instance.host.now(),
+            time.monotonic() - started,
+        )
+    local_snapshot.write(instance, made.described, made.set, made.created)
+    made.spare()
+    return made
+
+
+@contextlib.contextmanager
+def kept_on_error(early: EarlySet) -> Iterator[None]:
+    """Run the block. If it fails before the set is that of a backup, a note says where the set is."""
+    try:
+        yield
+    except BaseException as error:
+        with contextlib.suppress(ZsnapdbError):
+            holds.release(early.names, BASE_TAG)
+        error.add_note(
+            f"the snapshot set {early.set.backup_id} of this run stays on this host (`zsnapdb list --local`), and"
+            " expires by the rules of [instance.NAME.local]"
+        )
+        raise
+
+
+def wait_for_store(instance: Instance, events: KeptWarnings, early: EarlySet, outage: UnreachableError) -> None:
+    """Return when the store can be reached.
+
+    Raises:
+        UnreachableError: the store is still unreachable after the repository's `patience`.
+    """
+    patience = instance.repository.patience
+    events.warn(
+        f"the store is away ({outage.message}): the snapshots of {early.set.backup_id} are made, and are stored when it"
+        f" is back, within {patience:.0f} s"
+    )
+    deadline = time.monotonic() + patience
+    while (error := store_is_away(instance)) is not None:
+        if time.monotonic() >= deadline:
+            raise error
+
+
+LATEST = "latest"
+"""The name of the newest local set."""
+
+
+@dataclass(frozen=True)
+class _RecordedSource:
+    """The source of an earlier set, which was judged at its creation and is not judged again."""
+
+    volumes: Mapping[str, str]
+    ciphers: Mapping[str, str]
+    findings: tuple[FitnessFinding, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return warnings(self.findings)
+
+    def with_findings(self, more: Iterable[FitnessFinding]) -> _RecordedSource:
+        """Return the observation with more findings at the end."""
+        return replace(self, findings=(*self.findings, *more))
+
+
+def open_set(instance: Instance, requested: str) -> EarlySet:
+    """Return the local set of that id, or the newest for `latest`. Local retention spares the set from now on.
+
+    Raises:
+        NotThere: this host has no such complete set.
+        PreflightError: this host has no manifest of the set.
+    """
+    known = local_snapshot.load(instance)
+    if instance.settings.volumes is None and known:
+        instance = instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes})
+    sets = {one.backup_id: one for one in local_sets(instance, LOCAL)}
+    name = next(reversed(sets), requested) if requested == LATEST else requested
+    if name not in sets:
+        raise NotThere(
+            f"instance {instance.name} has no local set {requested} on this host",
+            hint="`zsnapdb list --local` lists the sets; one with state `local` can be stored",
+        )
+    manifest = next((one for one in known if one.backup_id == name), None)
+    if manifest is None:
+        raise PreflightError(
+            f"nothing on this host describes the server of local set {name}, so no backup can be made of the set",
+            hint="run `zsnapdb backup`, which makes a new set",
+        )
+    made = sets[name]
+    described = SourceDescription(manifest.source, {volume.role: volume.type for volume in manifest.volumes})
+    ciphers = {one.dataset: one.type.encryption for one in manifest.volumes if one.type.encryption is not None}
+    early = EarlySet(instance, _RecordedSource(instance.volumes, ciphers), described, made, manifest.created, 0.0)
+    early.spare()
+    return early

@@ -1,0 +1,77 @@
+"""The record of this host's clocks, and the time that expiry uses (`planning/clock_guard.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from zsnapdb.base import atomic_file
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.private_folder import make_private, open_lock
+from zsnapdb.planning import clock_guard
+from zsnapdb.planning.clock_guard import ClockReading, ClockRecord, RemovalTime
+
+_EVERY = 60.0
+"""Seconds between two writes of the record while the clocks agree: a write is durable, and every command checks."""
+
+
+def removal_time(host: Host) -> RemovalTime:
+    """Return the time that expiry uses, and record the present reading of the clocks.
+
+    If the record cannot be written, the next command uses the older one. Without a steady clock nothing can be
+    compared, so the wall clock counts.
+    """
+    if (reading := host.reading()) is None:
+        at = host.now()
+        return RemovalTime(at, at, is_new=True)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, PreflightError):
+            # The lock keeps a command with an older record from overwriting a confirmation.
+            fcntl.flock(stack.enter_context(open_lock(host.run, "clock")), fcntl.LOCK_EX)
+        # Read the clocks again, as this run may have waited for the lock.
+        reading = host.reading() or reading
+        before = _read(_file(host))
+        record = clock_guard.follow(before, reading)
+        if before is None or _is_due(before, record, reading):
+            with contextlib.suppress(OSError, PreflightError):
+                make_private(host.clocks)
+                atomic_file.replace(_file(host), record.model_dump_json().encode())
+        return clock_guard.removal_time(record)
+
+
+def _is_due(before: ClockRecord, record: ClockRecord, reading: ClockReading) -> bool:
+    is_other = (before.boot, before.jump) != (record.boot, record.jump)
+    return is_other or not 0 <= record.steady - before.steady < _EVERY or clock_guard.is_step(before, reading)
+
+
+def confirm(host: Host) -> None:
+    """Record that a person confirmed the clock of this host. Raises PreflightError if the record cannot be written."""
+    reading = host.reading()
+    if reading is None:
+        return
+    try:
+        make_private(host.clocks)
+        with open_lock(host.run, "clock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            record = clock_guard.first_record(reading)
+            atomic_file.replace(_file(host), record.model_dump_json().encode())
+    except OSError as error:
+        raise PreflightError(
+            f"recording the clock of this host in {_file(host)}: {error.strerror}", hint="free space there"
+        ) from error
+
+
+def _file(host: Host) -> Path:
+    return host.clocks / "clock.json"
+
+
+def _read(file: Path) -> ClockRecord | None:
+    """Return the record; None if it is missing or unreadable: then nothing is known about the clock."""
+    try:
+        return ClockRecord.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None

@@ -1,0 +1,440 @@
+"""Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
+
+A received set was received from the repository, or is a point that a replay reached. A prepared set was recovered once
+and its server was shut down cleanly; where clones of the instance are masked, it was masked too. Each set is an anchor
+(a dataset without files that carries every fact as a local property) and below the anchor the copy `c`. An anchor in
+phase `making` whose process no longer runs is a leftover.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from zsnapdb.base.errors import BusyError, PreflightError, ZsnapdbError
+from zsnapdb.base.model import Snapshot, SnapshotSet, is_backup_id, pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import if_free
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
+from zsnapdb.jobs.clone import catalogue, expected_clone, locks, properties
+from zsnapdb.jobs.clone.catalogue import ROOT, homes
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
+from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY
+from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
+from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies import record
+from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
+from zsnapdb.jobs.copies.properties import CopyPhase, settle_lease
+from zsnapdb.jobs.copies.record import CREATED, ORIGIN, PHASE, choice, own_text, stored, text
+from zsnapdb.mysql.process import server
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER
+from zsnapdb.planning import order
+from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clone import lease as leases
+from zsnapdb.planning.clone.lease import FOREVER, CloneLease, end_of_age, read_stamp, require_within_age, stamp
+from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.zfs import datasets, owned, snapshots, version
+from zsnapdb.zfs.owned import Mark
+
+_CREATED = copy_properties.CREATED_PROPERTY
+RECEIVED = "received"
+PREPARED = "prepared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetRecord:
+    """The record on the anchor of a received or prepared set.
+
+    `name` is the name of its anchor, `set_id` the set whose data it has. `rules` is the digest of the rules that masked
+    it ("": not masked). `used` is the time of its last clone. `point` is the identity of a point that a replay reached,
+    else `-`. `key` is the identity of the data from which a prepared set was created ("": not recorded). `caused_by` is
+    the subject for whom it was received ("": an administrator).
+    """
+
+    name: str
+    anchor: str
+    source: SourceKind = field(metadata=stored(choice(properties.SOURCE_PROPERTY, SourceKind)))
+    set_id: str = field(metadata=stored(text(BACKUP_PROPERTY)))
+    instance: str = field(metadata=stored(text(INSTANCE_PROPERTY)))
+    origin: Origin = field(metadata=stored(ORIGIN))
+    phase: CopyPhase = field(metadata=stored(PHASE))
+    created: str = field(metadata=stored(CREATED))
+    used: str = field(metadata=stored(text(properties.USED_PROPERTY)))
+    rules: str = field(default="", metadata=stored(own_text(properties.RULES_PROPERTY)))
+    point: str = field(default="", metadata=stored(text(properties.POINT_PROPERTY)))
+    key: str = field(default="", metadata=stored(own_text(properties.KEY_PROPERTY)))
+    caused_by: str = field(default="", metadata=stored(own_text(properties.CAUSER_PROPERTY)))
+
+
+_COLUMNS = (*record.columns(SetRecord), properties.ROLE_PROPERTY, "used", "reservation", "mountpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReusableSet(SetRecord):
+    """A received or prepared set: its datasets, its volumes by role, and the datasets that were cloned from it.
+
+    `most_bytes` is its size or its reservation, whichever is larger.
+    """
+
+    kind: str
+    members: tuple[str, ...]
+    volumes: Mapping[str, str]
+    clones: tuple[str, ...]
+    own_bytes: int
+    most_bytes: int
+
+    @property
+    def is_of_nobody(self) -> bool:
+        """Whether it was received for a subject and no clone of it exists any more."""
+        return bool(self.caused_by) and self.phase is CopyPhase.READY and not self.clones
+
+    @property
+    def lock(self) -> str:
+        """The name of the lock for making or removing the set."""
+        return locks.name_of_reusable_set(self.kind, self.name)
+
+
+def _beside(home: str, kind: str) -> str:
+    """Return the dataset above all sets of the kind, next to the dataset of the clones."""
+    return f"{home.rpartition('/')[0]}/{kind}"
+
+
+def anchor_of(home: str, kind: str, name: str) -> str:
+    """Return the anchor of the set of that name."""
+    return f"{_beside(home, kind)}/{name}"
+
+
+def name_of(source: CloneSource, rules: str) -> str:
+    """Return the name of the source's prepared form, masked by the rules with this digest ("": not masked).
+
+    Sets of two instances or of two moments can share an id; the key distinguishes them.
+    """
+    return "-".join((source.set.backup_id, source.key[:8], *([rules[:8]] if rules else [])))
+
+
+def known(settings: Settings, kind: str) -> KnownCopies[ReusableSet]:
+    """Return the sets of the kind (received or prepared) on this host."""
+    return _known(kind, [_beside(home, kind) for home in homes(settings)])
+
+
+def listing(settings: Settings) -> list[ReusableSet]:
+    """Return the received and prepared sets on this host that can be read."""
+    return [item for kind in (RECEIVED, PREPARED) for item in known(settings, kind).copies]
+
+
+def _known(kind: str, above: Sequence[str]) -> KnownCopies[ReusableSet]:
+    existing = [dataset for dataset in above if datasets.exists(dataset)]
+    clones = {
+        snapshot: values["clones"].value
+        for dataset in existing
+        for snapshot, values in snapshots.below(dataset, ("clones",)).items()
+    }
+    return copies.known(f"{kind} set", existing, _COLUMNS, KEPT_PROPERTY, partial(_set, kind, clones), is_named=False)
+
+
+def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> ReusableSet:
+    clones = {
+        name
+        for snapshot, names in dependents.items()
+        if snapshot.dataset in found.members
+        for name in copies.dependents(names)
+    }
+    roles = {dataset: values[properties.ROLE_PROPERTY] for dataset, values in found.members.items()}
+    return ReusableSet(
+        kind=kind,
+        name=found.name,
+        anchor=found.anchor,
+        members=tuple(found.members),
+        volumes={role.value: dataset for dataset, role in roles.items() if role.is_local},
+        clones=tuple(sorted(clones)),
+        own_bytes=found.number("used"),
+        most_bytes=max(found.number("used"), found.number("reservation")),
+        **record.read(SetRecord, found),
+    )
+
+
+def find(home: str, kind: str, name: str) -> ReusableSet | None:
+    """Return the received or prepared set of that name, complete or not; None if it does not exist.
+
+    Raises:
+        DamagedError: its properties cannot be read.
+    """
+    if not datasets.exists(anchor_of(home, kind, name)):
+        return None
+    return copies.find_or_none(_known(kind, [_beside(home, kind)]), name)
+
+
+def prepared_commits(home: str, commits: Collection[str]) -> list[ReusableSet]:
+    """Return every prepared set with the data of one of these commits, masked or not, complete or not."""
+    prepared = _known(PREPARED, [_beside(home, PREPARED)]).copies
+    return [item for item in prepared if item.source is SourceKind.COMMIT and item.set_id in commits]
+
+
+def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> CloneSource:
+    names = {role: f"{dataset}@{snapshot_name(stored.set_id)}" for role, dataset in stored.volumes.items()}
+    described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
+    made = SnapshotSet(stored.set_id, described)
+    return CloneSource(kind, made, stored.origin, is_prepared, stored.rules, prepared_of=stored.key)
+
+
+def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSource | None:
+    """Return the backup that was received earlier; None if no received set has snapshots with these GUIDs, by role."""
+    stored = find(home, RECEIVED, set_id)
+    if stored is None or stored.phase is not CopyPhase.READY or stored.source is SourceKind.POINT:
+        return None
+    source = _source_of(stored, stored.source, is_prepared=False)
+    return source if source.guids == guids else None
+
+
+def find_ready_point(home: str, set_id: str) -> CloneSource | None:
+    """Return the complete point with this id below this home of clones; None if there is none.
+
+    The home need not exist.
+    """
+    stored = find(home, RECEIVED, set_id)
+    return _point([stored] if stored is not None else [], lambda _: True)
+
+
+def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
+    """Return the point that was reached earlier for a clone; None if there is none. Repositories do not know its id."""
+    return _point(known(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
+
+
+def find_reached(settings: Settings, instance: str, identity: str) -> CloneSource | None:
+    """Return the set of exactly this point (`RestorePlan.point_identity`) that was reached earlier, or None."""
+    return _point(known(settings, RECEIVED).copies, lambda one: (one.instance, one.point) == (instance, identity))
+
+
+def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]) -> CloneSource | None:
+    complete = (one for one in sets if (one.source, one.phase) == (SourceKind.POINT, CopyPhase.READY))
+    point = next(filter(is_wanted, complete), None)
+    return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
+
+
+def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
+    """Return the prepared form of the source that is masked by the rules of this digest ("": not masked).
+
+    If it does not exist, return the form that is not masked; if that does not exist either, the source itself. A form
+    of other data with the same name is not used.
+    """
+    for wanted in dict.fromkeys((rules, "")):
+        stored = find(home, PREPARED, name_of(source, wanted))
+        if stored is not None and (stored.phase, stored.key, stored.rules) == (CopyPhase.READY, source.key, wanted):
+            return _source_of(stored, source.kind, is_prepared=True)
+    return source
+
+
+def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
+    """Record that a clone of the set was created at `at`. The reaper then keeps the set longer.
+
+    Clones of subjects extend this to at most `clones.max_age` after the creation of the set, because it holds
+    production's snapshots.
+    """
+    received = anchor_of(home, RECEIVED, source.set.backup_id)
+    for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
+        if datasets.exists(anchor):
+            used = at
+            if expected_clone.current_causer():
+                made = read_stamp(datasets.properties(anchor, [_CREATED])[_CREATED].value)
+                used = min(at, end_of_age(made, settings.clones.max_age))
+            datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(used)})
+
+
+def facts_of(
+    set_id: str,
+    instance: str,
+    origin: Origin,
+    kind: SourceKind,
+    begun: datetime,
+    name: str = "",
+    rules: str = "",
+    key: str = "",
+) -> dict[str, str]:
+    """Return the record for the anchor of a set that is created at `begun`.
+
+    `name`, `rules` and `key` are those of a prepared set.
+    """
+    new = SetRecord(
+        name=name or set_id,
+        anchor="",
+        source=kind,
+        set_id=set_id,
+        instance=instance,
+        origin=origin,
+        phase=CopyPhase.MAKING,
+        created=stamp(begun),
+        used=stamp(begun),
+        rules=rules,
+        key=key,
+    )
+    return {**NO_SNAPSHOTS, KEPT_PROPERTY: new.name, **record.properties_of(new)}
+
+
+def refuse_clones(stored: ReusableSet) -> None:
+    """Raise PreflightError if the set has clones."""
+    if stored.clones:
+        raise PreflightError(
+            f"{stored.anchor} has clones: {', '.join(stored.clones)}",
+            hint="destroy the clones first; `zsnapdb clone list` shows them",
+        )
+
+
+def remove(stored: ReusableSet) -> None:
+    """Destroy the set; every dataset is proved to carry the set's mark.
+
+    Raises:
+        PreflightError: the set has clones; nothing was destroyed.
+    """
+    refuse_clones(stored)
+    # The mark of a restore is on a dataset that is still being received.
+    marks = Mark(KEPT_PROPERTY, stored.name), Mark(RESTORED_PROPERTY)
+    with copies.destroying(stored.anchor, *marks) as members:
+        for dataset in members:
+            # A killed run may have left a server on the files.
+            point = Path(datasets.properties(dataset, ["mountpoint"])["mountpoint"].value)
+            for root in (point, point.parent) if point.is_absolute() else ():
+                server.ServerProcess(root / PRIVATE_FOLDER).kill()
+        owned.destroy_datasets(members, *marks, with_snapshots=True)
+
+
+def remove_if_exists(home: str, kind: str, name: str) -> None:
+    """Destroy the set of that name if it exists, complete or not."""
+    stored = find(home, kind, name)
+    if stored is not None:
+        remove(stored)
+
+
+def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
+    """Remove the instance's sets that were received for subjects and have no clone any more.
+
+    The caller has removed a clone whose source was of the kind `was_source`; only some kinds can leave such a set. A
+    set that another process is about to clone, or that cannot be removed, stays for the next sweep.
+    """
+    if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
+        return
+    with locks.if_none_uses_received(instance) as is_free, contextlib.suppress(ZsnapdbError):
+        for item in known(settings, RECEIVED).copies if is_free else ():
+            if item.is_of_nobody and item.instance == instance:
+                with if_free(item.lock) as is_set_free:
+                    if is_set_free:
+                        remove(item)
+
+
+def remove_unused(item: ReusableSet) -> None:
+    """Destroy the set with `remove`.
+
+    Raises:
+        BusyError: the set was received for a subject, and a process is about to clone it.
+    """
+    if not item.caused_by:
+        remove(item)
+        return
+    with locks.if_none_uses_received(item.instance) as is_free:
+        if not is_free:
+            raise BusyError(f"a clone of {item.anchor} is being made", hint="the next sweep looks again")
+        remove(item)
+
+
+T = TypeVar("T")
+
+
+def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
+    # Ordering the sets of the host alone needs no modules of repositories.
+    from zsnapdb.jobs.record.host_record import recorded_groups
+
+    return recorded_groups(instance, pool)
+
+
+def oldest_first(
+    instance: Instance, items: Iterable[T], set_of: Callable[[T], str], origin_of: Callable[[T], Origin]
+) -> list[T]:
+    """Return the items, ordered by the age of their sets, oldest first.
+
+    This host's record gives the place of a set that production no longer has. A set without a place counts as the
+    oldest, because its data is not proved to be newer than other data. So does a set of another pool than production's.
+    """
+    listed = list(items)
+    names: dict[str, set[str]] = {}
+    for item in listed:
+        place = next(iter(origin_of(item).volumes.values())).dataset
+        names.setdefault(place, set()).add(set_of(item))
+    groups: dict[tuple[str, str], tuple[int, int]] = {}
+    pools: dict[str, int] = {}
+    for place, ids in names.items():
+        # The datasets of a production that was moved or removed give no order.
+        with contextlib.suppress(ZsnapdbError):
+            pool = pools[place] = version.pool_guid(pool_of(place))
+            shorts = {one: snapshot_name(one) if is_backup_id(one) else one for one in ids}
+            here = snapshots.created_in(place, list(shorts.values()))
+            known = _recorded(instance, pool) if len(here) < len(shorts) else {}
+            groups |= {(place, one): (pool, here.get(short, known.get(one, 0))) for one, short in shorts.items()}
+    volumes = instance.settings.volumes or {}
+    production = {pool for place, pool in pools.items() if not volumes or place in volumes.values()}
+
+    def group(item: T) -> tuple[int, int]:
+        return groups.get((next(iter(origin_of(item).volumes.values())).dataset, set_of(item)), (0, 0))
+
+    return order.by_pool(listed, group, production)
+
+
+def begun(source: object, known: Iterable[CloneClaim], host: Host) -> str:
+    """Return the time since which the data of this source is kept for subjects, if a clone gets it now.
+
+    `known` are the other clones. Those of root do not count.
+    """
+    of_commit = begun_of(source)
+    if of_commit or not isinstance(source, CloneSource):
+        return of_commit or stamp(host.latest())
+    held = (one.since for one in known if one.key == source.key and one.owner != ROOT)
+    return min((stamp(host.latest()), *held), key=read_stamp)
+
+
+def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSource) -> str:
+    """Return that time for a clone whose data is replaced with the data of this source.
+
+    Raises:
+        PreflightError: the new data is older than the present data, and the lease is longer than a subject may keep it.
+    """
+    before = info.since
+    others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
+    found = begun(source, others, host)
+    if source.kind is SourceKind.COMMIT or source.key == info.key or commits(info.current):
+        # A part of the old data stays.
+        found = min(found, before, key=read_stamp)
+    if read_stamp(found) < read_stamp(before):
+        require(settings, info.lease, None, found)
+    return found
+
+
+def settled(info: CloneInfo, time: RemovalTime) -> CloneInfo:
+    """Return the clone with corrected times: if the clock was ahead, its lease and the age of its data begin now."""
+    lease = leases.settled(info.lease, read_stamp(info.created), time)
+    is_late = info.begun and read_stamp(info.begun) != FOREVER and time.is_from_future(read_stamp(info.begun))
+    return replace(info, lease=lease, begun=stamp(time.latest) if is_late else info.begun)
+
+
+def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
+    """Record the corrected times of the clone, and return the corrected clone."""
+    settle_lease(info.top, info.created, info.lease, time, {BEGUN_PROPERTY: info.begun})
+    return settled(info, time)
+
+
+def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:
+    """Return the lease.
+
+    Raises:
+        PreflightError: a subject requests it, and it ends later than the maximum age of the data allows.
+    """
+    if not expected_clone.current_causer():
+        return lease
+    return require_within_age(lease, before, read_stamp(since), settings.clones.max_age)

@@ -1,0 +1,93 @@
+"""The account for which root runs a command and the clone that is meant, from environment variables.
+
+Between the check of a clone's owner and the command's lock, the clone can be destroyed and another clone can take its
+name. So the command gets the observed owner and checks again. Only root can set a variable for a command that runs as
+root: `zsnapdb-clone` and the sudo rule pass no variables on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from zsnapdb.base import caller_identity
+from zsnapdb.base.errors import UnknownNameError, UsageError
+from zsnapdb.jobs.copies.properties import owner_text
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.clone.clone_info import CloneInfo
+
+
+MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
+
+
+class MeantClone(BaseModel):
+    """The clone that is meant: its owner, and its id and time of creation.
+
+    If id and time are None, any clone of the owner is meant. `id` is its unchanging name, `created` its time of
+    creation as in its properties.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    owner: str
+    id: str | None = None
+    created: str | None = None
+
+    def variables(self) -> Mapping[str, str]:
+        """Return the environment variables that name this clone to a command."""
+        return {MEANT_VARIABLE: self.model_dump_json()}
+
+    def is_this(self, info: CloneInfo) -> bool:
+        """Return whether this clone is the meant one."""
+        return (
+            info.owner == owner_text(self.owner) and self.id in (None, info.id) and self.created in (None, info.created)
+        )
+
+
+def meant_clone() -> MeantClone | None:
+    """Return the clone that is meant; None if the environment names none, so that any clone is allowed.
+
+    Raises:
+        UsageError: the variable has another form.
+    """
+    given = os.environ.get(MEANT_VARIABLE)
+    if given is None:
+        return None
+    try:
+        return MeantClone.model_validate_json(given)
+    except ValidationError:
+        raise UsageError(
+            f"the variable {MEANT_VARIABLE} names no clone",
+            hint="zsnapdb itself sets it: unset it to use a command by hand",
+        ) from None
+
+
+def require(info: CloneInfo, name: str) -> None:
+    """Raise UnknownNameError, as for a missing name, unless this clone is the meant one.
+
+    A caller that changes the clone holds its lock, so the clone stays the same.
+    """
+    meant = meant_clone()
+    if meant is not None and not meant.is_this(info):
+        raise UnknownNameError(
+            f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
+        )
+
+
+CAUSER_VARIABLE = "ZSNAPDB_CAUSED_BY"
+"""The environment variable with the account for which `zsnapdb-clone` runs a command."""
+
+
+def current_causer() -> str:
+    """Return the subject of this process, in the form of a copy's owner; "" for an administrator.
+
+    Raises:
+        PreflightError: the environment names a subject that no copy can have as its owner. That subject is no
+            administrator.
+    """
+    given = os.environ.get(CAUSER_VARIABLE) or os.environ.get(caller_identity.SUBJECT_VARIABLE)
+    return owner_text(given) if given is not None else ""

@@ -1,0 +1,158 @@
+"""The start of a clone's server with its own identity, and the check that it is separate from its source.
+
+A server that is not separate is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pydantic import SecretStr
+
+from zsnapdb.base import safe_open
+from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.base.model import Position
+from zsnapdb.jobs.base.interruption import undone_on_error
+from zsnapdb.jobs.base.random_values import fresh_password
+from zsnapdb.jobs.clone import credentials, locks
+from zsnapdb.jobs.clone.clone_info import CloneRecord
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
+from zsnapdb.mysql import accounts
+from zsnapdb.mysql.binlog.read import KnownTail
+from zsnapdb.mysql.probe import probe
+from zsnapdb.mysql.replication import applier
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT, Promise, broken
+from zsnapdb.planning.server_copy.copy_options import Access, ServerIdentity
+from zsnapdb.planning.server_facts import ServerFacts
+
+
+@dataclass(frozen=True)
+class CloneServer:
+    """The server of a clone: its files, the record on its anchor, and whether it locks other accounts."""
+
+    copy: Copy
+    record: CloneRecord
+    locks_accounts: bool
+
+    def identity(self, init_file: str | None = None) -> ServerIdentity:
+        """Return the server's identity for the option file."""
+        return self.copy.identity(
+            server_id=self.record.server_id,
+            port=self.record.port,
+            access=Access.ACCOUNTS,
+            init_file=init_file,
+            bind_address=self.record.bind_address,
+            trusts_creators=True,
+        )
+
+    def start(self, identity: ServerIdentity, password: SecretStr) -> Session:
+        """Start the server in its sandbox; only a replica of a set may connect to other servers."""
+        return self.copy.start(identity, INTERNAL_ACCOUNT, password, connects=self.record.follows is not None)
+
+
+def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
+    """Remove the identity of the source from the files before a server starts on them; return the recorded position.
+
+    `known` is the tail of the source's newest binlog that this host last proved, if there is one. Afterwards the files
+    belong to the account of the clone's server. The private folder of an earlier server on these files (the parent of a
+    committed clone) is removed too.
+    """
+    copy = clone.copy
+    safe_open.remove_tree(copy.folder)
+    give_files(copy)
+    copy.make_private()
+    copy.remove_identity()
+    return copy.recorded_position(known, has_gtids=clone.record.origin.has_gtids)
+
+
+def first_start(
+    clone: CloneServer,
+    position: Position,
+    password: SecretStr,
+    before_users: Callable[[Session], None] | None = None,
+) -> Position:
+    """Start the server, check its position and its separation from the source. An error stops the server.
+
+    The server must come up at exactly `position`. Return the position with all its GTIDs: `position` lacks GTIDs that
+    are in no binlog of the copy, for example because masking removed the binlogs. `before_users` is called while no
+    user can log in. After the check the account of the users is created with this password and the clone's rights.
+    """
+    internal = fresh_password()
+    with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, internal) as session:
+        applier.forget(session)
+        facts, reached = check_recovered(session, position, clone.record.origin.unlogged_gtids)
+        check(session, facts, clone)
+        if before_users is not None:
+            before_users(session)
+        make_users(session, clone, password)
+    _write_files_for_later_starts(clone, password, internal)
+    return replace(position, gtids=reached.gtids) if position.gtids is not None else position
+
+
+def start_again(clone: CloneServer) -> None:
+    """Start and check the server of a clone that was started before.
+
+    A password whose file is lost is replaced with a new one. A new internal account also requires a new account of the
+    users.
+    """
+    give_files(clone.copy)
+    clone.copy.make_private()
+    password, internal = credentials.read(clone.record.client_file), credentials.read(clone.record.internal_file)
+    with locks.turn(), undone_on_error(clone.copy.process().kill):
+        if internal is not None:
+            with clone.start(clone.identity(), internal) as session:
+                check(session, probe(session), clone)
+                if password is not None:
+                    return
+                password = fresh_password()
+                make_users(session, clone, password)
+        else:
+            internal, password = fresh_password(), password or fresh_password()
+            with _started_with_account(clone, internal) as session:
+                check(session, probe(session), clone)
+                make_users(session, clone, password)
+    _write_files_for_later_starts(clone, password, internal)
+
+
+def make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
+    """Create the account of the clone's users again, with this password and the clone's rights."""
+    hosts = credentials.hosts_of_users(clone.record.bind_address)
+    accounts.make_users(session, ACCOUNT, hosts, password, clone.record.rights, clone.record.origin.flavour)
+
+
+def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
+    """Start the server with an init file; the server runs that file before it accepts connections."""
+    sql = credentials.internal_account_sql(clone.record.origin, password, lock=clone.locks_accounts)
+    init_file = clone.copy.write_init_file(sql)
+    return clone.start(clone.identity(str(init_file)), password)
+
+
+def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, internal: SecretStr) -> None:
+    copy, record = clone.copy, clone.record
+    safe_open.remove(copy.folder / "init.sql")
+    copy.write_option_file(clone.identity())
+    credentials.write(record.client_file, password, record.bind_address, record.port, copy.settings.user)
+    credentials.write_internal(record.internal_file, internal)
+
+
+def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
+    """Check that the started server shares nothing with its source and that nothing in it runs by itself.
+
+    Raises:
+        ConsistencyError: a check failed; the message lists all failures.
+    """
+    awake: tuple[str, ...] = ()
+    if clone.locks_accounts:
+        awake = accounts.awake(session, clone.record.origin.flavour)
+    record, identity = clone.record, clone.identity()
+    promise = Promise(record.server_id, record.port, record.bind_address, identity.socket, record.follows)
+    breaches = clone.copy.breaches(identity, connects=record.follows is not None)
+    wrong = broken(facts, record.origin, promise, awake, breaches)
+    if wrong:
+        raise ConsistencyError(
+            "the clone's server is not separate from its source: " + "; ".join(wrong),
+            hint="the clone's server was stopped; report this error",
+        )
+    check_inside(facts, clone.copy.root)

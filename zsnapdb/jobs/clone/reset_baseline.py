@@ -1,0 +1,239 @@
+"""The state of a clone at its handover or last reset: the end of its binlog, and the counters of its tables.
+
+The record is a file below /run, because a reboot also ends the server that wrote the binlog. If the record is lost, a
+reset replaces the data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from zsnapdb.base import atomic_file
+from zsnapdb.base.errors import PreflightError, ZsnapdbError
+from zsnapdb.base.patterns import BINLOG
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.isolation_check import CloneServer
+from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.mysql.accounts import routine_of_another
+from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
+from zsnapdb.mysql.binlog.read import digest_of, index_entries
+from zsnapdb.mysql.connections import has_prepared_transactions
+from zsnapdb.mysql.probe import binlog_status
+from zsnapdb.mysql.process.processes import started_at
+from zsnapdb.mysql.schema.counters import counters, definitions, server_time
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.clone.row_reset import MOST_TABLES, log_objection
+from zsnapdb.planning.server_copy.copy_options import binlog_paths
+
+_MOST_BYTES = 1 << 20
+
+
+class Counter(BaseModel):
+    """The next value of a table's AUTO_INCREMENT column."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    schema_name: str
+    table: str
+    value: Annotated[int, Field(ge=0)]
+
+
+class NotedReset(BaseModel):
+    """The reset that gave the clone its data: the id of its run, and the values of its answer (`ResetClone`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    run_id: str
+    transactions: int | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    reason: str = ""
+
+
+class HandedState(BaseModel):
+    """The data set, the server process (`started` in clock ticks since boot), and the end of its binlog.
+
+    `rules` is the digest of the rules for masking the clone ("": no masking). The binlog has the file number `inode`
+    and, up to its end, the digest `digest` (`known_tail.digest_of`). `definitions` is the digest of all table
+    definitions. `locks_accounts`: the accounts of the source may not log in. `reset` is the reset that led to this
+    state (None: none, or not known).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    backup_id: str
+    revision: int
+    rules: str
+    pid: int
+    started: int
+    file: str
+    offset: Annotated[int, Field(ge=4)]
+    digest: str
+    inode: int
+    definitions: str
+    locks_accounts: bool
+    counters: tuple[Counter, ...] | None
+    """None: there are too many tables to record."""
+    at: Annotated[int, Field(ge=0)] = 0
+    """The server's time at the record, in seconds since 1970; 0: an older version wrote the record."""
+    reset: NotedReset | None = None
+
+    @property
+    def by_table(self) -> dict[tuple[str, str], int] | None:
+        """The counters by schema and table; None if they are not known."""
+        if self.counters is None:
+            return None
+        return {(counter.schema_name, counter.table): counter.value for counter in self.counters}
+
+
+def _file(host: Host, name: str) -> Path:
+    return host.run / "handed" / f"{name}.json"
+
+
+def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
+    """Record the present state of the running clone, before its users can log in. A failure costs only the fast reset.
+
+    `rules` is the digest of the rules by which the clone must be masked.
+    """
+    record, copy = clone.record, clone.copy
+    forget(host, record.name)
+    # The answers of a server may be no numbers.
+    with contextlib.suppress(ZsnapdbError, OSError, ValueError):
+        status, known = binlog_status(session), counters(session, MOST_TABLES)
+        process = copy.process().pid()
+        started = started_at(process) if process is not None else None
+        folder = binlog_folder(copy)
+        if process is None or started is None or folder is None or not status.get("File"):
+            return
+        offset = int(status["Position"])
+        with open_binlog(folder / os.path.basename(status["File"]), copy.keys) as file:
+            digest, inode = digest_of(file, offset), os.fstat(file.fileno()).st_ino
+        state = HandedState(
+            backup_id=record.backup_id,
+            revision=record.revision,
+            rules=rules,
+            pid=process,
+            started=started,
+            file=status["File"],
+            offset=offset,
+            digest=digest,
+            inode=inode,
+            definitions=definitions(session) if known is not None else "",
+            at=server_time(session),
+            locks_accounts=clone.locks_accounts,
+            counters=None
+            if known is None
+            else tuple(Counter(schema_name=s, table=t, value=value) for (s, t), value in sorted(known.items())),
+        )
+        store(host, record.name, state)
+
+
+def binlog_folder(copy: Copy) -> Path | None:
+    """Return the folder of the copy's binlogs by the recorded variables of its source; None if it writes no binlog."""
+    paths = binlog_paths(copy.variables, "log_bin")
+    return None if paths is None else Path(copy.paths.translate(paths[0])).parent
+
+
+def store(host: Host, name: str, state: HandedState) -> None:
+    """Store the state of the clone. After a failure there is no record."""
+    with contextlib.suppress(OSError, PreflightError):
+        file = _file(host, name)
+        make_private(file.parent)
+        atomic_file.replace_disposable(file, state.model_dump_json().encode())
+        return
+    forget(host, name)
+
+
+def note_reset(host: Host, info: CloneInfo, reset: NotedReset) -> None:
+    """Record which reset gave the clone its data, so that a repeated run does it once.
+
+    Without a record of the clone's state nothing is written. The caller holds the clone's lock, so the state is
+    unchanged.
+    """
+    state = read(host, info)
+    if state is not None:
+        store(host, info.name, state.model_copy(update={"reset": reset}))
+
+
+def read(host: Host, info: CloneInfo) -> HandedState | None:
+    """Return the recorded state; None if there is no record, or if the server or the data is another one now."""
+    try:
+        opened = os.open(_file(host, info.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(opened, "rb") as file:
+            state = HandedState.model_validate_json(file.read(_MOST_BYTES))
+    except (OSError, ValidationError):
+        return None
+    now = (info.backup_id, info.revision, info.pid, started_at(info.pid) if info.pid is not None else None)
+    return state if (state.backup_id, state.revision, state.pid, state.started) == now else None
+
+
+def forget(host: Host, name: str) -> None:
+    """Remove the record of the clone's state."""
+    with contextlib.suppress(OSError):
+        _file(host, name).unlink(missing_ok=True)
+
+
+_FORM = re.compile(rf"({BINLOG}):([0-9]{{1,18}}):([0-9a-f]{{64}})")
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """The newest binlog file, the offset of its end, and a digest of all table definitions at that time.
+
+    Not every change of a definition is in a binlog (`schema.counters.definitions`).
+    """
+
+    file: str
+    offset: int
+    defined: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}:{self.defined}"
+
+    @classmethod
+    def parse(cls, text: str) -> LogEnd | None:
+        """Return the end that a property records; None if the text has another form."""
+        match = _FORM.fullmatch(text)
+        return cls(match.group(1), int(match.group(2)), match.group(3)) if match is not None else None
+
+
+def of_running(session: Session) -> LogEnd | None:
+    """Return the end of the running server's binlog; None if it is not known, or if the binlog may lack changes."""
+    status = binlog_status(session)
+    if log_objection(status) is not None or routine_of_another(session) or has_prepared_transactions(session):
+        return None
+    return LogEnd.parse(f"{os.path.basename(status['File'])}:{status.get('Position', '')}:{definitions(session)}")
+
+
+def of_state(state: HandedState) -> LogEnd | None:
+    """Return the binlog's end at the handover of the clone, or at the last undo of its rows."""
+    return LogEnd.parse(f"{os.path.basename(state.file)}:{state.offset}:{state.definitions}")
+
+
+def is_end_of_stopped(copy: Copy, end: LogEnd) -> bool:
+    """Return whether a server that was shut down logged no transaction after that end.
+
+    Raises:
+        OSError: a binlog cannot be read.
+        ZsnapdbError: a binlog cannot be read.
+    """
+    # Only this function decodes events, so other commands do not load the decoders.
+    from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
+
+    folder, index = binlog_folder(copy), binlog_paths(copy.variables, "log_bin")
+    names = [Path(entry).name for entry in index_entries(Path(copy.paths.translate(index[1])))] if index else []
+    if folder is None or names[-1:] != [end.file]:
+        return False
+    with open_binlog(folder / end.file, copy.keys) as file:
+        if key_of(file) is not None or file.seek(0, os.SEEK_END) < end.offset:
+            return False
+        return next(transaction_changes(file, end.file, end.offset), None) is None

@@ -1,0 +1,229 @@
+"""The transfer of a clone's source to this host: a backup, or the state at a point between backups.
+
+Both run steps of a restore plan. The result is a received set (`reusable_sets`), below its own anchor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from zsnapdb.base import safe_open
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.interruption import undone_on_error
+from zsnapdb.jobs.base.set_properties import snapshot_name
+from zsnapdb.jobs.clone import cached_sets, locks, properties, space_limits
+from zsnapdb.jobs.clone.cached_sets import RECEIVED, facts_of
+from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_at, origin_in
+from zsnapdb.jobs.clone.volumes import clone_volumes, mount, remove_folders, snapshot
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.host.dataset_tuning import tune
+from zsnapdb.jobs.restore.plan import RestoreRequest, make
+from zsnapdb.jobs.restore.preflight import preflight
+from zsnapdb.jobs.restore.replay import replay
+from zsnapdb.jobs.restore.startup_steps import ServerWork, check, recover
+from zsnapdb.jobs.restore.target_selection import first_manifest
+from zsnapdb.jobs.restore.volume_receive import clone_snapshot, make_top, receive, restored_property
+from zsnapdb.jobs.server_copy.prepare import CopyLayout
+from zsnapdb.jobs.steps.journal import Handlers, run_steps
+from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
+from zsnapdb.planning.restore.steps import (
+    CheckServer,
+    CloneSnapshot,
+    LeaveStopped,
+    MakeTop,
+    MountVolumes,
+    Preflight,
+    Receive,
+    Recover,
+    Replay,
+    Step,
+)
+from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import datasets
+
+
+def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBackup) -> CloneSource:
+    """Receive the backup from the repository, once. Afterwards any number of clones can be created from it.
+
+    A backup that was received earlier is returned. After an error nothing of the received backup is left.
+    """
+    manifest = remote.manifest
+    set_id = manifest.backup_id
+    with locks.on_reusable_set(RECEIVED, set_id):
+        existing = cached_sets.find_received(home, set_id, manifest.guids())
+        if existing is not None:
+            return existing
+        anchor = _fresh_anchor(home, set_id)
+        repository = instance.open_repository()
+        request = RestoreRequest(to=set_id, top=f"{anchor}/c", makes_parent=True)
+        planned = make(_with_own_mount_root(settings, set_id), instance, repository, request)
+        facts = facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY, instance.host.latest())
+        space_limits.promise(settings, home, set_id, facts, space_limits.needed_for(remote))
+        with undone_on_error(lambda: cached_sets.remove_if_exists(home, RECEIVED, set_id)):
+            work = ServerWork(settings, instance, repository, planned)
+            run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
+            _complete(instance, anchor, set_id, planned.layout.datasets)
+        received = cached_sets.find_received(home, set_id, manifest.guids())
+        assert received is not None
+        return received
+
+
+def point_plan(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    home: str,
+    at: str,
+    *,
+    accepts_older: bool = False,
+    history: str | None = None,
+) -> RestorePlan:
+    """Return the plan for `reach` that leads to the state at a time or GTID; change nothing.
+
+    `restore_id` of the plan is the id of the set that `reach` creates; `layout` names its datasets. The errors are
+    those of a restore.
+    """
+    set_id = instance.host.new_backup_id()
+    top = f"{cached_sets.anchor_of(home, RECEIVED, set_id)}/c"
+    request = RestoreRequest(
+        to=at, top=top, makes_parent=True, accepts_older=accepts_older, history=history, origin=RestoreOrigin.AUTO
+    )
+    return replace(make(_with_own_mount_root(settings, set_id), instance, repository, request), restore_id=set_id)
+
+
+def reach(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    home: str,
+    planned: RestorePlan,
+) -> CloneSource:
+    """Create the state of a plan from `point_plan`, by exactly that plan.
+
+    If the newest set before the point is on this host, it is cloned, else the backup is received. Then the archived
+    binlogs are replayed; binlogs that the server on this host still has are not downloaded. The server is shut down
+    cleanly and the set stays on this host, so clones of it need neither replay nor recovery. After an error nothing of
+    the set is left. If a set of the same point exists, it is returned.
+    """
+    reached = cached_sets.find_reached(settings, instance.name, planned.point_identity)
+    if reached is not None:
+        return reached
+    set_id = planned.restore_id
+    own_settings = _with_own_mount_root(settings, set_id)
+    with locks.on_reusable_set(RECEIVED, set_id):
+        anchor = _fresh_anchor(home, set_id)
+        origin = origin_at(first_manifest(instance, repository, planned), planned)
+        facts = facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.latest())
+        space_limits.promise(settings, home, set_id, facts, space_limits.needed_for(planned))
+        with undone_on_error(lambda: cached_sets.remove_if_exists(home, RECEIVED, set_id)):
+            work = ServerWork(own_settings, instance, repository, planned)
+            local = find_local(settings, instance, planned.backup_id)
+            if local is not None and _is_planned(planned, local):
+                _clone_base(work, local)
+            else:
+                run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
+            _replay(work)
+            layout = CopyLayout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
+            snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
+            for dataset in reversed(work.datasets):
+                datasets.unmount(dataset)
+            _complete(instance, anchor, set_id, layout.datasets, {properties.POINT_PROPERTY: planned.point_identity})
+        remove_folders(Path(planned.layout.mount))
+        remove_folders(own_settings.restore.mount_root)
+        received = cached_sets.find_ready_point(home, set_id)
+        assert received is not None
+        return received
+
+
+def _with_own_mount_root(settings: Settings, set_id: str) -> Settings:
+    """Return the settings with a mount root for this set alone, so that it does not collide with a restore."""
+    root = settings.clones.mount_root / f".{set_id}"
+    return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
+
+
+def _fresh_anchor(home: str, set_id: str) -> str:
+    """Return the name of the set's anchor, after the leftovers of a killed run under this name are removed."""
+    cached_sets.remove_if_exists(home, RECEIVED, set_id)
+    return cached_sets.anchor_of(home, RECEIVED, set_id)
+
+
+def _look_first(work: ServerWork, step: Preflight) -> None:
+    error = objection(preflight(work, step))
+    if error is not None:
+        raise error
+
+
+def _settle(work: ServerWork, step: MountVolumes) -> None:
+    """Check the GUIDs of the volumes and restore their properties. The volumes are not mounted."""
+    for part in step.parts:
+        name = f"{part.dataset}@{part.snapshot}"
+        # The clone has its own snapshot; its origin is proved already.
+        if not work.plan.clones and datasets.guid(name) != part.guid:
+            raise DamagedError(
+                f"{name} was received with another GUID than {part.guid}",
+                hint="the chain in the repository is inconsistent; run `zsnapdb verify`",
+            )
+        tune(part.dataset, part.properties, {}, work.events.warn)
+
+
+VOLUME_STEPS: Handlers = {
+    Preflight: _look_first,
+    MakeTop: make_top,
+    Receive: receive,
+    CloneSnapshot: clone_snapshot,
+    MountVolumes: _settle,
+}
+"""The steps that create the volumes of a set by receive, or by cloning snapshots on this host."""
+SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
+"""The steps with the server of a set."""
+
+
+def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
+    """Return the steps of these types. `LeaveStopped` needs no handler: a set stays as it is."""
+    unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
+    assert not unknown, f"a set has no such steps: {unknown}"
+    return [step for step in work.plan.steps if type(step) in handlers]
+
+
+def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
+    (volumes,) = (step for step in planned.steps if isinstance(step, MountVolumes))
+    wanted = {part.dataset: part.guid for part in volumes.parts}
+    return {planned.layout.datasets.get(role): one.guid for role, one in local.set.snapshots.items()} == wanted
+
+
+def _clone_base(work: ServerWork, local: CloneSource) -> None:
+    """Clone the backup's snapshots instead of receiving them.
+
+    The clones get a snapshot of the same name, because the steps of the restore roll back to it.
+    """
+    planned = work.plan.layout
+    layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
+    clone_volumes(local, layout, restored_property(work.plan))
+    snapshot(layout.datasets, snapshot_name(work.plan.backup_id), restored_property(work.plan))
+
+
+def _replay(work: ServerWork) -> None:
+    mount(work.datasets)
+    run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
+    work.copy.remove_identity()
+    safe_open.remove_tree(work.copy.folder)
+
+
+def _complete(
+    instance: Instance, anchor: str, set_id: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> None:
+    """Mark the set as complete. Its time without use begins now."""
+    for role, dataset in volumes.items():
+        datasets.set_properties(dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
+    used = {properties.USED_PROPERTY: stamp(instance.host.latest())}
+    ready = {copy_properties.PHASE_PROPERTY: CopyPhase.READY}
+    datasets.set_properties(anchor, {**space_limits.KEPT, **ready, **used, **(more or {})})

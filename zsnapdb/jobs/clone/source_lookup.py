@@ -1,0 +1,175 @@
+"""The search for the snapshot set from which a clone is created: on this host, or only in the repository."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.backup.server_source import open_server, origin_of
+from zsnapdb.jobs.backup.source import take
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import alone_at_source
+from zsnapdb.jobs.base.set_properties import LIVE
+from zsnapdb.jobs.clone import cached_sets
+from zsnapdb.jobs.clone.catalogue import home
+from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
+from zsnapdb.jobs.host.capacity import pool_for_copy
+from zsnapdb.jobs.record import production_restores
+from zsnapdb.jobs.record.host_record import check, stored_after
+from zsnapdb.jobs.restore.restore_inputs import newest_backup
+from zsnapdb.planning import order
+from zsnapdb.planning.backup_chain import restore_chain
+from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.repository.catalogue import Summary, manifest_of
+from zsnapdb.repository.manifest import Manifest, server_source
+from zsnapdb.zfs import datasets, snapshots, version
+
+
+def locate(
+    settings: Settings, instance: Instance, requested: str, rules: str = "", *, accepts_older: bool = False
+) -> CloneSource | RemoteBackup:
+    """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
+
+    A set on this host is returned in its prepared form, if there is one. `rules` (`masking_policy.rules_of`) selects
+    the form that was masked by them, else the unmasked form. Backups that were received and points that were reached
+    earlier are on this host. `latest` is not older than the last backup that this host stored. If this host no longer
+    has its newest backup, the repository is asked.
+
+    Raises:
+        NotThere: neither this host nor the repository has the set.
+        DamagedError: the newest backup cannot be used, and `accepts_older` is not set.
+    """
+    local = find_local(settings, instance, requested)
+    newer = stored_after(instance, local.set, version.pool_guid(local.pool)) if local and requested == LATEST else ()
+    if local is not None and not newer:
+        return cached_sets.prepared_form(home(settings, local.pool), local, rules)
+    repository = instance.open_repository()
+    known = repository.backup_ids(instance.name)
+    if requested == LATEST and known:
+        newest = newest_backup(instance, repository, accepts_older=accepts_older)
+        stored = repository.manifest(instance.name, newest)
+        if local is None:
+            _refuse_other_volumes(instance, stored)
+        elif _is_no_newer(stored, local):
+            return cached_sets.prepared_form(home(settings, local.pool), local, rules)
+        requested = newest
+    if requested not in known:
+        point = cached_sets.find_point(settings, instance.name, requested)
+        if point is not None:
+            return cached_sets.prepared_form(home(settings, point.pool), point, rules)
+        raise NotThere(
+            f"instance {instance.name} has no snapshot set {requested}, neither on this host nor in the repository",
+            hint="run `zsnapdb list` to see the backups",
+            about=(),
+        )
+    target = repository.manifest(instance.name, requested)
+    server_source(target)
+    same = _same_set_here(settings, instance, target)
+    if same is not None:
+        return cached_sets.prepared_form(home(settings, same.pool), same, rules)
+    top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
+    received = cached_sets.find_received(top, target.backup_id, target.guids())
+    if received is not None:
+        return cached_sets.prepared_form(top, received, rules)
+    catalogue = instance.summaries(repository)
+    provenance = check(instance, repository, catalogue.backups, ()).provenance
+    known_links: Sequence[Manifest | Summary] = provenance.trusted(catalogue.backups)
+    links = restore_chain(known_links, target)
+    return RemoteBackup(tuple(link if isinstance(link, Manifest) else manifest_of(repository, link) for link in links))
+
+
+def bring_here(settings: Settings, instance: Instance, source: CloneSource | RemoteBackup) -> CloneSource:
+    """Return the source on this host. A backup that is only in the repository is received first."""
+    if isinstance(source, CloneSource):
+        return source
+    # The code of restores is loaded only if a backup must be received.
+    from zsnapdb.jobs.clone import source_fetch
+
+    home_of_clones = home_for(settings, [volume.dataset for volume in source.manifest.volumes])
+    return source_fetch.fetch(settings, instance, home_of_clones, source)
+
+
+def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
+    """Return whether ZFS created the stored backup no later than the local set, in the same pool."""
+    is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
+    return is_same_pool and not order.made_before((local.set,), stored.createtxg)
+
+
+def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
+    """Raise PreflightError if production is on this host without a snapshot or bookmark of the backup.
+
+    Then other datasets were configured since the backup, or other datasets replaced the originals. If a restore
+    replaced them, its record names the backup from which production continues.
+    """
+    volumes = instance.settings.volumes or {}
+    places = [name for name in volumes.values() if datasets.exists(name)]
+    if not places or production_restores.recorded(instance).last is not None:
+        return
+    points = snapshots.send_points(places)
+    known = {guid for name in places for guid in (datasets.origin_guid(name), *points[name].names)}
+    if known.isdisjoint(stored.guids().values()):
+        raise PreflightError(
+            f"nothing shows that {', '.join(places)} ever had the state of {stored.backup_id}, the newest backup of"
+            f" {instance.name}: there is neither a snapshot nor a bookmark of it",
+            hint=f"`zsnapdb backup {instance.name}` makes one of now; `--from {stored.backup_id}` takes that backup",
+        )
+
+
+def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:
+    """Return the set on this host that equals a consolidated backup; None if there is no such set or it differs."""
+    original = target.volumes[0].snapshot.removeprefix(SNAPSHOT_PREFIX)
+    if original == target.backup_id or not is_backup_id(original):
+        return None
+    local = find_local(settings, instance, original)
+    if local is None or local.guids != target.guids():
+        return None
+    return local
+
+
+def pool_for(settings: Settings, volumes: list[str]) -> str:
+    """Return the pool for clones of these datasets: the configured pool, else the same pool, else the only pool.
+
+    Raises:
+        PreflightError: no pool fits.
+    """
+    if settings.clones.dataset is not None:
+        return pool_of(settings.clones.dataset)
+    return pool_for_copy(volumes[0], "set clones.dataset")
+
+
+def home_for(settings: Settings, volumes: list[str]) -> str:
+    """Return the dataset that holds clones of these datasets. PreflightError if no pool fits."""
+    return home(settings, pool_for(settings, volumes))
+
+
+def origin_of_live(instance: Instance) -> Origin:
+    """Return the origin of a live set without taking one.
+
+    Raises:
+        PreflightError: the server is not fit for a snapshot.
+    """
+    with open_server(instance) as source:
+        return origin_of(source.observe())
+
+
+def take_live(instance: Instance) -> CloneSource:
+    """Take a live set under the weakest sufficient lock; its position is proved like that of a backup.
+
+    The set is destroyed together with its last clone.
+    """
+    with open_server(instance) as source:
+        observed = source.observe()
+        with alone_at_source(instance):
+            taken = take(
+                source,
+                observed,
+                instance.name,
+                instance.host.new_backup_id(),
+                instance.events,
+                LIVE,
+                run_id=instance.host.run_id(),
+            )
+    return CloneSource(SourceKind.LIVE, taken.set, origin_of(observed))

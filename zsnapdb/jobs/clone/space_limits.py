@@ -1,0 +1,326 @@
+"""Limits of the clones' space: each clone has a quota, and all clones together leave `clones.free_floor` free.
+
+A quota counts the space of a dataset and of all below it, snapshots included, without blocks shared with the source
+(zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is checked and reserved
+before it is received, and counted for the subject that caused it. The anchor of the set has a reservation while the set
+is being received (zfsprops(7), reservation). So the free space that the next process sees is already reduced by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zsnapdb.base.errors import CommandError, PreflightError, UsageError
+from zsnapdb.base.model import PROPERTY, pool_of
+from zsnapdb.base.quantities import size
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.clone import cached_sets, expected_clone, locks, properties
+from zsnapdb.jobs.clone.catalogue import homes, of_dataset
+from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup
+from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
+from zsnapdb.planning.backup.send_form import SendForm, form_of
+from zsnapdb.planning.clone import space_limits as planning
+from zsnapdb.planning.clone.space_limits import LEAST, clone_quota, form_quota, home_quota
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Preflight
+from zsnapdb.zfs import datasets
+from zsnapdb.zfs.command import number_in
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.manifest import Manifest
+
+_GUARD = f"{PROPERTY}:floor-quota"
+"""On the home of all clones: the quota that zsnapdb has set there. A different quota was set by the administrator."""
+
+LEAST_QUOTA = LEAST
+"""The least quota of a clone in bytes; no server runs with less."""
+
+
+@dataclass(frozen=True)
+class RoomObjection:
+    """A way in which clones may take production's space, and its remedy."""
+
+    text: str
+    hint: str
+
+
+def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) -> list[RoomObjection]:
+    """Return the faults in the space of the instance's clones: a missing quota, or too little free space in their pool.
+
+    `known` are the clones of this host.
+    """
+    found, own = [], [info for info in known if info.instance == instance]
+    for info in own:
+        # A new clone gets its quota with its first volume.
+        if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:
+            hint = f"run `zsnapdb clone extend {info.label} --quota {settings.clones.quota}`"
+            found.append(RoomObjection(f"clone {info.label} has no quota: it may write until its pool is full", hint))
+    pools = {pool_of(info.top) for info in own}
+    return found + [room.objection for room in _rooms(settings, pools) if room.objection is not None]
+
+
+@dataclass(frozen=True)
+class PoolRoom:
+    """A pool, and the objection to its free space: less than `clones.free_floor` (None: enough)."""
+
+    pool: str
+    objection: RoomObjection | None
+
+
+def pools_of_clones(settings: Settings) -> list[PoolRoom]:
+    """Return the pools of this host in which clones may live.
+
+    Raises:
+        CommandError: ZFS failed.
+        PreflightError: ZFS gave no number.
+    """
+    return _rooms(settings, {pool_of(home) for home in homes(settings)})
+
+
+def _rooms(settings: Settings, pools: Iterable[str]) -> list[PoolRoom]:
+    found, floor = [], settings.clones.free_floor
+    hint = (
+        "destroy clones (`zsnapdb clone list`) or free space; `zfs set reservation=SIZE DATASET` on the outermost"
+        " dataset of the server gives it space that nobody else can take"
+    )
+    for pool in sorted(pools):
+        free = datasets.available(pool)
+        text = f"the pool {pool} has {size(free)} free, less than clones.free_floor, {size(floor)}"
+        found.append(PoolRoom(pool, RoomObjection(text, hint) if free < floor else None))
+    return found
+
+
+def shortage(settings: Settings, pool: str) -> str:
+    """Return the message that the pool has less free space than `clones.free_floor`; "" if it has enough."""
+    (found,) = _rooms(settings, [pool])
+    return found.objection.text if found.objection is not None else ""
+
+
+def available(info: CloneInfo) -> int:
+    """Return the result of `available_below` for the home of the clone."""
+    return available_below(info.top.rpartition("/")[0])
+
+
+def available_below(home: str) -> int:
+    """Return the free bytes of the pool, or those that an administrator's quota on this home of clones leaves.
+
+    The quota that zsnapdb sets there does not count: it is from an earlier moment and already excludes the floor.
+    """
+    if not datasets.exists(home):
+        return datasets.available(pool_of(home))
+    seen = datasets.properties(home, ["quota", _GUARD])
+    is_limited = seen["quota"].value != "0" and seen["quota"].value != seen[_GUARD].value
+    return datasets.available(home if is_limited else pool_of(home))
+
+
+def of_new_clone(settings: Settings, free: int, wanted: int | None = None) -> int:
+    """Return the quota of a new clone in bytes (0: no quota is configured).
+
+    `free` is the free space of its pool in bytes. `wanted` is the quota in the request (None: not given).
+
+    Raises:
+        UsageError: no server starts with so little.
+    """
+    if wanted is not None and wanted < LEAST:
+        raise UsageError(f"a clone needs {size(LEAST)} of its own, not {size(wanted)}", hint="name a larger quota")
+    return clone_quota(settings.clones.quota if wanted is None else wanted, free, settings.clones.free_floor)
+
+
+def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> int:
+    """Return the quota in bytes for new data of the clone; 0: no quota is configured.
+
+    The clone keeps its total limit, which includes the data of its commits. `keeps_data`: the present data stays, for
+    its commits.
+
+    Raises:
+        PreflightError: the remaining quota is less than a server needs.
+    """
+    if not info.quota:
+        return of_new_clone(settings, datasets.available(pool_of(info.top)))
+    left = info.quota - info.own_bytes if keeps_data else info.written_quota
+    if left < LEAST:
+        raise PreflightError(
+            f"the commits of clone {info.label} keep {size(info.own_bytes)} of the {size(info.quota)} that it may have"
+            f" of its own, and other data needs {size(LEAST)}",
+            hint=f"`zsnapdb clone extend {info.label} --quota SIZE` gives it more",
+            about=(info.owner,),
+        )
+    return left
+
+
+def of_prepared_form(settings: Settings, free: int) -> int:
+    """Return the quota in bytes of a prepared form that is created for a clone. `free`: the free bytes of its pool."""
+    return form_quota(settings.clones.quota, free, settings.clones.free_floor)
+
+
+@dataclass(frozen=True)
+class HomeRoom:
+    """The space and quota of all clones in a pool, and the free space of the pool, in bytes.
+
+    `home` is the dataset above these clones. `quota` 0: none is set. `is_administrators`: zsnapdb did not set that
+    quota.
+    """
+
+    home: str
+    used: int
+    quota: int
+    is_administrators: bool
+    free: int
+
+
+def look(home: str) -> HomeRoom:
+    """Return the space of this home of all clones; zeros if it does not exist yet. One `zfs` command is run."""
+    pool = pool_of(home)
+    if not datasets.exists(home):
+        return HomeRoom(home, 0, 0, is_administrators=False, free=datasets.available(pool))
+    both = datasets.properties_of([home, pool], ["used", "quota", "available", _GUARD])
+    seen, free = both[home], both[pool]["available"].value
+    used, quota = (number_in(seen[key].value, ["zfs", "get", key, home]) for key in ("used", "quota"))
+    is_administrators = quota != 0 and seen[_GUARD].value != str(quota)
+    return HomeRoom(home, used, quota, is_administrators, number_in(free, ["zfs", "get", "available", pool]))
+
+
+def guard(settings: Settings, reserved: int = 0, known: HomeRoom | None = None) -> None:
+    """Set the quota of all clones together, so that they leave `clones.free_floor` free in the pool.
+
+    `reserved` bytes of the free space are for a set that is being created next to them. This is called for each new
+    clone and each reap. A quota of an administrator stays. `known` is the state of one home, if the caller has just
+    read it.
+    """
+    for home in homes(settings):
+        seen = known if known is not None and known.home == home else look(home)
+        if seen.is_administrators:
+            continue
+        wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor)
+        # Current writes may already exceed this quota (zfsprops(7)). The next call tries again.
+        with contextlib.suppress(CommandError, PreflightError):
+            datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})
+
+
+def extension(
+    settings: Settings, host: Host, info: CloneInfo, quota: int
+) -> tuple[tuple[str, ...], Callable[[], CloneInfo]]:
+    """Return the steps that give the clone this quota, in bytes, and the function that executes them.
+
+    Raises:
+        UsageError: the clone's own data is larger already.
+        PreflightError: the pool has too little free space.
+    """
+    if quota < info.own_bytes:
+        raise UsageError(
+            f"clone {info.label} has {size(info.own_bytes)} of its own, which is more than {size(quota)}",
+            hint="name a larger quota",
+        )
+    free, floor = datasets.available(pool_of(info.top)), settings.clones.free_floor
+    if quota - info.own_bytes > free - floor:
+        raise PreflightError(
+            f"the pool has {size(free)} free and must keep {size(floor)}, so clone {info.label} cannot have"
+            f" {size(quota)} of its own",
+            hint="free space in the pool, or lower clones.free_floor",
+        )
+
+    def grow() -> CloneInfo:
+        datasets.set_properties(info.current, {"quota": str(quota - info.kept_bytes)})
+        guard(settings)
+        return of_dataset(settings, host, info.name)
+
+    step = f"let the clone have {size(quota)} of its own instead of {size(info.quota) if info.quota else 'any size'}"
+    return () if quota == info.quota else (step,), grow
+
+
+KEPT = {"reservation": "none"}
+"""The properties of a complete set: it has its space, so its reservation ends. Its quota stays."""
+_SIZES = ("logicalreferenced", "referenced")
+
+
+def needed_for(source: RemoteBackup | RestorePlan) -> int:
+    """Return the greatest size in bytes of the set that these backups or this plan create."""
+    if isinstance(source, RestorePlan):
+        plain = sum(step.plain_bytes for step in source.steps if isinstance(step, Preflight))
+        return planning.received_quota(plain)
+    return planning.received_quota(sum(manifest.plain_size for manifest in source.chain), _ratio(source.chain))
+
+
+def _ratio(chain: Iterable[Manifest]) -> float:
+    """Return the present compression ratio of the volumes if the streams are not compressed; else 1."""
+    volumes = [volume for manifest in chain for volume in manifest.volumes]
+    if not volumes or any(form_of(volume.send_flags) is not SendForm.PLAIN for volume in volumes):
+        return 1.0
+    ratios = []
+    for dataset in {volume.dataset for volume in volumes}:
+        if not datasets.exists(dataset):
+            return 1.0
+        seen = datasets.properties(dataset, _SIZES)
+        logical, allocated = (number_in(seen[key].value, ["zfs", "get", key, dataset]) for key in _SIZES)
+        ratios.append(logical / allocated if allocated else 1.0)
+    return min(ratios)
+
+
+def refuse_received(settings: Settings, home: str, set_id: str, needed: int) -> None:
+    """Raise PreflightError if a set of so many bytes may not be received now; change nothing.
+
+    The pool must keep `clones.free_floor`. A subject may have at most `clones.received_per_owner`, all subjects
+    together at most `clones.received_total`, with at most `clones.receives` transfers at once.
+    """
+    above = cached_sets.anchor_of(home, cached_sets.RECEIVED, set_id).rpartition("/")[0]
+    free = datasets.available(pool_of(above))
+    if datasets.exists(above):
+        free = min(free, datasets.available(above))
+    reason = planning.objection_to_set(needed, free, settings.clones.free_floor)
+    if reason is not None:
+        raise PreflightError(
+            f"{set_id} is not received: {reason}",
+            hint="destroy clones that you do not need (`zsnapdb clone list`), or use a set that is on this host",
+            about=(),
+        )
+    owner = expected_clone.current_causer()
+    if not owner:
+        return
+    limits, known = settings.clones, cached_sets.known(settings, cached_sets.RECEIVED).copies
+    others = [one for one in known if one.caused_by and one.set_id != set_id]
+    mine = {one.set_id: one.most_bytes for one in others if one.caused_by.casefold() == owner.casefold()}
+    reason = planning.objection_to_sets_of(owner, mine, needed, limits.received_per_owner)
+    if reason is not None:
+        raise PreflightError(
+            f"{set_id} is not received: {reason}",
+            hint="destroy your clones of these sets: a set goes with its last clone",
+            about=(owner,),
+        )
+    reason = planning.objection_to_sets_of_all(
+        sum(one.most_bytes for one in others) + needed,
+        limits.received_total,
+        sum(one.phase is CopyPhase.MAKING for one in others),
+        limits.receives,
+    )
+    if reason is not None:
+        raise PreflightError(f"{set_id} is not received: {reason}", hint="try again later", about=())
+
+
+def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:
+    """Raise PreflightError if the source must be received or replayed first and `refuse_received` forbids that."""
+    if isinstance(source, RemoteBackup):
+        refuse_received(settings, home, source.manifest.backup_id, needed_for(source))
+    elif isinstance(source, RestorePlan) and (
+        cached_sets.find_reached(settings, source.instance, source.point_identity) is None
+    ):
+        refuse_received(settings, home, source.restore_id, needed_for(source))
+
+
+def promise(settings: Settings, home: str, set_id: str, facts: Mapping[str, str], needed: int) -> None:
+    """Create the anchor of the set with these properties, a reservation and a quota of `needed` bytes.
+
+    The errors are those of `refuse_received`; then nothing was created.
+    """
+    owner = expected_clone.current_causer()
+    caused = {properties.CAUSER_PROPERTY: owner} if owner else {}
+    limits = {"quota": str(needed), "reservation": str(needed)}
+    # Clones are created under this lock too. So every process sees all reservations, and none reserves the same bytes.
+    with locks.names_and_ports():
+        refuse_received(settings, home, set_id, needed)
+        anchor = cached_sets.anchor_of(home, cached_sets.RECEIVED, set_id)
+        datasets.create(anchor, {**facts, **caused, **limits})

@@ -1,0 +1,322 @@
+"""The facts for the rules of `doctor`, and their judgement, without changes.
+
+`watch` reads the load of a period, for `zsnapdb doctor --load`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.model import pool_of
+from zsnapdb.base.quantities import counted
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.backup.preflight import Observed, observe
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone import address, create_plan, haproxy, pool, space_limits
+from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.copies.sweep import Leak
+from zsnapdb.mysql import accounts, variables
+from zsnapdb.mysql.binlog import binlog_files
+from zsnapdb.mysql.process.discovery import seen_by_root
+from zsnapdb.mysql.process.service import service_of, serving
+from zsnapdb.mysql.schema import schema_catalogue
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_advice
+from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, RecoveryFacts, VolumeFacts
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
+from zsnapdb.planning.load.counters import Load, LoadSample, load_between
+from zsnapdb.planning.load.rules import LoadAdvice, LoadSetting, judge_load
+from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
+from zsnapdb.zfs.datasets import Property
+
+PROPERTIES = (
+    "recordsize",
+    "compression",
+    "compressratio",
+    "primarycache",
+    "logbias",
+    "sync",
+    "atime",
+    "relatime",
+    "xattr",
+    "acltype",
+    "redundant_metadata",
+    "checksum",
+    "dedup",
+    "logicalreferenced",
+    "available",
+)
+"""The properties that the rules look at. `direct` came with OpenZFS 2.3."""
+_DIRECT = "direct"
+_CREATION = "creation"
+"""The creation time of a dataset, in seconds since 1970 (zfsprops(7)). The outermost dataset is as old as its pool."""
+_OF_DATA = ("datadir", "innodb_data_home_dir", "innodb_data_file_path", "tablespace", "innodb_directories")
+_OF_LOGS = ("innodb_log_group_home_dir", "log_bin_basename", "relay_log_basename")
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class _Reader:
+    """A reader of parts of the facts. It records unreadable parts, and the other parts are judged."""
+
+    unread: list[str] = field(default_factory=list)
+
+    def read(self, what: str, part: Callable[[], Result]) -> Result | None:
+        """Return what `part` returns, None if it fails."""
+        try:
+            return part()
+        except ZsnapdbError as error:
+            self.unread.append(f"{what}: {error.message}")
+        except (OSError, ValueError, KeyError) as error:
+            self.unread.append(f"{what}: {error}")
+        return None
+
+
+def silences(settings: Settings, instance: str) -> list[Silence]:
+    """Return the configured silences of an instance. ConfigError if one names no rule."""
+    every = [Silence(silenced.rule, silenced.reason, silenced.until) for silenced in settings.doctor.silenced]
+    check_silences(every)
+    return [
+        silence
+        for silence, silenced in zip(every, settings.doctor.silenced, strict=True)
+        if silenced.instance in (None, instance)
+    ]
+
+
+def advise(
+    instance: Instance, session: Session, observed: Observed, silenced: Sequence[Silence]
+) -> tuple[FitnessFinding, ...]:
+    """Return the findings of the rules about an instance that is fit for a backup."""
+    return judge_advice(gather(instance, session, observed), silenced)
+
+
+def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFacts:
+    """Return the facts about an instance that is fit for a backup: its volumes, pool, host and server."""
+    reader, server = _Reader(), observed.facts
+    release = version.kernel_release()
+    pool = pool_of(next(iter(observed.volumes.values())))
+    read = reader.read("the properties of the volumes", lambda: _properties(observed, pool, release)) or {}
+    privileges = reader.read("the privileges of the account", lambda: accounts.account_privileges(session))
+    return AdviceFacts(
+        at=instance.host.now(),
+        zfs_release=release,
+        volumes=_volumes(observed, read) if read else (),
+        pool=reader.read(f"the pool {pool}", lambda: pool_facts.read_pool(pool, _created(read, pool))),
+        memory=reader.read("the memory of the host", kernel_facts.read_memory) or MemoryFacts(),
+        server=server,
+        blocks=observed.blocks,
+        lock=observed.choice.lock,
+        privileges=privileges,
+        tables=reader.read("the options of the tables", lambda: schema_catalogue.special_tables(session)),
+        binlog_bytes=(
+            reader.read("the binlogs", lambda: binlog_files.total_size(session)) if server.has_binlog else None
+        ),
+        copy_options=instance.settings.server.options,
+        uses_selinux=kernel_facts.uses_selinux(),
+        recovery=reader.read("what a bad day needs", lambda: _recovery(instance, session, observed)),
+        unread=tuple(reader.unread),
+    )
+
+
+def _recovery(instance: Instance, session: Session, observed: Observed) -> RecoveryFacts:
+    control = instance.settings.control
+    try:
+        service_of(control, serving(Path(observed.facts.variables["datadir"])))
+        unknown = ""
+    except PreflightError as error:
+        unknown = error.message
+    socket = instance.settings.socket
+    return RecoveryFacts(
+        accounts.current_account(session),
+        lets_root_in=socket is not None and seen_by_root(socket) is not None,
+        no_control=unknown,
+        has_server_id_file=control.server_id_file is not None,
+    )
+
+
+def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:
+    """Return the properties of the volumes and of their pool's outermost dataset. One command reads them."""
+    names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
+    return datasets.properties_of(list(dict.fromkeys([pool, *observed.volumes.values()])), names)
+
+
+def _created(read: Mapping[str, Mapping[str, Property]], pool: str) -> datetime | None:
+    seconds = read[pool][_CREATION].value if pool in read else ""
+    return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdigit() else None
+
+
+def _volumes(observed: Observed, read: Mapping[str, Mapping[str, Property]]) -> tuple[VolumeFacts, ...]:
+    placed = observed.placement.volume_of
+
+    def holds(role: str, what: Sequence[str]) -> bool:
+        return any(placed.get(path.path) == role for path in observed.paths if path.what in what)
+
+    return tuple(
+        VolumeFacts(
+            dataset,
+            {name: entry.value for name, entry in read[dataset].items() if name != _CREATION},
+            has_data=holds(role, _OF_DATA),
+            has_logs=holds(role, _OF_LOGS),
+        )
+        for role, dataset in sorted(observed.volumes.items())
+    )
+
+
+@dataclass(frozen=True)
+class ClonesHere:
+    """The clones of this host, and the leftovers of killed runs, read once for all instances.
+
+    Without ZFS it is empty.
+    """
+
+    known: Sequence[CloneInfo] = ()
+    leaks: Sequence[Leak] = ()
+
+
+def findings(settings: Settings, instance: Instance, here: ClonesHere) -> list[FitnessFinding]:
+    """Return the findings about the clones of the instance. Nothing is changed."""
+    return [
+        *_account(settings, instance),
+        *_room(settings, instance, here.known),
+        *_pool(settings, instance),
+        *_addresses(settings, instance),
+        *(
+            warning("clones", f"{leak.what}: {leak.where}", leak.hint)
+            for leak in here.leaks
+            if leak.instance in (instance.name, "")
+        ),
+    ]
+
+
+def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Check the account of the servers of clones, if one is configured."""
+    name = settings.clones.server_user
+    if name is None or instance.settings.vm is not None:
+        return []
+    try:
+        create_plan.check_account(instance.settings.server, settings.clones)
+    except ZsnapdbError as error:
+        return [warning("clones", f"{error.message}: clones on this host will be refused", error.hint)]
+    return [ok("clones", f"their servers run as {name}")]
+
+
+def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) -> list[FitnessFinding]:
+    """Return a warning for each way in which clones of the instance may take production's space."""
+    try:
+        return [
+            warning("clones", item.text, item.hint) for item in space_limits.objections(settings, known, instance.name)
+        ]
+    except ZsnapdbError:
+        # Without ZFS there are no clones.
+        return []
+
+
+def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return findings about the pool: whether enough usable clones wait."""
+    if instance.settings.pool is None:
+        return []
+    try:
+        good, wanted = len(pool.good_slots(settings, instance)), instance.settings.pool.size
+    except ZsnapdbError as error:
+        return [warning("clones", f"the pool cannot be judged: {error.message}", error.hint)]
+    if good >= wanted:
+        return [ok("clones", f"{good} clones wait in the pool")]
+    fills = f"run `zsnapdb clone pool {instance.name}`, which says why one is not made"
+    return [warning("clones", f"{good} of {wanted} clones wait in the pool", fills)]
+
+
+def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return findings about HAProxy: whether it routes the kept ports of clones correctly."""
+    if settings.clones.address is None or instance.settings.vm is not None:
+        return []
+    try:
+        known = address.look(settings, instance.host)
+    except ZsnapdbError:
+        # Without ZFS there are no clones.
+        return []
+    if known.error is not None:
+        text = (
+            f"clones are reached at ports that a reset may change, and are not reset by a swap: {known.error.message}"
+        )
+        return [warning("clones", text, known.error.hint)]
+    wrong = [kept for kept in known.wrong if kept.clone is None or kept.clone.instance == instance.name]
+    if wrong:
+        ports = ", ".join(str(kept.port) for kept in wrong)
+        is_listened_at = all(kept.is_listened_at for kept in wrong)
+        follows = "run `zsnapdb clone addresses --follow`, or `zsnapdb reap`" if is_listened_at else haproxy.HINT
+        return [warning("clones", f"HAProxy does not lead where it must: port {ports}", follows)]
+    return [ok("clones", f"HAProxy leads {counted(len(known.ports), 'port')} to clones")]
+
+
+SHORTEST = 1.0
+LONGEST = 86400.0
+_MARGIN = 60.0
+"""The seconds for answers of the server, in addition to the watched period."""
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """The load of an instance in a period, and the advice from it."""
+
+    instance: str
+    load: Load
+    advice: tuple[LoadAdvice, ...]
+
+
+def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = time.sleep) -> LoadReport:
+    """Read all counters, wait, read them again, and judge the load.
+
+    UsageError if the period is shorter than a second or longer than a day. PreflightError as `backup` raises it,
+    because the datasets of an instance are known only if it can be backed up.
+    """
+    if not SHORTEST <= seconds <= LONGEST:
+        raise UsageError(
+            f"the load cannot be watched for {seconds:g} s", hint="choose from 1s to 1d, for example --for 10m"
+        )
+    with instance.session(read_timeout=seconds + _MARGIN) as session:
+        observed = observe(instance, session)
+        pool = pool_of(next(iter(observed.volumes.values())))
+        setting = _setting(gather(instance, session, observed), observed.blocks.page_size)
+        begin, began = _sample(session, pool), time.monotonic()
+        sleep(seconds)
+        end, ended = _sample(session, pool), time.monotonic()
+    load = load_between(begin, end, ended - began)
+    return LoadReport(instance.name, load, judge_load(load, setting))
+
+
+def _sample(session: Session, pool: str) -> LoadSample:
+    return LoadSample(
+        server=variables.load_status(session),
+        arc=kernel_facts.arc_counters(),
+        intent_log=kernel_facts.intent_log_counters(),
+        disks=kernel_facts.disk_requests(pool),
+        processor=kernel_facts.processor_ticks(),
+    )
+
+
+def _setting(facts: AdviceFacts, page_size: int) -> LoadSetting:
+    pool = facts.pool
+    return LoadSetting(
+        page_size=page_size,
+        buffer_pool=facts.variable_number("innodb_buffer_pool_size") or 0,
+        data_volumes=facts.data_volumes,
+        has_log_device=pool is not None and bool(pool.devices_of("log")),
+        has_cache_device=pool is not None and bool(pool.devices_of("cache")),
+        bypasses_arc=_bypasses_arc(facts),
+    )
+
+
+def _bypasses_arc(facts: AdviceFacts) -> bool:
+    """Whether the server reads its data without the ARC (zfsprops(7), direct; since OpenZFS 2.3)."""
+    return (
+        facts.zfs_release >= (2, 3)
+        and facts.variable_is("innodb_flush_method", "O_DIRECT", "O_DIRECT_NO_FSYNC")
+        and any(volume.properties.get("direct", "disabled") != "disabled" for volume in facts.data_volumes)
+    )

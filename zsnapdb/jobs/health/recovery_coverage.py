@@ -1,0 +1,179 @@
+"""The recoverable states of an instance, from its backups and its archived binlogs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import parse_gtids, server_name
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.archived_binlogs import points_of
+from zsnapdb.jobs.record import host_record
+from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.failover_history import RepeatedGtids, given_again, repeated_gtids
+from zsnapdb.planning.binlog.route import NEWEST
+from zsnapdb.planning.binlog.window import Window, window
+from zsnapdb.planning.known_damage import DamageRegister
+from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.planning.repository.known_backups import Provenance
+from zsnapdb.planning.repository.verification import consequences
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.drills import Evidence
+from zsnapdb.repository.manifest_source import ServerPart, ServerSourcePart
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import known_damage
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The content of a repository for an instance at one reading.
+
+    `unreadable` has an error for each backup whose manifest cannot be read. `missing` has the findings of the
+    comparison with this host's record. `unchosen` are the backups from the future and the foreign ones, which do not
+    count. `provenance` has the backups that this host knows.
+    """
+
+    repository: Repository
+    backups: tuple[Summary, ...]
+    unreadable: Mapping[str, DamagedError]
+    archive: Archive
+    damage: DamageRegister
+    missing: tuple[StoredFinding, ...]
+    unchosen: Collection[str]
+    provenance: Provenance = field(default_factory=Provenance)
+    no_copy: Callable[[ServerPart], str] = lambda _: ""
+    """A function that returns why this host cannot start a server on a copy of that server's files; "" if it can."""
+
+    @property
+    def damaged(self) -> tuple[DamagedError, ...]:
+        """An error for each object that cannot be read."""
+        return (*self.unreadable.values(), *self.archive.damaged)
+
+    @property
+    def current(self) -> list[Summary]:
+        """The readable backups that count, oldest first, without foreign ones and those from the future."""
+        return [backup for backup in self.backups if backup.backup_id not in self.unchosen]
+
+    @functools.cached_property
+    def restorable(self) -> list[Summary]:
+        """The backups that this host can restore, oldest first: chains are complete and not known to be damaged."""
+        return [backup for backup in self._whole if not self._objection(backup)]
+
+    @functools.cached_property
+    def _whole(self) -> list[Summary]:
+        trusted = self.provenance.trusted(self.backups)
+        whole = set(consequences(trusted, self.damage.stored()).restorable) - set(self.unchosen)
+        return [backup for backup in self.backups if backup.backup_id in whole]
+
+    @property
+    def objection(self) -> str:
+        """The reason why this host cannot restore the newest backup with a complete chain; "" if it can."""
+        return self._objection(self._whole[-1]) if self._whole else ""
+
+    def _objection(self, backup: Summary) -> str:
+        return self.no_copy(backup.source.server) if isinstance(backup.source, ServerSourcePart) else ""
+
+    @functools.cached_property
+    def window(self) -> Window:
+        """The recoverable window, from the restorable backups of servers and the archived binlogs."""
+        return window(points_of(self.restorable), self.archive.files, self.archive.state)
+
+    @property
+    def last(self) -> ArchivedFile | None:
+        """The newest file with a transaction in the newest history with transactions.
+
+        If there is no transaction yet, it is the newest file.
+        """
+        newest = self._newest_history
+        return newest[-1] if newest else self.archive.files[-1] if self.archive.files else None
+
+    @property
+    def _newest_history(self) -> list[ArchivedFile]:
+        """The files with transactions of the newest history with transactions."""
+        dated = [file for file in self.archive.files if file.last_commit is not None]
+        histories = {file.incarnation for file in dated}
+        newest = next((one.id for one in reversed(self.archive.incarnations) if one.id in histories), None)
+        return [file for file in dated if file.incarnation == newest]
+
+    @property
+    def complete_until(self) -> int | None:
+        """The end of completeness of `last`'s archive (microseconds UTC): its last commit, or a recorded time."""
+        last = self.last
+        if last is None:
+            return None
+        recorded = complete_until(self.archive.of(last.incarnation), NEWEST, self.archive.state.complete)
+        times = [*(file.last_commit for file in self._newest_history), recorded]
+        return max((self.archive.state.until(time) for time in times if time is not None), default=None)
+
+    def has_drilled(self, drill: Evidence) -> bool:
+        """Whether a drill tested the manifest that is stored now, or a backup that no longer exists."""
+        there = {backup.backup_id: backup.digest for backup in self.backups}
+        return drill.manifest is None or there.get(drill.backup_id, drill.manifest) == drill.manifest
+
+    @property
+    def present(self) -> set[str]:
+        """The names of the stored items: ids of backups, and archived files with their incarnations."""
+        files = {f"{file.incarnation}/{file.name}" for file in self.archive.files}
+        return {backup.backup_id for backup in self.backups} | files
+
+
+def read(instance: Instance, repository: Repository) -> Stored:
+    """Read the content of the repository for the instance. This host caches manifests.
+
+    The result does not have backups that are removed meanwhile. RepositoryError if the store cannot be reached.
+    """
+    archive = instance.archive(repository).load()
+    archive = replace(archive, state=archive.state.at(instance.host.now()))
+    known, checked = host_record.stored(instance, repository, archive)
+    return Stored(
+        repository=repository,
+        backups=known.backups,
+        # If no manifest is trusted, this host may lack a key. Then untrusted manifests are reported too.
+        unreadable=known.unreadable if known.backups else known.unread,
+        archive=checked.known_archive or archive,
+        damage=known_damage(repository, instance.name),
+        missing=checked.findings,
+        unchosen=checked.unchosen,
+        provenance=checked.provenance,
+        no_copy=_judge(instance),
+    )
+
+
+def _judge(instance: Instance) -> Callable[[ServerPart], str]:
+    """Return the judge of this host. It searches the files of a plugin list only once."""
+    known: dict[tuple[object, ...], str] = {}
+
+    def no_copy(server: ServerPart) -> str:
+        # This module knows server programs, and is needed only for backups of servers.
+        from zsnapdb.jobs.host.startup_check import objections
+
+        key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins, server.zone)
+        if key not in known:
+            known[key] = next((one.text for one in objections(instance.settings.server, server)), "")
+        return known[key]
+
+    return no_copy
+
+
+def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
+    """Return the repeated GTIDs of the server whose binlogs were archived last."""
+    return repeated_gtids(archive.files)
+
+
+def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
+    """Return the GTIDs that the restored server would repeat under this server_id (MariaDB).
+
+    These are the GTIDs after the point in backups and archived binlogs of any history; empty if there are none.
+    """
+    if planned.point.gtids is None:
+        return ""
+    files = instance.archive(repository).load().files
+    points = points_of(instance.summaries(repository).backups)
+    known = [file.reached for file in files] + [point.gtids for point in points]
+    start = parse_gtids(planned.flavour, planned.point.gtids)
+    return given_again(server_name(None, server_id), start, known)

@@ -1,0 +1,221 @@
+"""Replicas of a server whose data a restore replaces: queried before, recorded here, reported until rebuilt.
+
+The record is below the state folder of the host, a file per instance. It is written before the datasets are exchanged.
+It counts only while the datasets of its restore are in place, as an abandoned restore needs no rebuild.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from zsnapdb.base import atomic_file
+from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
+from zsnapdb.mysql import binlog_clients as asked
+from zsnapdb.mysql.binlog_clients import ReplicaIdentity
+from zsnapdb.mysql.process.service import serving
+from zsnapdb.mysql.variables import server_flavour
+from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.replica_checks import (
+    AskedReader,
+    NotedReader,
+    ReaderNote,
+    ReaderNotes,
+    SeenReaders,
+    beyond,
+    judge,
+    noted,
+    sentence,
+)
+from zsnapdb.planning.restore.steps import Promote
+from zsnapdb.zfs import datasets
+
+_WHAT = "replicas"
+_MOST_BYTES = 4 << 20
+_PATIENCE = 10.0
+
+
+def look(instance: Instance, datadir: Path) -> SeenReaders | None:
+    """Return the present binlog clients of the instance's server. None if no server answers and none serves `datadir`.
+
+    If a server runs but does not answer, its clients are unknown.
+    """
+    try:
+        session = instance.session()
+    except ServerError as error:
+        return SeenReaders(hidden=error.message) if serving(datadir) is not None else None
+    with session:
+        try:
+            return asked.seen(session)
+        except ServerError as error:
+            return SeenReaders(hidden=error.message)
+
+
+def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
+    """Return the findings about binlog clients of the server that a restore replaces; none if it replaces no server."""
+    return _findings(instance, _of(instance, planned)) if isinstance(planned.steps[-1], Promote) else []
+
+
+def refuse(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+    """Return the binlog clients of the server that the restore replaces; None if it does not answer.
+
+    Raises PreflightError if there are clients, or they are unknown, unless the user confirmed that all will be rebuilt.
+    """
+    seen = _of(instance, planned)
+    error = objection(_findings(instance, seen))
+    if error is not None:
+        raise error
+    return seen
+
+
+def _of(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+    return look(instance, Path(planned.variables["datadir"]))
+
+
+def _findings(instance: Instance, seen: SeenReaders | None) -> list[FitnessFinding]:
+    found = judge(seen, will_be_rebuilt=instance.replicas_will_be_rebuilt)
+    told = [unfit(_WHAT, f.text, f.hint) if f.refuses else warning(_WHAT, f.text, f.hint) for f in found]
+    return told or [ok(_WHAT, "nobody reads the binlogs of the server, and no account is made for it")]
+
+
+def prepare(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+    """Refuse like `refuse`, record the binlog clients and return them, if the restore replaces a server."""
+    if not isinstance(planned.steps[-1], Promote):
+        return None
+    seen = refuse(instance, planned)
+    note(instance, planned, seen)
+    return seen
+
+
+def note(instance: Instance, planned: RestorePlan, seen: SeenReaders | None) -> None:
+    """Record the binlog clients of the server before its datasets are exchanged. A server that is down adds none.
+
+    Raises PreflightError if the record cannot be written, so the replicas to rebuild could not be reported.
+    """
+    places = [place for place, _ in planned.layout.places.values()]
+    readers = noted(seen) if seen is not None else ()
+    before = _read(instance)
+    in_place = _in_place(places)
+    if seen is None or (not readers and before.of(in_place) is None):
+        return
+    left_out = ""
+    if planned.point.gtids is not None and seen.written:
+        left_out = beyond(planned.flavour, seen.written, planned.point.gtids)
+    made = ReaderNote(incarnation=planned.restore_id, at=instance.host.now(), readers=readers, left_out=left_out)
+    file = _file(instance)
+    try:
+        make_private(file.parent)
+        atomic_file.replace(file, before.with_note(made, in_place).model_dump_json().encode(), 0o600)
+    except OSError as error:
+        raise PreflightError(
+            f"noting in {file} which replicas must be rebuilt: {error.strerror}",
+            hint="free space there, or make the folder writable for the account that runs zsnapdb",
+        ) from error
+
+
+def forget(instance: Instance) -> tuple[NotedReader, ...]:
+    """Delete the record, as the user confirmed that all replicas are rebuilt. Return the recorded replicas."""
+    known = tuple(reader for one in _read(instance).notes for reader in one.readers)
+    _file(instance).unlink(missing_ok=True)
+    return tuple(dict.fromkeys(known))
+
+
+def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return a finding for each replica that must still be rebuilt. The volumes of the instance must be known.
+
+    A replica that is another configured instance is queried for its GTIDs.
+    """
+    try:
+        known = _read(instance).of(_in_place(list(instance.volumes.values())))
+    except PreflightError as error:
+        return [warning(_WHAT, error.message, error.hint)]
+    except ZsnapdbError:
+        # Without ZFS no dataset is in place. Another finding reports that ZFS is missing.
+        return []
+    if known is None:
+        return []
+    try:
+        with instance.session() as session:
+            seen, own = asked.seen(session), asked.executed(session)
+            flavour = server_flavour(session)
+    except ServerError:
+        # The finding about the server reports the error.
+        return []
+    servers = list(_servers(settings, instance, flavour, own))
+    sentences = [sentence(known, reader, seen, _answer(reader, servers)) for reader in known.readers]
+    hint = (
+        "make it anew from this server (`zsnapdb restore --handover replica` makes a replica); when all are,"
+        f" `zsnapdb rewind {instance.name} --replicas-rebuilt` ends this"
+    )
+    told = [warning(_WHAT, text, hint) for text in sentences if text is not None]
+    return told or [ok(_WHAT, f"the replicas from before {known.at:%Y-%m-%d %H:%M} UTC have nothing that it lacks")]
+
+
+@dataclass(frozen=True)
+class _Server:
+    """Another running instance, and the GTIDs that it has and this server lacks."""
+
+    instance: str
+    identity: ReplicaIdentity
+    lacking: str
+
+
+def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str) -> Iterator[_Server]:
+    """Query the other configured instances. One that does not answer is left out."""
+    for name, other in sorted(settings.instance.items()):
+        if name == instance.name or other.vm is not None:
+            continue
+        try:
+            with Instance.of(settings, name).session(read_timeout=_PATIENCE) as session:
+                if server_flavour(session) is flavour:
+                    yield _Server(name, asked.identity(session), beyond(flavour, asked.executed(session), own))
+        except (ZsnapdbError, ValueError):
+            continue
+
+
+def _answer(reader: NotedReader, servers: list[_Server]) -> AskedReader | None:
+    for server in servers:
+        # A server_id is only unique among servers that replicate from each other.
+        its, who = server.identity, (reader.server_id, reader.port)
+        if its.server_uuid == reader.server_uuid if reader.server_uuid else (its.server_id, its.port) == who:
+            # MariaDB reports only the newest GTID: a replica that is no longer ahead may still differ.
+            is_proof = reader.server_uuid is not None or bool(server.lacking)
+            return AskedReader(server.instance, server.lacking if is_proof else None)
+    return None
+
+
+def _in_place(places: list[str]) -> str | None:
+    there = [place for place in places if datasets.exists(place)]
+    seen = datasets.properties_of(there, [INCARNATION_PROPERTY]) if there else {}
+    marks = [values[INCARNATION_PROPERTY] for values in seen.values()]
+    restores = {mark.value if mark.is_local else None for mark in marks}
+    return restores.pop() if len(restores) == 1 else None
+
+
+def _file(instance: Instance) -> Path:
+    return instance.host.readers / f"{instance.name}.json"
+
+
+def _read(instance: Instance) -> ReaderNotes:
+    """Return the record. Raises PreflightError if it exists and cannot be read."""
+    try:
+        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(opened, "rb") as file:
+            return ReaderNotes.model_validate_json(file.read(_MOST_BYTES))
+    except FileNotFoundError:
+        return ReaderNotes()
+    except (OSError, ValidationError) as error:
+        raise PreflightError(
+            f"the note of which replicas must be rebuilt, {_file(instance)}, cannot be read",
+            hint="move it away; then rebuild every replica that followed the server before it was put back",
+        ) from error

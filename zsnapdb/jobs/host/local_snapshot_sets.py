@@ -1,0 +1,99 @@
+"""The snapshot sets of an instance that exist on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.base.model import SnapshotSet
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN
+from zsnapdb.planning import order
+from zsnapdb.zfs.snapshots import OwnedSnapshot
+
+
+def as_backed_up_last(instance: Instance) -> Instance | None:
+    """Return the instance with the volumes of its newest backup; None if there is none.
+
+    Used if no volumes are configured and the server is down. Raises RepositoryError if the repository is unreachable.
+    """
+    # Import late: commands that only read the host need no repository modules.
+    from zsnapdb.jobs.record import host_record
+
+    repository = instance.open_repository()
+    known = host_record.choosable(instance, repository)
+    return instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes}) if known else None
+
+
+def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
+    """Return the complete snapshot sets of the instance on this host in order of creation in ZFS, oldest first.
+
+    A set is complete if every volume has its snapshot and all snapshots are from one transaction group. Only sets in
+    one of the states are returned (default: sets whose backup is stored).
+    """
+    return [one.set for one in described_sets(instance, *states)]
+
+
+@dataclass(frozen=True)
+class DescribedSet:
+    """A complete set with its state (TAKEN unless all snapshots agree), and the properties of its first snapshot."""
+
+    set: SnapshotSet
+    state: str
+    properties: Mapping[str, str]
+
+
+def described_sets(
+    instance: Instance, *states: str, more: Sequence[str] = (), only: str | None = None
+) -> list[DescribedSet]:
+    """Return the sets of `local_sets`, with the properties `more` of each.
+
+    `only`: only the set with this id is read (None: all), however many there are.
+    """
+    places, asked = set(instance.volumes.values()), states or (STORED,)
+    return sets_among(instance, own_snapshots(instance, places, more, only=only, states=asked), *asked)
+
+
+def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
+    """Return the newest set of `local_sets`; None if there is none.
+
+    Few others are read: sets are read in parts, those that ZFS created last first.
+    """
+    for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first(states):
+        found = sets_among(instance, part, *states)
+        if found:
+            return found[-1]
+    return None
+
+
+def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:
+    """Return the sets of `local_sets` among these snapshots of the instance's volumes."""
+    sets = []
+    for backup_id, members in _members(instance, seen, states or (STORED,)).items():
+        if set(members) == set(instance.volumes) and len({one.snapshot.createtxg for one in members.values()}) == 1:
+            found = {one.properties[STATE_PROPERTY] for one in members.values()}
+            made = SnapshotSet(backup_id, {role: one.snapshot for role, one in members.items()})
+            facts = next(iter(members.values())).properties
+            sets.append(DescribedSet(made, found.pop() if len(found) == 1 else TAKEN, facts))
+    return order.by_creation(sets, lambda one: one.set.createtxg)
+
+
+def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
+    """Return the snapshots of interrupted and running backups among the instance's own ones, by backup id."""
+    by_id: dict[str, list[str]] = {}
+    for marked in seen:
+        if marked.properties[STATE_PROPERTY] == TAKEN:
+            by_id.setdefault(marked.properties[BACKUP_PROPERTY], []).append(marked.snapshot.full_name)
+    return dict(sorted(by_id.items()))
+
+
+def _members(
+    instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[str]
+) -> dict[str, dict[str, OwnedSnapshot]]:
+    by_id: dict[str, dict[str, OwnedSnapshot]] = {}
+    roles = {dataset: role for role, dataset in instance.volumes.items()}
+    for marked in seen:
+        if marked.properties[STATE_PROPERTY] in states:
+            by_id.setdefault(marked.properties[BACKUP_PROPERTY], {})[roles[marked.snapshot.dataset]] = marked
+    return by_id

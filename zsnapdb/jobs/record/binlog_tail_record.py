@@ -1,0 +1,69 @@
+"""The last proved tail of the newest binlog, with a file per instance, below the host's state folder.
+
+The proof of the next set and the check of a clone read only the later part. The record may be removed at any time:
+without it, or if it does not fit the binlog, the whole binlog is read. The result is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from zsnapdb.base import atomic_file
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.mysql.binlog.read import KnownTail
+from zsnapdb.planning.repository.host_record import RecordPart
+
+_MOST_BYTES = 4 << 20
+
+
+class TailPart(RecordPart):
+    """The stored form of a known tail."""
+
+    flavour: Flavour
+    file: str
+    offset: Annotated[int, Field(ge=4)]
+    gtids: str
+    last_gtid: str | None
+    digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _file(instance: Instance) -> Path:
+    return instance.host.tails / f"{instance.name}.json"
+
+
+def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
+    """Return the last proved tail; None if none is recorded or it cannot be read."""
+    try:
+        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(opened, "rb") as file:
+            part = TailPart.model_validate_json(file.read(_MOST_BYTES))
+        if part.flavour is not flavour:
+            return None
+        return KnownTail(part.file, part.offset, parse_gtids(flavour, part.gtids), part.last_gtid, part.digest)
+    except (OSError, ValidationError, ValueError):
+        return None
+
+
+def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
+    """Record the tail. If the disk refuses, nothing is recorded and the next proof reads the whole binlog."""
+    part = TailPart(
+        flavour=flavour,
+        file=tail.file,
+        offset=tail.offset,
+        gtids=str(tail.gtids),
+        last_gtid=tail.last_gtid,
+        digest=tail.digest,
+    )
+    file = _file(instance)
+    with contextlib.suppress(OSError, PreflightError):
+        make_private(file.parent)
+        # A sync of the disk would delay commits. A partial file is detected: it is no JSON, or its digest does not fit.
+        atomic_file.replace_disposable(file, part.model_dump_json().encode())

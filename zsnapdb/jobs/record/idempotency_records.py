@@ -1,0 +1,164 @@
+"""The records of runs whose id the caller chose: the action, its state, and its answer.
+
+<runs>/<day in the id>/<id>.json
+
+A record is written before the run changes anything, and again when it is done, before the caller gets an answer. So a
+command that is repeated after a lost answer gets the answer from here. The records of a day are removed KEPT_DAYS
+later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from zsnapdb.base import atomic_file
+from zsnapdb.base.errors import BusyError, DamagedError, PreflightError
+from zsnapdb.base.patterns import Moment, RunId, Words, first_problem
+from zsnapdb.jobs.base.clock_record import removal_time
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.planning import idempotency
+from zsnapdb.planning.idempotency import Deed as Deed
+from zsnapdb.planning.idempotency import RunDecision, RunState
+from zsnapdb.planning.idempotency import RunVerdict as RunVerdict
+from zsnapdb.planning.repository.host_record import RecordPart
+
+_DAY_FOLDER = re.compile(r"[0-9]{8}")
+_TEXT_BYTES = 64 << 20
+
+
+class OnceRecord(RecordPart):
+    """A run: its action, its state, and its answer as text and as the printed document."""
+
+    format: Literal[1] = 1
+    run_id: RunId
+    verb: Words
+    about: Words
+    aim: tuple[Words, ...] = ()
+    state: RunState = RunState.BEGUN
+    began: Moment
+    ended: Moment | None = None
+    exit_code: Annotated[int, Field(ge=0, le=255)] = 0
+    text: Annotated[str, Field(max_length=_TEXT_BYTES)] = ""
+    document: Annotated[str, Field(max_length=_TEXT_BYTES)] = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is complete."""
+        return self.state is RunState.DONE
+
+    @property
+    def deed(self) -> Deed:
+        """The action of the run."""
+        return Deed(self.verb, self.about, self.aim)
+
+
+@dataclass(frozen=True)
+class OnceRecords:
+    """The records of this host."""
+
+    host: Host
+
+    def file(self, run: str) -> Path:
+        """Return the path of the run's record."""
+        return self.host.runs / idempotency.day_of(run) / f"{run}.json"
+
+    def read(self, run: str) -> OnceRecord | None:
+        """Return the record of the run; None if there is none.
+
+        Raises:
+            DamagedError: the record cannot be read.
+            PreflightError: the file cannot be opened.
+        """
+        file = self.file(run)
+        try:
+            known = OnceRecord.model_validate_json(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise PreflightError(f"reading {file}: {error.strerror}", hint="run zsnapdb as root") from error
+        except ValidationError as error:
+            raise DamagedError(
+                f"the record of run {run}, {file}, cannot be read: {first_problem(error)}",
+                hint="check the effects of the run, then remove the file, or choose another id",
+            ) from error
+        if known.run_id != run:
+            raise DamagedError(f"{file} is the record of run {known.run_id}", hint="remove the file")
+        return known
+
+    def decide(self, run: str, deed: Deed, known: OnceRecord | None) -> RunDecision:
+        """Return the decision about the action, by the record of its run."""
+        state = known.state if known is not None else RunState.BEGUN
+        # The sweep removes records by the earlier time, so the later time asks for no removed record.
+        latest = removal_time(self.host).latest
+        return idempotency.decide(run, deed, known.deed if known is not None else None, state, latest)
+
+    def begin(self, run: str, deed: Deed) -> OnceRecord:
+        """Record that the run begins. Remove the records of days that are too old for any repeated run."""
+        record = OnceRecord(run_id=run, verb=deed.verb, about=deed.about, aim=deed.aim, began=self.host.now())
+        self._write(record)
+        self._sweep()
+        return record
+
+    def end(self, record: OnceRecord, exit_code: int, text: str, document: str) -> OnceRecord:
+        """Record the end of the run and its answer. Durable on return."""
+        answer = {"exit_code": exit_code, "text": text, "document": document}
+        done = record.model_copy(update={"state": RunState.DONE, "ended": self.host.now(), **answer})
+        self._write(done)
+        return done
+
+    def note_given_up(self, run: str) -> None:
+        """Record that the action of the run is abandoned, if the run is recorded. A repeated run does not restart it.
+
+        "" is no run: the journals of older versions name none.
+        """
+        known = self.read(run) if run else None
+        if known is not None and not known.is_done:
+            self._write(known.model_copy(update={"state": RunState.GIVEN_UP, "ended": self.host.now()}))
+
+    @contextlib.contextmanager
+    def alone(self, run: str, deed: Deed, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
+        """Be the only process of this host that executes this run.
+
+        Raises:
+            BusyError: another process executes it, for more than `patience` seconds.
+        """
+        doing = f"doing run {run}, `{deed.verb}` of {deed.about}"
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(
+                    exclusive(f"run-{run}", doing=doing, patience=patience, folder=self.host.run, tell=tell)
+                )
+            except BusyError as error:
+                hint = f"repeat the command with `--once {run}`: it does nothing that run {run} has done"
+                raise BusyError(error.message, hint=hint) from error
+            yield
+
+    def _write(self, record: OnceRecord) -> None:
+        file = self.file(record.run_id)
+        try:
+            make_private(self.host.runs)
+            make_private(file.parent)
+            atomic_file.replace(file, record.model_dump_json().encode())
+        except OSError as error:
+            raise PreflightError(
+                f"recording run {record.run_id} in {file}: {error.strerror}",
+                hint="free space there; without a record the command could be done twice",
+            ) from error
+
+    def _sweep(self) -> None:
+        oldest = removal_time(self.host).at
+        with contextlib.suppress(OSError):
+            for folder in self.host.runs.iterdir():
+                if _DAY_FOLDER.fullmatch(folder.name) and idempotency.is_too_old(f"{folder.name}T", oldest):
+                    for file in folder.iterdir():
+                        file.unlink()
+                    folder.rmdir()

@@ -1,0 +1,428 @@
+"""The exchange of a server's datasets for restored ones, and back. Each change can be repeated after an interruption.
+
+The kernel and ZFS are asked before the first change, and again before each direction
+(`jobs/host/live_server_checks.py`). GUIDs and marks show how far an exchange is
+(`planning/restore/dataset_exchange.py`), never the memory of a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from zsnapdb.base.errors import CommandError, CommandTimeout, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.model import PROPERTY
+from zsnapdb.base.patterns import printable
+from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
+from zsnapdb.jobs.host import live_server_checks
+from zsnapdb.planning.backup.at_rest import CLEAR, AtRest, NameChange, judge_key, objection_to
+from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.dataset_properties import GUARANTEES, SPACE, PropertyClass, names_of, removed_names
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.restore.dataset_exchange import Exchange, ExchangeState, NamedDataset, judge, names_in, ways_back
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import CloneSnapshot, Promote, PromotePart
+from zsnapdb.zfs import datasets, delegated_permissions, encryption, mounting, own_properties, owned
+from zsnapdb.zfs.command import number_in
+from zsnapdb.zfs.delegated_permissions import Right
+from zsnapdb.zfs.owned import Mark
+
+
+def look(plan: RestorePlan, step: Promote) -> Exchange:
+    """Return the observed state of the exchange; change nothing."""
+    return judge(step, _existing(plan, step))
+
+
+def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
+    there = {}
+    for name in names_in(step):
+        try:
+            seen = datasets.properties(name, ["guid", RESTORED_PROPERTY, INCARNATION_PROPERTY])
+        except NotThere:
+            continue
+        marks = ((RESTORED_PROPERTY, plan.restore_id), (INCARNATION_PROPERTY, step.incarnation))
+        is_restored = any(seen[key].is_local and seen[key].value == value for key, value in marks)
+        there[name] = NamedDataset(number_in(seen["guid"].value, ["zfs", "get", "guid", name]), is_restored)
+    return there
+
+
+def is_in_place(plan: RestorePlan) -> bool:
+    """Return whether the restored datasets are in place of the server's own, with their mount points."""
+    step = plan.promotion
+    if step is None or look(plan, step).state is not ExchangeState.IN_PLACE:
+        return False
+    seen = datasets.properties_of([part.place for part in step.parts], [INCARNATION_PROPERTY])
+    return all(
+        (values[INCARNATION_PROPERTY].value, values[INCARNATION_PROPERTY].is_local) == (step.incarnation, True)
+        for values in seen.values()
+    )
+
+
+def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
+    """Raise PreflightError if the datasets cannot be identified, or if the restored ones are not complete."""
+    if exchange.state is ExchangeState.UNCLEAR and not exchange.has_begun:
+        raise PreflightError(
+            f"nothing of the server of {plan.instance} was exchanged, and {'; '.join(exchange.reasons)}",
+            hint=f"a run that gave the restore up was interrupted: end it with `zsnapdb restore {plan.instance}"
+            f" --abandon --target {plan.layout.top}`",
+        )
+    if exchange.state is ExchangeState.UNCLEAR:
+        raise PreflightError(
+            f"the exchange of the datasets is in a state that no run of zsnapdb left: {'; '.join(exchange.reasons)}",
+            hint="nothing was changed; see `zfs list -r` and `zfs get guid`, and put the datasets back by hand",
+        )
+
+
+def refuse_what_would_be_lost(step: Promote) -> None:
+    """Raise PreflightError if the exchange would remove data that is no volume of the server; change nothing."""
+    places = {part.place: part.mountpoint for part in step.parts if part.old is not None}
+    live_server_checks.refuse_strangers(places)
+    live_server_checks.refuse_second_mounts(places)
+    live_server_checks.refuse_mounted_elsewhere(places, after_unmount=False)
+
+
+def swap(plan: RestorePlan, step: Promote) -> None:
+    """Rename the old datasets, and the restored datasets to the old names. All are unmounted first, and no server runs.
+
+    Raises:
+        PreflightError: a server uses one of them, or the rename would include another dataset; nothing was renamed.
+    """
+    exchange = look(plan, step)
+    refuse_unclear(plan, exchange)
+    live_server_checks.refuse_running(names_in(step), "the datasets of the server are to be exchanged")
+    if exchange.state is not ExchangeState.IN_PLACE:
+        if exchange.state is ExchangeState.BEFORE:
+            refuse_what_would_be_lost(step)
+        for part in reversed(step.parts):
+            if datasets.exists(part.dataset):
+                datasets.unmount(part.dataset)
+        _release_olds(step)
+        for old, new in step.renames:
+            if datasets.exists(old) and not datasets.exists(new):
+                datasets.rename(old, new)
+            elif not datasets.exists(new):
+                raise PreflightError(
+                    f"{old} does not exist, so it cannot be renamed to {new}",
+                    hint="another dataset was renamed in between; check `zfs list`",
+                )
+    top, mark = plan.layout.top, Mark(RESTORED_PROPERTY, plan.restore_id)
+    if top not in [part.dataset for part in step.parts] and owned.is_ours(top, mark):
+        owned.destroy_datasets([top], mark)
+
+
+def _release_olds(step: Promote) -> None:
+    """Unmount the server's own datasets that still have their names, and keep a boot from mounting them."""
+    for part in reversed([part for part in step.parts if part.old is not None]):
+        seen = datasets.properties(part.place, ["guid", "mounted"]) if datasets.exists(part.place) else None
+        if seen is None or part.old_guid not in (None, int(seen["guid"].value)):
+            continue
+        if not datasets.exists(part.dataset):
+            # Plans of older versions have no GUID. If the restored dataset does not exist under its own name, this may
+            # be it.
+            continue
+        # This change comes first: an undo of the exchange knows by it that zsnapdb unmounted the dataset.
+        datasets.set_properties(part.place, {"canmount": "noauto"})
+        datasets.unmount(part.place)
+    live_server_checks.refuse_mounted_elsewhere(
+        [part.place for part in step.parts if part.old is not None and datasets.exists(part.dataset)],
+        after_unmount=True,
+    )
+
+
+def swap_back(plan: RestorePlan, step: Promote) -> None:
+    """Undo an incomplete exchange: the server's own datasets get their names back and are mounted.
+
+    Datasets that were not renamed are not changed.
+
+    Raises:
+        PreflightError: a server uses one of them, they cannot be identified, or all restored datasets are in place, so
+            the exchange is complete. Nothing was renamed.
+    """
+    exchange = look(plan, step)
+    if not exchange.has_begun:
+        remount(step)
+        return
+    refuse_unclear(plan, exchange)
+    if exchange.state is ExchangeState.IN_PLACE:
+        raise PreflightError(
+            f"the restored datasets of {plan.instance} are in place of the server's own already",
+            hint=f"go on with `zsnapdb rewind {plan.instance} --resume`, or, after `zsnapdb restore --handover"
+            f" promote`, with `zsnapdb restore {plan.instance} --resume`; what was replaced is kept",
+        )
+    live_server_checks.refuse_running(names_in(step), "the exchange of datasets is to be undone")
+    for new, old in ways_back(step):
+        if datasets.exists(new) and not datasets.exists(old):
+            datasets.unmount(new)
+            datasets.rename(new, old)
+    remount(step)
+
+
+def remount(step: Promote) -> None:
+    """Mount the server's own datasets as before the exchange, and let a boot mount them as before.
+
+    They have their own names. A server that runs from them is not disturbed, and mounted datasets stay mounted.
+    """
+    olds = {part.place: part for part in step.parts if part.old is not None}
+    seen = datasets.properties_of(list(olds), ["canmount"]) if olds else {}
+    mounting.mount_all(olds, {place: part.mountpoint for place, part in olds.items()})
+    for place, part in olds.items():
+        before = part.old_canmount or "on"
+        if seen[place]["canmount"].value != before:
+            datasets.set_properties(place, {"canmount": before})
+
+
+RELEASED = {name: f"{PROPERTY}:replaced-{name}" for name in GUARANTEES}
+"""The property of a replaced dataset with its former reservation in bytes, which moved to the new dataset."""
+_NOTHING = ("0", "none")
+_SWITCHES = ("readonly", *datasets.SAFE_MOUNT)
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """The site's settings of a dataset: its local and received properties, and the delegated rights."""
+
+    properties: Mapping[str, str]
+    rights: frozenset[Right]
+
+    @classmethod
+    def read(cls, dataset: str) -> OwnSettings:
+        """Read the settings from production, or from the dataset that was production."""
+        values = dict(own_properties.own_values([dataset])[dataset])
+        released = datasets.properties(dataset, list(RELEASED.values()))
+        for name, key in RELEASED.items():
+            if released[key].is_local and released[key].value.isdigit() and values.get(name, "0") in _NOTHING:
+                values[name] = released[key].value
+        return cls(values, delegated_permissions.rights_on(dataset))
+
+
+def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
+    """Return notes on the settings of production: those that its replacement gets, and those that it cannot get."""
+    olds = [part for part in step.parts if part.old is not None]
+    if not olds:
+        return ()
+    said = []
+    for part in olds:
+        seen = OwnSettings.read(part.place)
+        names = [*sorted(seen.properties), *(["rights (zfs allow)"] if seen.rights else [])]
+        if names:
+            said.append(f"the restored {part.place} gets what the site has set there: {', '.join(names)}")
+        said += _too_large(part, seen, [clone for clone in clones if clone.role == part.role])
+    where = "up to the point go to the restored datasets, later ones stay on" if clones else "stay on"
+    keeps = "the replaced datasets keep their properties and rights; a reservation moves to the restored ones"
+    return (*said, f"snapshots of production {where} the replaced datasets", keeps)
+
+
+def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnapshot]) -> list[str]:
+    """Return a note if the state at the point is larger than a limit that the site has set since."""
+    limit = seen.properties.get("refquota", "0")
+    if not clones or not limit.isdigit() or int(limit) == 0:
+        return []
+    size = int(datasets.properties(clones[0].origin, ["referenced"])["referenced"].value)
+    if size <= int(limit):
+        return []
+    return [f"refquota={limit} of {part.place} cannot be given to the restored one, which refers to {size} bytes"]
+
+
+def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
+    """Return the values that the new dataset still needs before the server starts, to behave like the old one.
+
+    `is_foreign`: others may have written the files, so set-user-id programs and device files must not work there.
+    """
+    if part.old is None or not datasets.exists(part.old):
+        return {}
+    known = own_properties.known_names(part.old)
+    switches = [name for name in _SWITCHES if not (is_foreign and name in datasets.SAFE_MOUNT)]
+    names = [name for name in (*names_of(PropertyClass.DATA, "filesystem"), *switches) if name in known]
+    seen = datasets.properties_of([part.old, part.place], names)
+    wanted = {name: each.value for name, each in seen[part.old].items() if each.value != datasets.UNSET}
+    return {name: value for name, value in wanted.items() if seen[part.place][name].value != value}
+
+
+def give_defaults(parts: Sequence[PromotePart]) -> None:
+    """Let the datasets inherit mount points, outer ones first, and have the default of canmount, like the old ones.
+
+    None of them is mounted, because ZFS unmounts for both changes. A dataset keeps its own mount point if the inherited
+    one would differ.
+    """
+    for part in parts:
+        if part.old is None or not datasets.exists(part.old):
+            continue
+        if "mountpoint" not in own_properties.own_names([part.old])[part.old]:
+            datasets.inherit([part.place], ["mountpoint"])
+            if datasets.properties(part.place, ["mountpoint"])["mountpoint"].value != part.mountpoint_property:
+                datasets.set_properties(part.place, {"mountpoint": part.mountpoint_property})
+        if part.old_canmount_is_set is False:
+            datasets.reset(part.place, "canmount")
+
+
+def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
+    """Give the new dataset exactly the site's settings of the old one. A server may run from it.
+
+    A setting that cannot be set causes a warning, and the server continues. `is_foreign` is as for `behaviour_of`. If
+    the old dataset no longer exists, only the mark against other snapshot programs is removed.
+    """
+    if part.old is None or not datasets.exists(part.old):
+        datasets.inherit([part.place], list(NO_SNAPSHOTS))
+        return
+    wanted = OwnSettings.read(part.old)
+    have = own_properties.own_values([part.place])[part.place]
+    changed = {name: value for name, value in wanted.properties.items() if have.get(name) != value}
+    gone = removed_names(have, {*wanted.properties, *(datasets.SAFE_MOUNT if is_foreign else ())})
+    _set_all(part.place, {name: value for name, value in changed.items() if name not in SPACE}, warn)
+    for name in gone:
+        if name not in SPACE:
+            drop = partial(datasets.inherit, [part.place], [name])
+            _try(f"{name} of {part.place} could not be removed", drop, warn)
+    for name in SPACE:
+        if name in changed or name in gone:
+            _give_room(part, name, changed.get(name, "none"), warn)
+        elif name in GUARANTEES and name in wanted.properties:
+            # An interrupted run set the guarantee on the new dataset.
+            _release(part.old, name)
+    _give_rights(part.place, wanted.rights, warn)
+
+
+def _set_all(place: str, values: Mapping[str, str], warn: Warn) -> None:
+    try:
+        datasets.set_properties(place, values)
+    except CommandTimeout:
+        raise
+    except ZsnapdbError:
+        # At least one cannot be set. The others can.
+        for name, value in values.items():
+            _set(place, name, value, warn)
+
+
+def _set(place: str, name: str, value: str, warn: Warn) -> bool:
+    text = f"{place} could not get {name}={printable(value[:200])} of the dataset that it replaced"
+    return _try(text, partial(datasets.set_properties, place, {name: value}), warn)
+
+
+def _try(what: str, change: Callable[[], None], warn: Warn) -> bool:
+    try:
+        change()
+    except CommandTimeout:
+        raise
+    except ZsnapdbError as error:
+        warn(f"{what}: {error.message}")
+        return False
+    return True
+
+
+def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
+    """Set a limit or a guarantee.
+
+    The old dataset keeps a guarantee until the new one has it, if the pool has space for both.
+    """
+    assert part.old is not None, "the caller has read it"
+    if name not in GUARANTEES or value in _NOTHING:
+        _set(part.place, name, value, warn)
+        return
+    try:
+        datasets.set_properties(part.place, {name: value})
+    except CommandTimeout:
+        raise
+    except ZsnapdbError:
+        _release(part.old, name)
+        _set(part.place, name, value, warn)
+    _release(part.old, name)
+
+
+def _release(old: str, name: str) -> None:
+    """Remove the guarantee from the old dataset, and record its size there."""
+    seen = datasets.properties(old, [name])[name]
+    if seen.value not in _NOTHING:
+        datasets.set_properties(old, {RELEASED[name]: seen.value})
+        datasets.set_properties(old, {name: "none"})
+
+
+def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
+    have = delegated_permissions.rights_on(place)
+    missing, foreign = set(wanted) - have, have - set(wanted)
+    if missing:
+        _try(
+            f"rights (zfs allow) could not be given on {place}",
+            partial(delegated_permissions.give, place, missing),
+            warn,
+        )
+    if foreign:
+        _try(
+            f"rights (zfs allow) could not be taken on {place}",
+            partial(delegated_permissions.take, place, foreign),
+            warn,
+        )
+
+
+def refuse_exchange(plan: RestorePlan) -> None:
+    """Raise PreflightError if ZFS would refuse a rename of the exchange, or the exchange would end the encryption.
+
+    Nothing is changed. One command asks for all datasets; none is run if the restore exchanges no datasets.
+    """
+    step = plan.promotion
+    if step is None:
+        return
+    tops = [(source, place) for source, place in step.renames if source.startswith(plan.layout.top)]
+    origins = {clone.dataset: clone.origin.partition("@")[0] for clone in plan.clones}
+    shown = {
+        name: _existing_dataset(name)
+        for source, place in tops
+        for name in (origins.get(source, source), place, place.rpartition("/")[0], source.rpartition("/")[0])
+    }
+    seen = encryption.at_rest(shown.values())
+    own_keys = set(plan.with_own_keys)
+    for source, place in tops:
+        # A received dataset inherits the encryption of the dataset above it, unless its stream is raw (zfs-receive(8)).
+        own = AtRest("raw", source) if source in own_keys else seen[shown[origins.get(source, source)]]
+        home, around = (seen[shown[name.rpartition("/")[0]]] for name in (source, place))
+        replaced = seen[place] if shown[place] == place else CLEAR
+        objection = objection_to(NameChange(source, place, own, home, around, replaced))
+        if objection is not None:
+            raise PreflightError(objection.reason, hint=objection.hint)
+
+
+def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
+    """Return the findings about the keys of the places that clones take. One command asks, if there are clones."""
+    step = plan.promotion
+    if step is None or not plan.clones:
+        return []
+    places = [place for source, place in step.renames if source.startswith(plan.layout.top) and datasets.exists(place)]
+    seen = encryption.at_rest(places)
+    return [finding for place in places for finding in judge_key(place, seen[place])]
+
+
+def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
+    """Load the keys that ZFS forgot when clones became their own encryption roots.
+
+    A key that is unavailable causes a warning; `judge_key` gives the reason. If every key is loaded, nothing is
+    changed.
+    """
+    seen = encryption.at_rest(places)
+    for root in sorted({one.root for one in seen.values() if one.root is not None and not one.is_unlocked}):
+        try:
+            encryption.load_key(root)
+        except CommandError as error:
+            warn(
+                f"the key of {root} is not loaded: what is mounted goes on, and nothing more can be mounted until"
+                f" somebody runs `zfs load-key {root}` ({error.message})"
+            )
+
+
+def top_beside(place: str, name: str) -> str | None:
+    """Return the dataset `name` next to the place if the place is encrypted; else None.
+
+    A clone of the place at that dataset can take its name and give it back.
+    """
+    parent = place.rpartition("/")[0]
+    if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:
+        return None
+    return f"{parent}/{name}"
+
+
+def _existing_dataset(name: str) -> str:
+    """Return the dataset, or the nearest existing one above it."""
+    while "/" in name and not datasets.exists(name):
+        name = name.rpartition("/")[0]
+    return name

@@ -1,0 +1,214 @@
+"""A restore while the store is unreachable: from the sets on this host and the remaining binlogs of the server.
+
+A stand-in replaces the repository and lists no backup. Its binlog archive describes the server's own files. Their bytes
+are copied and proved by these descriptions (`jobs/host/archived_binlogs.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from zsnapdb.base.errors import DamagedError, NotThere, UnreachableError, ZsnapdbError
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, SpanBuilder, whole_span
+from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
+from zsnapdb.mysql.binlog.binlog_files import open_binlog
+from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
+from zsnapdb.mysql.binlog.transactions import read_head
+from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
+from zsnapdb.planning.restore.points import SetOnHost, first_binlog
+from zsnapdb.planning.restore.targets import Target
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, HeadPart, Incarnation, is_archivable, number_of
+from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
+from zsnapdb.repository.manifest_source import ServerPart
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.local import LocalStore
+from zsnapdb.stream.chunks import Chunk, plain_hash, stream_hash
+
+_HISTORY = "19710102T000000Z-0000"
+"""The id for the history of the binlogs on this host."""
+_CHUNK = 64 << 20
+_PIECE = 1 << 20
+
+
+def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
+    """Open the repository. If its store is unreachable and this host has a set to begin with, return the stand-in.
+
+    Raises:
+        UnreachableError: the store is unreachable, and there is no such set or the repository was requested.
+    """
+    try:
+        return instance.open_repository()
+    except UnreachableError as error:
+        if origin is RestoreOrigin.REPOSITORY or not local_snapshot.load(instance):
+            raise
+        instance.events.warn(
+            f"the store is away ({error.message}): only what is on this host is used, and whether a newer state is"
+            " stored is not known"
+        )
+        return _stand_in(instance)
+
+
+def reopen(instance: Instance, planned: RestorePlan) -> Repository:
+    """Open the repository with which the plan was made."""
+    return _stand_in(instance) if planned.repository == IN_NO_REPOSITORY else instance.open_repository()
+
+
+def is_stand_in(repository: Repository) -> bool:
+    """Return whether this is the stand-in for an unreachable store."""
+    return repository.id == IN_NO_REPOSITORY
+
+
+def archive_of(
+    instance: Instance, repository: Repository, target: Target | None = None, only: Mapping[str, int] | None = None
+) -> BinlogArchive:
+    """Return the binlog archive of the instance; for a stand-in, the server's binlogs on this host.
+
+    A stand-in describes the binlogs that lead to the target, or those named in `only`, each up to the given end
+    (bytes). A description reads these bytes, and looks for the last complete transaction if the end is not given.
+    """
+    if not is_stand_in(repository):
+        return instance.archive(repository)
+    sets = tuple(manifest for manifest in local_snapshot.load(instance) if is_of_server(manifest))
+    return _HostArchive(repository, instance.name, sets, target, only)
+
+
+def host_alone(instance: Instance) -> Repository | None:
+    """Return the stand-in without asking the store; None if this host has no set to begin with."""
+    return _stand_in(instance) if local_snapshot.load(instance) else None
+
+
+T = TypeVar("T")
+
+
+def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in_history: bool = False) -> T:
+    """Return a plan made with the repository, or with this host alone if the repository does not reach the point.
+
+    The archive does not have the latest commits yet, but the server's own binlogs do. `is_in_history`: the point is in
+    a named history of the archive, which this host alone does not know. The errors are those of the repository.
+    """
+    repository = open_for_restore(instance, RestoreOrigin.AUTO)
+    try:
+        return make(repository)
+    except NotThere:
+        here = None if is_in_history or is_stand_in(repository) else host_alone(instance)
+        if here is None:
+            raise
+        try:
+            planned = make(here)
+        except ZsnapdbError:
+            planned = None
+        if planned is None:
+            raise
+    instance.events.warn("the archive does not reach the point yet: the server's own binlogs on this host do")
+    return planned
+
+
+def _stand_in(instance: Instance) -> Repository:
+    empty = instance.host.local_sets / ".empty"
+    make_private(empty)
+    return Repository(LocalStore(empty), "", IN_NO_REPOSITORY)
+
+
+@dataclass(frozen=True)
+class _HostArchive(BinlogArchive):
+    """The binlogs of the server on this host, described like an archive. `sets` are the sets here, oldest first."""
+
+    sets: tuple[Manifest, ...]
+    target: Target | None = None
+    only: Mapping[str, int] | None = None
+
+    def load(self) -> Archive:
+        """Return the server's binlogs, from the oldest that a local set needs up to the first damaged one."""
+        if not self.sets:
+            return Archive((), ())
+        server = server_source(self.sets[-1]).server
+        history = Incarnation(
+            id=_HISTORY,
+            repository_id=IN_NO_REPOSITORY,
+            instance=self.instance,
+            flavour=server.flavour,
+            server_uuid=server.server_uuid,
+            server_id=server.server_id,
+            began=datetime(1971, 1, 2, tzinfo=UTC),
+            reason="the binlogs of the server on this host",
+        )
+        first = self._first_number()
+        files: list[ArchivedFile] = []
+        local = LocalBinlogs.of(server.variables, server.key_files)
+        for name, path in local.paths.items():
+            if not is_archivable(name) or number_of(name) < first or (self.only is not None and name not in self.only):
+                continue
+            try:
+                end = self.only[name] if self.only is not None else None
+                file = _described(path, local.keys, self.instance, server, end)
+            except (ZsnapdbError, OSError) as error:
+                return Archive((history,), tuple(files), (DamagedError(f"binlog {name} cannot be read: {error}"),))
+            if file is not None:
+                files.append(file)
+        return Archive((history,), tuple(files))
+
+    def _first_number(self) -> int:
+        """Return the number of the oldest needed binlog; 0 if that is not known."""
+        known = []
+        for manifest in self.sets:
+            position = server_source(manifest).position
+            name = position.binlog_file
+            number = number_of(name) if name is not None and is_archivable(name) else None
+            known.append(SetOnHost(manifest.created, number, position.gtids))
+        return first_binlog(known, self.target, server_source(self.sets[-1]).server.flavour)
+
+    def fetch(self, file: ArchivedFile, target: Path) -> None:
+        """Raise UnreachableError: nothing can be downloaded while the store is unreachable."""
+        raise UnreachableError(
+            f"binlog {file.name} is no longer on this host as it was, and the store is away: {target} was not written",
+            hint="run the restore again, or wait until the store is back",
+        )
+
+
+def _described(path: Path, keys: BinlogKeys, instance: str, server: ServerPart, end: int | None) -> ArchivedFile | None:
+    """Return the description of a binlog on this host up to `end`; None if it has no transaction yet, or is shorter.
+
+    `end` None: up to its last complete transaction. With an `end`, its transactions are not read.
+    """
+    with open_binlog(path, keys) as file:
+        head = read_head(file, path.name)
+        if head is None or head.end is None or file.seek(0, 2) < (end or 0):
+            return None
+        span = whole_span(file, path.name) if end is None else SpanBuilder(0, end).span()
+        chunks = []
+        for start in range(0, span.end, _CHUNK):
+            end, proof = min(start + _CHUNK, span.end), plain_hash()
+            for at in range(start, end, _PIECE):
+                proof.update(read_plain(file, at, min(at + _PIECE, end)))
+            chunks.append(Chunk(end - start, proof.hexdigest(), end - start, "0" * 64, None))
+        return ArchivedFile(
+            repository_id=IN_NO_REPOSITORY,
+            instance=instance,
+            incarnation=_HISTORY,
+            name=path.name,
+            flavour=server.flavour,
+            is_rotated=True,
+            head=HeadPart(
+                server_uuid=server.server_uuid,
+                server_id=head.server_id,
+                version=head.version,
+                created=head.created,
+                previous_gtids=None if head.previous is None else str(head.previous),
+                end=head.end,
+                fingerprint=fingerprint(file, head.end),
+            ),
+            span=span,
+            size=span.end,
+            sha256=stream_hash(tuple(chunks)),
+            chunks=tuple(chunks),
+        )

@@ -1,0 +1,271 @@
+"""The server that a rewind replaces: its stop, and its return on every way out before the exchange is complete.
+
+Each change to it is recorded in the journal before it is made. So it can be reverted by `zsnapdb rewind --resume`, by
+`zsnapdb restore --abandon`, or by the run itself after an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zsnapdb.base import atomic_file, text_files
+from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host import live_server_checks
+from zsnapdb.jobs.host.live_server_checks import dataset_of
+from zsnapdb.jobs.record.systemd_unit_record import service_now_or_before
+from zsnapdb.jobs.restore import dataset_exchange
+from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal
+from zsnapdb.mysql.process.service import ServerService, ServingProcess, serving
+from zsnapdb.mysql.schema.schema_catalogue import special_tables
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import global_variables
+from zsnapdb.planning.backup.fitness import FitnessFinding, unfit
+from zsnapdb.planning.restore.dataset_exchange import ExchangeState, names_in
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Promote
+from zsnapdb.zfs import datasets, version
+
+_POLL_SECONDS = 0.05
+_HONOURS_DIRECT = (2, 3)
+"""The first OpenZFS release in which O_DIRECT bypasses the ARC."""
+_LONGEST_OPTION_FILE = 64 << 10
+
+
+def serving_process(planned: RestorePlan) -> ServingProcess | None:
+    """Return the process that serves the data directory of the plan's server; None if none does."""
+    return serving(Path(planned.variables["datadir"]))
+
+
+def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
+    """Return a finding if the server that the restore replaces would not end cleanly after a stop.
+
+    With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to writes of compressed pages. MariaDB 11.8 retries forever, and
+    ends at once after direct=disabled. MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
+    """
+    if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
+        return []
+    try:
+        with instance.session() as session:
+            method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
+            compressed = special_tables(session).page_compressed if method.startswith("O_DIRECT") else 0
+    except ServerError:
+        # A server that does not answer cannot be asked, and must be rewound all the same.
+        return []
+    places = [place for place, _ in planned.layout.places.values()]
+    direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
+    if not compressed or not direct:
+        return []
+    pages = f"{compressed} table(s) have compressed pages, and OpenZFS refuses to write them past the ARC"
+    return [unfit("server", f"it would not end cleanly: {pages}", f"zfs set direct=disabled {' '.join(direct)}")]
+
+
+def wait_for_session(instance: Instance, timeout: float) -> Session:
+    """Return a session with the instance's server.
+
+    Raises:
+        ServerError: it does not answer within `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return instance.session()
+        except ServerError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_SECONDS)
+
+
+@dataclass(frozen=True)
+class OldServerControl:
+    """The control of a rewind's old server: it stops the server and brings it back."""
+
+    instance: Instance
+    journals: Journals
+    plan: RestorePlan
+    step: Promote
+
+    @property
+    def service(self) -> ServerService:
+        """The way to stop and start the server. PreflightError if no source names its unit."""
+        return service_now_or_before(self.instance, serving_process(self.plan), self.step.unit)
+
+    @property
+    def record(self) -> OldServer:
+        """The changes to the old server so far, by this run or an earlier one."""
+        journal = self.journals.read(self.plan.layout.top)
+        return (journal.old_server if journal is not None else None) or OldServer()
+
+    def _note(self, record: OldServer) -> None:
+        self.journals.note(self.plan.layout.top, record)
+
+    def write_option_file(self, file: Path, text: str) -> None:
+        """Write the option file with the new server_id. The journal has its former content."""
+        record = self.record
+        if record.option_file is None:
+            self._note(replace(record, option_file=str(file), option_text=_text_of(file)))
+        try:
+            atomic_file.replace(file, text.encode(), 0o644)
+        except OSError as error:
+            raise PreflightError(
+                f"writing the new server_id to {file}: {error.strerror}",
+                hint="control.server_id_file of the instance names the file; its folder must exist",
+            ) from error
+
+    def stop(self) -> None:
+        """Stop the server. From here on the journal has the time of the stop.
+
+        Raises:
+            ServerError: the server, or another process that serves its files, still runs after the timeout.
+        """
+        service = self.service
+        self.instance.events.tell(f"stopping the server: {' '.join(service.stop_words)}")
+        self._note(self.record.stopped_at(self.instance.host.now()))
+        service.stop()
+        deadline = time.monotonic() + service.timeout
+        while (process := serving_process(self.plan)) is not None:
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"process {process.pid} still serves {self.plan.variables['datadir']} after the stop",
+                    hint="see the log of the server; something may have started it again",
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def is_up(self) -> None:
+        """Record that users have a server again."""
+        record = self.record
+        if record.stopped is not None:
+            self._note(record.up_at(self.instance.host.now()))
+
+    def was_started(self) -> None:
+        """Record that the old server was started after a run of zsnapdb had stopped it, if it runs now."""
+        record, process = self.record, serving_process(self.plan)
+        if record.stopped is not None and process is not None and self._is_the_old_one(process):
+            self._note(record.up_at(max(record.stopped, process.since)))
+
+    def refuse_busy(self) -> None:
+        """Raise PreflightError if processes other than the server would keep its datasets mounted after its stop."""
+        process = serving_process(self.plan)
+        places = [part.place for part in self.step.parts if part.old is not None]
+        live_server_checks.refuse_busy(places, process.pid if process is not None else None)
+
+    def refuse_another(self) -> None:
+        """Raise PreflightError if a server runs in the data directory with files on none of the datasets.
+
+        While the datasets are not mounted, a service may create an empty server in the folder below (mysqld_pre_systemd
+        does that at a boot). A mount over it would hide its files while it runs.
+        """
+        process = serving_process(self.plan)
+        names = names_in(self.step)
+        if process is not None and dataset_of(Path(f"/proc/{process.pid}/cwd")) not in names:
+            raise PreflightError(
+                f"process {process.pid} serves {self.plan.variables['datadir']} from files that are on none of the"
+                f" server's datasets ({', '.join(names)})",
+                hint=f"stop it with `{' '.join(self.service.stop_words)}`, and look at its files before they are"
+                " hidden by a mount",
+            )
+
+    def bring_back(self) -> str:
+        """Restore the state of the old server before the rewind, and return the resulting state as text.
+
+        Its datasets are in their places and mounted, and its option file has its former content. It runs if a run of
+        zsnapdb had stopped it. An error says which part failed.
+
+        Raises:
+            PreflightError: the restored datasets are all in place, so there is no way back. Nothing was changed.
+        """
+        self.refuse_another()
+        dataset_exchange.swap_back(self.plan, self.step)
+        record = self.record
+        if record.option_file is not None:
+            _write_back(Path(record.option_file), record.option_text)
+            self._note(replace(record, option_file=None, option_text=None))
+        process = serving_process(self.plan)
+        if process is not None and self._is_the_old_one(process):
+            self.is_up()
+            return "the old server runs, and nothing was replaced"
+        if record.stopped is None:
+            return "the old server does not run; zsnapdb did not stop it, and nothing was replaced"
+        service = self.service
+        self.instance.events.tell(f"starting the old server: {' '.join(service.start_words)}")
+        service.start()
+        wait_for_session(self.instance, service.timeout).close()
+        process = serving_process(self.plan)
+        if process is None or not self._is_the_old_one(process):
+            raise ServerError(
+                f"a server answers, but no process serves {self.plan.variables['datadir']} from the old datasets",
+                hint="see `ps` and the log of the server",
+            )
+        self.is_up()
+        return "the old server was started again and answers, and nothing was replaced"
+
+    def _is_the_old_one(self, process: ServingProcess) -> bool:
+        """Return whether the process uses the server's own datasets, by the device number of its filesystem."""
+        own = {part.place for part in self.step.parts if part.old is not None}
+        return dataset_of(Path(f"/proc/{process.pid}/cwd")) in own
+
+    def left_as(self) -> str:
+        """Bring the old server back if the exchange is not complete. Return the state of the server. Raise no error."""
+        again = f"`zsnapdb rewind {self.instance.name} --resume` goes on"
+        try:
+            if dataset_exchange.look(self.plan, self.step).state is ExchangeState.IN_PLACE:
+                is_up = "runs" if serving_process(self.plan) is not None else "is stopped"
+                return f"the restored datasets are in place, and the server {is_up}; when the reason is mended, {again}"
+            left = self.bring_back()
+        except ZsnapdbError as error:
+            return f"{self._seen()}, and the old server could not be brought back: {error.message}; {again}"
+        except Exception as error:
+            return f"{self._seen()}, and bringing the old server back failed: {error!r}; {again}"
+        give_up = f"`zsnapdb restore {self.instance.name} --abandon --target {self.plan.layout.top}` gives it up"
+        return f"{left}; {again}, {give_up}"
+
+    def _seen(self) -> str:
+        try:
+            process = serving_process(self.plan)
+        except ZsnapdbError as error:
+            return f"whether the server runs is not known ({error.message})"
+        return f"process {process.pid} serves the data directory" if process is not None else "the server is stopped"
+
+
+def control_of(instance: Instance, journals: Journals, journal: RestoreJournal) -> OldServerControl | None:
+    """Return the control of the old server if this restore changed it; else None."""
+    step = journal.plan.promotion
+    if step is None or journal.old_server is None:
+        return None
+    return OldServerControl(instance, journals, journal.plan, step)
+
+
+def _text_of(file: Path) -> str | None:
+    """Return the content of the option file; None if it does not exist.
+
+    Raises:
+        PreflightError: it is too large or cannot be read as text.
+    """
+    try:
+        status = file.lstat()
+    except FileNotFoundError:
+        return None
+    if status.st_size > _LONGEST_OPTION_FILE:
+        raise PreflightError(
+            f"{file} has {status.st_size} bytes, and zsnapdb writes it",
+            hint="control.server_id_file must name a file that zsnapdb alone writes",
+        )
+    return text_files.read_text(file, "control.server_id_file", "name a file that zsnapdb alone writes")
+
+
+def _write_back(file: Path, text: str | None) -> None:
+    try:
+        if text is None:
+            with contextlib.suppress(FileNotFoundError):
+                file.unlink()
+                atomic_file.sync_folder(file.parent)
+        else:
+            atomic_file.replace(file, text.encode(), 0o644)
+    except OSError as error:
+        raise PreflightError(
+            f"putting {file} back as it was before the rewind: {error.strerror}",
+            hint=f"write it yourself: {text!r}" if text is not None else f"remove {file} yourself",
+        ) from error

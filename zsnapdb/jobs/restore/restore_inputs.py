@@ -1,0 +1,352 @@
+"""The facts in repository, archive and host for a restore, read once, and their judgement of the newest state.
+
+No state is called the newest if a newer one was stored and cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import parse_gtids, pool_of
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of
+from zsnapdb.jobs.record import host_record, production_restores
+from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.jobs.record.record_file import BACKUPS, read
+from zsnapdb.jobs.restore.offline_restore import archive_of, is_stand_in
+from zsnapdb.planning.backup_chain import restore_chain
+from zsnapdb.planning.binlog.route import RouteMap
+from zsnapdb.planning.binlog.window import leading
+from zsnapdb.planning.repository.backup_writers import writers
+from zsnapdb.planning.repository.host_record import BackupRecord
+from zsnapdb.planning.restore import newest, points
+from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup
+from zsnapdb.planning.restore.plan import RestoreOrigin, SetStanding
+from zsnapdb.planning.restore.points import RestoreRoute
+from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.catalogue import Summaries, Summary, manifest_of
+from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import known_damage
+
+_GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
+_REWRITTEN = "its manifest is not the one that this host stored"
+_FUTURE = "it is from the future by the clock of this host, and this host did not store it"
+
+
+Backup = Manifest | Summary
+"""A stored backup without its chunks, or a local set, whose description this host has."""
+B = TypeVar("B", bound=Backup)
+
+
+def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Summaries, StoredCheck]:
+    """Return all backups, oldest first, and the comparison with this host's record; warn about its findings.
+
+    While the store is unreachable, no backup is known to be missing.
+    """
+    if is_stand_in(repository):
+        return Summaries((), {}), StoredCheck()
+    catalogue = instance.summaries(repository)
+    checked = host_record.check(instance, repository, catalogue.backups, catalogue.unread, archive)
+    checked.warn(instance)
+    return replace(catalogue, backups=checked.ordered(catalogue.backups)), checked
+
+
+@dataclass(frozen=True)
+class KnownToRestore:
+    """The facts in repository, archive and host for a restore to a target.
+
+    `requested` is the target as the user named it. `archive` None: it was not read, because the target needs none.
+    `history` is the id of the binlog history with the target, if there are several. `accepts_older`: if the newest
+    state cannot be used, restore the newest usable one.
+    """
+
+    instance: Instance
+    repository: Repository
+    target: Target
+    requested: str
+    catalogue: Summaries
+    checked: StoredCheck
+    archive: Archive | None = None
+    history: str | None = None
+    accepts_older: bool = False
+    _whole: dict[str, Manifest] = field(default_factory=dict, compare=False)
+
+    @property
+    def named(self) -> str | None:
+        """The id of the requested backup; None if the target names none."""
+        return self.target.backup_id if isinstance(self.target, AtBackup) else None
+
+    def unusable(self) -> tuple[UnusableBackup, ...]:
+        """Return the stored backups that cannot be used:
+
+        their manifests are unreadable, missing, replaced or from the future.
+        """
+        unusable = [UnusableBackup(name, error.message) for name, error in self.catalogue.unreadable.items()]
+        unusable += [UnusableBackup(name, _REWRITTEN) for name in self.checked.provenance.rewritten]
+        unusable += [UnusableBackup(name, _FUTURE) for name in self._newer_future()]
+        for missing in self.checked.missing:
+            known = missing.recorded
+            if known is None or known.flavour is None or known.gtids is None:
+                unusable.append(UnusableBackup(missing.backup_id, _GONE))
+            else:
+                gtids = parse_gtids(known.flavour, known.gtids)
+                unusable.append(UnusableBackup(missing.backup_id, _GONE, known.server, gtids))
+        return tuple(unusable)
+
+    def _newer_future(self) -> list[str]:
+        """Return the doubtful future backups after the newest present one in the order."""
+        ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
+        newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
+        return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
+
+    def choosable(self, history: str | None = None) -> tuple[Summary, ...]:
+        """Return the backups from which the target may choose: all if it names one, else no foreign or future ones.
+
+        The newest state is never a state that a restore took back. A time, a GTID or the latest state of a named
+        `history` may be one.
+        """
+        if self.named is not None:
+            return self.catalogue.backups
+        asks_for_newest = newest.asks_for_newest(self.target) and history is None
+        but = self.checked.unchosen if asks_for_newest else self.checked.unbelieved
+        return tuple(manifest for manifest in self.catalogue.backups if manifest.backup_id not in but)
+
+    def refuse_without_any(self) -> None:
+        """Raise DamagedError if backups were stored but none of them can be used."""
+        backups = self.unusable()
+        if backups and not self.choosable() and newest.asks_for_newest(self.target):
+            listed = [f"backup {item.backup_id}: {item.why}" for item in backups]
+            raise newest.refusal(self.requested, "nothing", listed)
+        if self.checked.taken_back and not self.choosable():
+            raise newest.all_taken_back(self.requested, self.checked.taken_back)
+
+    def of_servers(self) -> list[Summary]:
+        """Return the backups of database servers from which the target may choose.
+
+        Raises:
+            PreflightError: the target is another kind of backup, or all of them are.
+        """
+        manifests = self.choosable(self.history)
+        servers = [manifest for manifest in manifests if is_of_server(manifest)]
+        if isinstance(self.target, AtBackup | Latest):
+            asked = [manifest for manifest in manifests if self.named in (None, manifest.backup_id)]
+        else:
+            asked = [] if servers else list(manifests)
+        if asked:
+            server_source(asked[-1])
+        return servers
+
+    def of_one_server(self, manifests: Sequence[B]) -> list[B]:
+        """Return the backups whose newest one is the newest state of one server.
+
+        Several servers may have written under the name of the instance. On this host its own server counts. On another
+        host, the server counts whose GTIDs prove that it continued all others. For the latest state of a named history
+        all backups are returned.
+
+        Raises:
+            HistoryError: there is no such server.
+        """
+        is_named = self.history is not None and isinstance(self.target, Latest)
+        known_writers = writers(manifests, self.instance.host.now())
+        if len(known_writers) < 2 or is_named or not newest.asks_for_newest(self.target):
+            return list(manifests)
+        chosen = [writer for writer in known_writers if set(writer.backups) & set(self.checked.own)]
+        if not chosen:
+            ends = {manifest.backup_id: point_of(manifest) for manifest in manifests}
+            chosen = list(newest.last_writers(known_writers, ends))
+        if len(chosen) > 1 and not self.checked.own:
+            raise newest.ambiguous(self.instance.name, chosen)
+        names = {backup_id for writer in chosen for backup_id in writer.backups}
+        return [manifest for manifest in manifests if manifest.backup_id in names]
+
+    def with_local_sets(self, stored: Sequence[Summary], origin: RestoreOrigin, top: str | None) -> list[Backup]:
+        """Return the stored backups and the local sets with which a restore may begin, oldest first.
+
+        Local sets count unless the repository or the newest backup was requested. They must belong to the server of the
+        newest stored backup. They must be in the pool of the target `top` (None: it will be in theirs), because a clone
+        stays in its pool.
+        """
+        if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
+            return list(stored)
+        known = {manifest.backup_id for manifest in stored}
+        writer = stored[-1].writer if stored else None
+        loaded = local_snapshot.load(self.instance)
+        left = production_restores.taken_back(self.instance, loaded) if newest.asks_for_newest(self.target) else {}
+        local = [
+            manifest
+            for manifest in loaded
+            if manifest.backup_id not in (known | left.keys())
+            and is_of_server(manifest)
+            and writer in (None, manifest.writer)
+            and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))
+        ]
+        together: list[Backup] = [*stored, *local]
+        return list(self.checked.ordered(together))
+
+    def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
+        """Return the archive if its newest history is production's present one; else None.
+
+        This matters only to `latest`. After a restore took production's place, the newest archived history may be the
+        abandoned one. It is the present one if a later backup leads into it, or if production has its binlogs.
+
+        Raises:
+            HistoryError: it is not the present one, there is no later backup, and the target accepts no older state.
+        """
+        put_back, archive, target = production_restores.recorded(self.instance), self.archive, self.target
+        if not isinstance(target, Latest) or self.history is not None or archive is None or put_back.last is None:
+            return archive
+        last = archive.files[-1] if archive.files else None
+        since = [manifest for manifest in candidates if put_back.is_since(manifest)]
+        if last is None or not candidates or _leads_into(last, since, archive):
+            return archive
+        server = server_source(self.whole(candidates[-1])).server
+        is_here = LocalBinlogs.of(server.variables, server.key_files).has(last)
+        if is_here and (not target.accepts_older or _leads_into(last, candidates, archive)):
+            return archive
+        if not since and not target.accepts_older:
+            restore_id = put_back.last.restore_id
+            raise newest.left_history(self.instance.name, restore_id, last.name, candidates[-1].backup_id)
+        return None
+
+    def whole(self, backup: Backup) -> Manifest:
+        """Return the manifest of a backup, which is read once. The errors are those of `manifest_of`."""
+        if isinstance(backup, Manifest):
+            return backup
+        if backup.backup_id not in self._whole:
+            self._whole[backup.backup_id] = manifest_of(self.repository, backup)
+        return self._whole[backup.backup_id]
+
+    def chain_of(self, backup: Backup) -> tuple[Manifest, ...]:
+        """Return the backups to receive for this one, the full one first.
+
+        Raises:
+            DamagedError: a link is missing; the message names it.
+        """
+        if backup.is_full:
+            return (self.whole(backup),)
+        damaged = known_damage(self.repository, self.instance.name).stored()
+        stored: Sequence[Backup] = self.checked.provenance.trusted(self.catalogue.backups)
+        return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
+
+    def notes_beside(self, chosen: str) -> tuple[str, ...]:
+        """Return notes on backups newer than the chosen one: foreign ones, and states that a restore took back.
+
+        For a time or a GTID, return only a note if the chosen backup itself is of a state that was taken back.
+        """
+        ids, taken_back = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.taken_back
+        if not newest.asks_for_newest(self.target) or chosen not in ids:
+            why = taken_back.get(chosen)
+            return (f"backup {chosen} is of a history that production left: {why}",) if why is not None else ()
+        unchosen, later = self.checked.provenance.unchosen, ids[ids.index(chosen) + 1 :]
+        foreign = [name for name in later if name in unchosen]
+        left = [name for name in later if name in taken_back and name not in unchosen]
+        return (
+            *(
+                f"newer, and foreign: {name}: {unchosen[name]}; name the id to use it, or adopt it (`zsnapdb adopt`)"
+                for name in foreign
+            ),
+            *(f"newer, and taken back: {name}: {taken_back[name]}; name the id to use it" for name in left),
+        )
+
+    def notes_on_newer(
+        self, chosen: str, choice: RestoreRoute | None = None, local: Sequence[Backup] = ()
+    ) -> tuple[str, ...]:
+        """Return notes on states that are newer than the chosen backup and `choice`, but cannot be used.
+
+        `local` are local sets among its candidates.
+
+        Raises:
+            DamagedError: there are such states, and an older state is not accepted.
+        """
+        beside = self.notes_beside(chosen)
+        if not newest.asks_for_newest(self.target):
+            return beside
+        checked = self.checked
+        short = next((finding for finding in checked.findings if checked.archive and finding.is_archive), None)
+        archive = UnusableArchive(short.text, checked.archive.last_commit) if short and checked.archive else None
+        order = checked.order_with([*self.catalogue.backups, *local]) if local else checked.order
+        newer = newest.newer_than(chosen, choice, self.unusable(), archive, order)
+        if newer and not self.accepts_older:
+            instead = f"backup {chosen}" + (" and the archived binlogs after it" if choice and choice.files else "")
+            error: DamagedError = newest.refusal(self.requested, instead, newer)
+            raise error
+        return (*(f"newer, and cannot be used: {text}" for text in newer), *beside)
+
+
+def read_known(
+    instance: Instance,
+    repository: Repository,
+    target: Target,
+    requested: str,
+    *,
+    accepts_older: bool = False,
+    history: str | None = None,
+    origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
+    reads_archive: bool = True,
+) -> KnownToRestore:
+    """Read the facts on which a restore to this target depends. The errors are those of `refuse_without_any`."""
+    if isinstance(target, AtBackup) and target.backup_id is not None:
+        is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
+        if not is_set:
+            # A damaged manifest is reported as damaged and not as missing.
+            repository.manifest(instance.name, target.backup_id)
+    needs_archive = reads_archive and not isinstance(target, AtBackup)
+    archive = archive_of(instance, repository, target).load() if needs_archive else None
+    catalogue, checked = catalogue_of(instance, repository, archive)
+    known = KnownToRestore(instance, repository, target, requested, catalogue, checked, archive, history, accepts_older)
+    known.refuse_without_any()
+    return known
+
+
+def _leads_into(last: ArchivedFile, backups: Sequence[Backup], archive: Archive) -> bool:
+    """Return whether the archived binlogs lead from these backups into the history of a file."""
+    if not backups:
+        return False
+    points_here = [point_of(manifest) for manifest in backups]
+    route = leading(points_here, RouteMap(archive.files, archive.state).follow)
+    return any(file.incarnation == last.incarnation for file in route.files)
+
+
+def newest_backup(instance: Instance, repository: Repository, *, accepts_older: bool) -> str:
+    """Return the id of the newest server backup with a readable manifest.
+
+    Raises:
+        DamagedError: a newer one was stored and cannot be used, and the caller accepts no older backup.
+        NotThere: there is no backup.
+        PreflightError: the newest one is of another kind.
+    """
+    known = read_known(instance, repository, AtBackup(None), "latest", accepts_older=accepts_older)
+    candidates = tuple(point_of(manifest) for manifest in known.of_one_server(known.of_servers()))
+    choice = points.choose(known.target, candidates, (), instance.host.now())
+    for note in known.notes_on_newer(choice.point.backup_id, choice):
+        instance.events.warn(note)
+    return choice.point.backup_id
+
+
+def is_local_set(manifest: Backup) -> bool:
+    """Return whether this host keeps the manifest: such a set can only be cloned, not received."""
+    return isinstance(manifest, Manifest) and manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
+
+
+def standing_of(instance: Instance, backup_id: str) -> SetStanding:
+    """Return whether a set is stored, by the records of this host, without asking a store.
+
+    The description of a set on this host does not show it: a stored backup also has one, for use while its store is
+    unreachable.
+    """
+    folder = instance.host.records / instance.name
+    try:
+        records = [read(place / BACKUPS, BackupRecord) for place in sorted(folder.iterdir()) if place.is_dir()]
+    except FileNotFoundError:
+        return SetStanding.LOCAL
+    except (OSError, DamagedError):
+        return SetStanding.UNKNOWN
+    stored = {backup.backup_id for record in records if record is not None for backup in record.stored}
+    return SetStanding.STORED if backup_id in stored else SetStanding.LOCAL

@@ -1,0 +1,242 @@
+"""The steps of a restored server up to its recovery, and the snapshots between them: mount, first start, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.base.errors import ConsistencyError, DamagedError
+from zsnapdb.base.model import Position
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.base.interruption import undone_on_error
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.host.dataset_tuning import tune
+from zsnapdb.jobs.restore import dataset_exchange
+from zsnapdb.jobs.restore.plan import copy_of
+from zsnapdb.jobs.restore.volume_receive import RestoreWork, remove_datasets, restored_property
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, TakeUp
+from zsnapdb.planning.server_copy.copy_options import Access
+from zsnapdb.repository.manifest import Manifest
+from zsnapdb.zfs import datasets, mounting, owned, snapshots
+
+HANDOVER = "handover"
+"""The name of every last step."""
+STEP_SNAPSHOT = "zsnapdb-restore-"
+"""Name prefix of the snapshots between the steps of a restore. They are removed at its end."""
+
+
+@dataclass(frozen=True)
+class ServerWork(RestoreWork[RestorePlan]):
+    """A restore of a server in execution.
+
+    `in_place` is called when restored datasets took the place of the server's own, so that a server can be started
+    there.
+    """
+
+    in_place: Callable[[], None] = lambda: None
+
+    @property
+    def copy(self) -> Copy:
+        """The restored files as a copy on which a server can be started."""
+        return copy_of(self.instance, self.plan)
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the plan continues a finished restore."""
+        return self.plan.is_continued
+
+    def is_irreversible(self) -> bool:
+        """Return whether datasets of the server were exchanged, so that one of them is the server's only one."""
+        step = self.plan.promotion
+        return step is not None and dataset_exchange.look(self.plan, step).has_begun
+
+    def remove(self) -> None:
+        """Remove the datasets that this restore created."""
+        remove_all(self.plan, self.copy)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The volumes' datasets, outermost first."""
+        return tuple(sorted(self.plan.layout.datasets.values(), key=len))
+
+    def manifest(self, backup_id: str) -> Manifest:
+        """Return the manifest of a backup, or of the local set that the plan clones."""
+        local = local_snapshot.read(self.instance, backup_id) if self.plan.clones else None
+        return local or self.repository.manifest(self.instance.name, backup_id)
+
+
+def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[str, int]:
+    """Return the GUID of the snapshot from which each volume was received or cloned, by dataset."""
+    chosen = [part.dataset for part in parts]
+    origins = datasets.properties_of(chosen, ["origin"]) if may_be_clones else {}
+    names = {name: origins[name]["origin"].value if name in origins else datasets.UNSET for name in chosen}
+    names |= {
+        part.dataset: f"{part.dataset}@{part.snapshot}" for part in parts if names[part.dataset] in ("", datasets.UNSET)
+    }
+    return dict(zip(names, (made.guid for made in snapshots.describe(list(names.values()))), strict=True))
+
+
+def mount(work: ServerWork, step: MountVolumes) -> None:
+    """Compare GUIDs, restore properties, mount, outermost first."""
+    # The server that starts next needs the memory more.
+    work.memory.clear()
+    proved = _proved_guids(step.parts, may_be_clones=bool(work.plan.clones))
+    for part in step.parts:
+        if proved[part.dataset] != part.guid:
+            raise DamagedError(
+                f"{part.dataset}@{part.snapshot} was received with a GUID other than {part.guid}",
+                hint="the repository's chain is inconsistent; restore another backup",
+            )
+    for part in step.parts:
+        marks = {INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id}
+        tune(part.dataset, part.properties, marks, work.events.warn)
+    be_mounted(work)
+
+
+def be_mounted(work: ServerWork) -> None:
+    """Mount the datasets that are not mounted, outermost first.
+
+    Before the handover the datasets are not mounted automatically after a reboot.
+
+    Raises:
+        NotOursError: a dataset with one of these names is not of this restore; a continued restore knows only the
+            names.
+    """
+    owned.prove(work.datasets, work.mark)
+    mounting.mount_all(work.datasets)
+
+
+def take_back(work: ServerWork, snapshot: str) -> None:
+    """Roll all volumes back to their snapshot of that name. Afterwards they are mounted.
+
+    A server of the copy from an interrupted run is ended first.
+    """
+    be_mounted(work)
+    work.copy.process().kill_all()
+    for dataset in work.datasets:
+        owned.roll_back(dataset, snapshot, STEP_SNAPSHOT, work.mark)
+
+
+def keep(work: ServerWork, step: str) -> None:
+    """Snapshot all volumes, whose server is stopped, under the name of the finished step.
+
+    The snapshots of earlier steps are destroyed.
+    """
+    before = step_snapshots(work.datasets)
+    made = snapshots.PendingSnapshots.of(
+        [f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets], restored_property(work.plan)
+    )
+    made.start()
+    made.finish()
+    for name in before:
+        owned.destroy_snapshot(name, work.mark)
+
+
+def was_kept(work: ServerWork, step: str) -> bool:
+    """Return whether an interrupted run snapshotted the finished step, even if the journal does not record it.
+
+    One request creates all snapshots of a step or none. With them nothing of the step is repeated, because the
+    snapshots of the previous step may be destroyed. The rest of those is destroyed now.
+    """
+    own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
+    known = step_snapshots(work.datasets)
+    if not own <= set(known):
+        return False
+    for name in known:
+        if name not in own:
+            owned.destroy_snapshot(name, work.mark)
+    return True
+
+
+def step_snapshots(places: Sequence[str]) -> list[str]:
+    """Return the snapshots on the datasets `places` from steps of a restore."""
+    return [name for name in snapshots.names_of(places) if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
+
+
+def recover(work: ServerWork, step: Recover) -> None:
+    """Start the server once on the received files and its own binlogs, unreachable for clients; check it; shut it down.
+
+    It must recover to exactly the recorded GTIDs. It keeps its identity, because the restored server is the old server.
+    """
+    if not work.is_first_run:
+        be_mounted(work)
+        work.copy.process().kill_all()
+        for part in next(other for other in work.plan.steps if isinstance(other, MountVolumes)).parts:
+            owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, work.mark)
+    copy = work.copy
+    give_files(copy, work.plan.owner)
+    copy.make_private()
+    recorded = work.plan.position(step.gtids, step.binlog_file, step.binlog_offset)
+    _check_binlog(copy, recorded)
+    look(work, recorded)
+    if work.plan.replays:
+        keep(work, step.name)
+
+
+def _check_binlog(copy: Copy, recorded: Position) -> None:
+    """Raise ConsistencyError unless the received binlogs end where the manifest says.
+
+    For servers without GTIDs this is the only proof.
+    """
+    if recorded.coordinates is None:
+        return
+    received = copy.recorded_position(has_gtids=False)
+    if received.coordinates != recorded.coordinates:
+        raise ConsistencyError(
+            f"the received binlogs end at {received.coordinates}, the manifest says {recorded.coordinates}",
+            hint="the server was not started; restore another backup",
+        )
+
+
+def look(work: ServerWork, expected: Position) -> Position:
+    """Start the server, unreachable for clients, compare its GTIDs, shut it down, and return its position."""
+    copy = work.copy
+    process = copy.process()
+    alone = copy.identity(server_id=work.plan.server_id, port=None, access=Access.PRIVATE_SOCKET)
+    with undone_on_error(process.kill):
+        with copy.start(alone, "root", SecretStr(""), copy.for_one_task) as session:
+            facts, position = check_recovered(session, expected)
+            check_inside(facts, Path(work.plan.layout.mount))
+        process.stop(timeout=work.instance.settings.server.start_timeout)
+    return position
+
+
+def take_up(work: ServerWork, step: TakeUp) -> None:
+    """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
+
+    After a look around the volumes are rolled back to the snapshots of exactly this state.
+
+    Raises:
+        ConsistencyError: the server is not at its point, because it was written to.
+    """
+    be_mounted(work)
+    work.copy.process().kill_all()
+    if was_kept(work, step.name):
+        return
+    if step.after_look:
+        take_back(work, f"{STEP_SNAPSHOT}{HANDOVER}")
+        keep(work, step.name)
+        return
+    for dataset in work.datasets:
+        datasets.set_properties(dataset, {"canmount": "noauto", **NO_SNAPSHOTS})
+    look(work, work.plan.position(step.gtids))
+    keep(work, step.name)
+
+
+def check(work: ServerWork, step: CheckServer) -> Position:
+    """Start the server, unreachable, once more: it must contain exactly the transactions of the step."""
+    be_mounted(work)
+    work.copy.process().kill_all()
+    return look(work, work.plan.position(step.gtids))
+
+
+def remove_all(plan: RestorePlan, copy: Copy) -> None:
+    """Remove the datasets that this restore created, with their snapshots. All other datasets stay."""
+    copy.process().kill_all()
+    remove_datasets(plan)

@@ -1,0 +1,468 @@
+"""The receiving or cloning of a backup's volumes into new datasets, for every kind of source.
+
+An interrupted receive continues, if its part in ZFS and the stored stream allow that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from zsnapdb.base.errors import (
+    CommandError,
+    ConsistencyError,
+    DamagedError,
+    NotThere,
+    PreflightError,
+    ZsnapdbError,
+)
+from zsnapdb.base.model import Progress, pool_of
+from zsnapdb.base.quantities import size
+from zsnapdb.config.repository import StreamSettings
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
+from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.planning.backup.chunk_size import decide_workers
+from zsnapdb.planning.dataset_properties import explicit_values
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.restore.plan import AnyRestorePlan, RestorePlan
+from zsnapdb.planning.restore.steps import CloneSnapshot, MakeTop, PoolNeeds, Receive, why_from_the_beginning
+from zsnapdb.repository.manifest import FilesystemType, Manifest, VolumePart, expected_stream
+from zsnapdb.repository.repository import Repository
+from zsnapdb.stream.buffer_pool import TransferMemory
+from zsnapdb.stream.download import Resumption, download, resume_at
+from zsnapdb.stream.resume_stream import NotResumableError, ResumePoint, parse_token
+from zsnapdb.zfs import datasets, owned, snapshots, streams
+from zsnapdb.zfs.command import PoolFullError, StreamRefusedError
+from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.streams import ReceiveStream
+
+_PATIENCE = 30.0
+
+
+class RestoreIdentity(Protocol):
+    """The part of a plan that identifies the restore."""
+
+    @property
+    def restore_id(self) -> str: ...
+
+
+P = TypeVar("P", bound=RestoreIdentity)
+
+
+@dataclass(frozen=True)
+class ReceivingWork(Generic[P]):
+    """A restore in execution, for every kind of source.
+
+    `is_first_run`: the target did not exist when this run began, so no earlier run left data in it.
+    """
+
+    settings: Settings
+    instance: Instance
+    repository: Repository
+    plan: P
+    memory: TransferMemory = field(default_factory=TransferMemory, kw_only=True)
+    is_first_run: bool = field(default=False, kw_only=True)
+
+    @property
+    def events(self) -> Events:
+        """The receiver of this restore's events."""
+        return self.instance.events
+
+    @property
+    def mark(self) -> Mark:
+        """The mark that only this restore sets, on every dataset and step snapshot."""
+        return restored_mark(self.plan)
+
+    def manifest(self, backup_id: str) -> Manifest:
+        """Return the manifest of a backup."""
+        return self.repository.manifest(self.instance.name, backup_id)
+
+
+A = TypeVar("A", bound=AnyRestorePlan)
+
+
+class RestoreWork(ReceivingWork[A]):
+    """A restore that is executed step by step."""
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the plan continues a finished restore."""
+        return False
+
+    def is_irreversible(self) -> bool:
+        """Return whether one of the restored datasets may be the only one that a server has.
+
+        Then nothing is removed.
+        """
+        return False
+
+    def remove(self) -> None:
+        """Remove everything that the restore created, each dataset after proof that it is its own."""
+        remove_datasets(self.plan)
+
+
+def restored_mark(plan: RestoreIdentity) -> Mark:
+    """Return the mark that only this restore sets, on every dataset and step snapshot."""
+    return Mark(RESTORED_PROPERTY, plan.restore_id)
+
+
+def restored_property(plan: RestoreIdentity) -> dict[str, str]:
+    """Return the property that sets the mark."""
+    return {RESTORED_PROPERTY: plan.restore_id}
+
+
+def remove_datasets(plan: AnyRestorePlan) -> None:
+    """Remove the datasets that this restore created, with their snapshots. All other datasets stay."""
+    mark = restored_mark(plan)
+    owned.destroy_datasets([name for name in plan.targets if owned.is_ours(name, mark)], mark, with_snapshots=True)
+
+
+N = TypeVar("N", bound=PoolNeeds)
+
+
+def pool_needs(
+    kind: Callable[..., N], chain: Sequence[Manifest], top: str, *, binlogs: int = 0, clones: bool = False, **more: Any
+) -> N:
+    """Return the requirements on the pool for a chain of backups that is received to the dataset `top`.
+
+    `binlogs` is the number of bytes of binlogs that are replayed later. `clones`: nothing is received, because a clone
+    shares every block with its snapshot. `more` are the other fields of the step.
+    """
+    features = 0
+    for volume in (volume for manifest in chain for volume in manifest.volumes):
+        features |= volume.features
+    return kind(
+        pool=pool_of(top),
+        parent=top.rpartition("/")[0],
+        # Each replayed transaction needs space three times: in a relay log, in a binlog, and in the tables.
+        plain_bytes=(0 if clones else sum(manifest.plain_size for manifest in chain)) + 3 * binlogs,
+        stored_bytes=(0 if clones else sum(manifest.stored_size for manifest in chain)) + binlogs,
+        features=0 if clones else features,
+        zfs_version=chain[-1].zfs_version,
+        encrypted=() if clones else chain[-1].encrypted,
+        raw=() if clones else chain[-1].raw,
+        **more,
+    )
+
+
+def receives_of(
+    volumes: Iterable[tuple[Manifest, VolumePart]],
+    places: Mapping[str, tuple[str, str]],
+    key_location: str | None = None,
+) -> tuple[Receive, ...]:
+    """Return the steps that receive the volumes, in their order. `places` has dataset and mount point by role.
+
+    `key_location` is that of the keys of raw streams.
+    """
+    return tuple(
+        Receive(
+            backup_id=manifest.backup_id,
+            role=volume.role,
+            dataset=places[volume.role][0],
+            mountpoint=places[volume.role][1],
+            snapshot=volume.snapshot,
+            guid=volume.guid,
+            from_guid=volume.from_guid,
+            plain_bytes=volume.plain_size,
+            stored_bytes=volume.stored_size,
+            key_location=key_location if volume.is_raw else None,
+        )
+        for manifest, volume in volumes
+    )
+
+
+def tell_what_stays(events: Events, places: Iterable[str]) -> None:
+    """Warn of each dataset in a place of an abandoned restore that does not carry its mark.
+
+    It has another owner, or the power failed while the restore created it. ZFS creates a dataset and sets its
+    properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
+    module/zfs/zfs_ioctl.c of OpenZFS).
+    """
+    for name in sorted(places):
+        if datasets.exists(name):
+            events.warn(
+                f"{name} stays: it does not carry the mark of this restore (hint: if nobody needs it, `zfs destroy"
+                f" {name}`)"
+            )
+
+
+def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | None = None) -> None:
+    """Create the dataset above volumes that are siblings, unless this restore created it before.
+
+    It also gets the properties `more`.
+
+    Raises:
+        NotOursError: the dataset is not of this restore.
+    """
+    if datasets.exists(step.dataset):
+        owned.prove([step.dataset], work.mark)
+        return
+    datasets.create(step.dataset, {**NO_SNAPSHOTS, **restored_property(work.plan), **(more or {})})
+
+
+@dataclass(frozen=True)
+class _InterruptedReceive:
+    """The resume token of an interrupted receive, and the rest of the stream that it needs."""
+
+    token: str
+    resumption: Resumption
+
+
+def receive(work: ReceivingWork[P], step: Receive) -> None:
+    """Receive the stream of one volume, unless this restore received it before. An interrupted receive continues.
+
+    Every chunk is verified, and its records are checked, before a byte of it is received. After an error the received
+    data is kept, unless the pool is full.
+
+    Raises:
+        NotOursError: the dataset is not of this restore.
+    """
+    if not work.is_first_run and _is_received(work.plan, step):
+        return
+    manifest = work.manifest(step.backup_id)
+    volume = manifest.volume(step.role)
+    if volume is None or volume.guid != step.guid:
+        raise DamagedError(
+            f"backup {step.backup_id} was changed after the restore was planned",
+            hint="give the restore up with --abandon, and start again",
+        )
+    datasets.ensure(step.dataset.rpartition("/")[0])
+    interrupted = None
+    if not work.is_first_run and datasets.exists(step.dataset):
+        interrupted = _rest_of(work, step, manifest, volume)
+    with _given_back_if_full(work, step):
+        try:
+            _bring(work, step, manifest, volume, interrupted)
+        except (CommandError, NotResumableError) as error:
+            if interrupted is None or not _is_refused(error, step, interrupted):
+                raise
+            _begin_again(work, step, error.message)
+            _bring(work, step, manifest, volume, None)
+
+
+def _bring(
+    work: ReceivingWork[P],
+    step: Receive,
+    manifest: Manifest,
+    volume: VolumePart,
+    interrupted: _InterruptedReceive | None,
+) -> None:
+    """Download the volume's stream, or the rest that an interrupted receive needs, and let ZFS receive it."""
+    properties = {} if interrupted is not None else _properties_of(work, step, volume)
+    # A raw stream cannot continue in its middle, so no part of it is kept.
+    with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
+        # A broken pipe means that `zfs receive` failed; finish() reports why.
+        with (
+            stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
+            contextlib.suppress(BrokenPipeError),
+        ):
+            stored = work.repository.chunks_of(manifest, step.role)
+            download(
+                stored,
+                volume.chunks,
+                volume.codec,
+                stream.pipe,
+                concurrency=_workers(work.instance.repository.stream, volume),
+                widens=work.instance.repository.bandwidth is None,
+                name=lambda index: f"chunk {stored.key(index)}",
+                ciphers=work.repository.ciphers(manifest),
+                expected=expected_stream(volume, volume.features),
+                memory=work.memory,
+                on_bytes=lambda done: work.events.progress(
+                    Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)
+                ),
+                resumption=None if interrupted is None else interrupted.resumption,
+            )
+        stream.finish()
+
+
+def _workers(settings: StreamSettings, volume: VolumePart) -> int:
+    """Return how many chunks of a volume are fetched at once: fewer if they are larger than this host's own chunks."""
+    largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
+    return decide_workers(settings.concurrency, largest, settings.chunk_size)
+
+
+def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) -> dict[str, str]:
+    """Return the properties of the dataset that a full stream creates; an increment sets none."""
+    if step.from_guid is not None:
+        return {}
+    is_filesystem = isinstance(volume.type, FilesystemType)
+    explicit = explicit_values("filesystem" if is_filesystem else "volume")
+    properties = {**explicit, **NO_SNAPSHOTS, **restored_property(work.plan)}
+    if step.key_location is not None:
+        properties["keylocation"] = step.key_location
+    if is_filesystem:
+        properties |= {"canmount": "noauto", "mountpoint": step.mountpoint}
+    return properties
+
+
+def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
+    """Return whether the snapshot exists, after an earlier `zfs receive` into the dataset has ended.
+
+    That receive keeps its part, or removes the dataset that it created.
+
+    Raises:
+        NotOursError: the dataset has snapshots and is not of this restore.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while datasets.exists(step.dataset):
+        received = snapshots.by_guid(step.dataset)
+        if received:
+            owned.prove([step.dataset], restored_mark(plan))
+        if step.guid in received:
+            return True
+        if not streams.is_being_received(step.dataset) and (
+            step.from_guid is not None or streams.token(step.dataset) is not None
+        ):
+            return False
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"{step.dataset} exists without its snapshot, and not as a part of it",
+                hint="end any other `zfs receive` into the dataset; if there is none, destroy the dataset by hand",
+            )
+        time.sleep(0.2)
+    return False
+
+
+def _rest_of(
+    work: ReceivingWork[P], step: Receive, manifest: Manifest, volume: VolumePart
+) -> _InterruptedReceive | None:
+    """Return the rest of a volume whose receive was interrupted; None if it must be received from its beginning.
+
+    A part in ZFS that cannot be used is removed, with a warning.
+
+    Raises:
+        NotOursError: the dataset is not of this restore; nothing was changed.
+    """
+    token = streams.token(step.dataset)
+    if token is None:
+        return None
+    owned.prove([step.dataset], work.mark)
+    why: str | None
+    try:
+        point = parse_token(token)
+        why = why_from_the_beginning(
+            step, to_guid=point.to_guid, from_guid=point.from_guid, records=point.received > 0 and point.object > 0
+        )
+    except DamagedError as error:
+        why = error.message
+    if why is None:
+        try:
+            resumption = _resumption(work, manifest, volume, point)
+        except NotResumableError as error:
+            why = error.message
+    if why is not None:
+        _begin_again(work, step, why)
+        return None
+    work.events.tell(
+        f"the {step.role} volume of {step.backup_id} goes on at {size(resumption.before)} of {size(step.plain_bytes)}:"
+        " ZFS kept what was received before"
+    )
+    return _InterruptedReceive(token, resumption)
+
+
+def _resumption(work: ReceivingWork[P], manifest: Manifest, volume: VolumePart, point: ResumePoint) -> Resumption:
+    stored = work.repository.chunks_of(manifest, volume.role)
+    return resume_at(
+        stored,
+        volume.chunks,
+        volume.codec,
+        point,
+        name=lambda index: f"chunk {stored.key(index)}",
+        ciphers=work.repository.ciphers(manifest),
+        expected=expected_stream(volume, volume.features),
+    )
+
+
+def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
+    work.events.warn(f"the {step.role} volume of {step.backup_id} is received again from its beginning: {why}")
+    # If ZFS refuses to continue, it may have removed its part.
+    if _kept(step) is not None:
+        owned.drop_partial(step.dataset, work.mark)
+
+
+@contextlib.contextmanager
+def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]:
+    """Run the block, which receives the volume. If the pool is full, remove the received part, and warn of that.
+
+    A server in the same pool cannot write while the pool is full, and the part can be received again.
+    """
+    try:
+        yield
+    except PoolFullError as error:
+        try:
+            if _kept(step) is not None:
+                owned.drop_partial(step.dataset, work.mark)
+                work.events.warn(
+                    f"the pool is full, so what was received of the {step.role} volume of {step.backup_id} was removed"
+                )
+        except ZsnapdbError as second:
+            error.add_note(f"removing the part of {step.dataset} that was received failed: {second}")
+        raise
+
+
+def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
+    """Return whether the receive cannot continue: the stream has no such rest, or ZFS refused all of its records.
+
+    Other errors, such as a full pool, do not count.
+    """
+    is_of_zfs = isinstance(error, StreamRefusedError) and _kept(step) in (interrupted.token, None)
+    return is_of_zfs or isinstance(error, NotResumableError)
+
+
+def _kept(step: Receive) -> str | None:
+    return streams.token(step.dataset) if datasets.exists(step.dataset) else None
+
+
+def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> None:
+    """Clone one volume from its snapshot on this host, unless this restore cloned it before.
+
+    Raises:
+        PreflightError: that snapshot no longer exists, or is not the backup's.
+        NotOursError: the dataset is not of this restore.
+    """
+    if not datasets.exists(step.dataset):
+        _refuse_another_origin(step)
+        datasets.ensure(step.dataset.rpartition("/")[0])
+        datasets.clone(
+            step.origin,
+            step.guid,
+            step.dataset,
+            {
+                **explicit_values(),
+                "canmount": "noauto",
+                "mountpoint": step.mountpoint,
+                **NO_SNAPSHOTS,
+                **restored_property(work.plan),
+            },
+        )
+    owned.prove([step.dataset], work.mark)
+    if datasets.origin_guid(step.dataset) != step.guid:
+        raise ConsistencyError(
+            f"{step.dataset} is not a clone of {step.origin} as it was when the restore was planned",
+            hint=f"give it up with `zsnapdb restore {work.plan.instance} --abandon`, and start again",
+        )
+    start = f"{step.dataset}@{step.snapshot}"
+    if start not in snapshots.by_guid(step.dataset).values():
+        made = snapshots.PendingSnapshots.of([start], restored_property(work.plan))
+        made.start()
+        made.finish()
+
+
+def _refuse_another_origin(step: CloneSnapshot) -> None:
+    """Raise PreflightError unless the snapshot is on this host and unchanged since the restore was planned."""
+    try:
+        is_same = datasets.guid(step.origin) == step.guid
+    except NotThere:
+        is_same = False
+    if not is_same:
+        raise PreflightError(
+            f"the snapshot {step.origin} was destroyed after the restore was planned",
+            hint="start the restore again; it is then planned from the existing snapshots",
+        )

@@ -1,0 +1,248 @@
+"""Facts for a setup of this host, and its plan. `jobs/setup/steps.py` executes the plan."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from zsnapdb.base import text_files
+from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.model import Flavour
+from zsnapdb.config.repository import STORE_ADDRESSES, parse_address
+from zsnapdb.config.settings import DEFAULT_PATH, Settings, load, parse
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.repository import init, keys
+from zsnapdb.jobs.setup import configuration as setup_configuration
+from zsnapdb.jobs.setup import files as setup_files
+from zsnapdb.jobs.setup import move as setup_move
+from zsnapdb.jobs.shell import examples
+from zsnapdb.jobs.steps import move_state
+from zsnapdb.mysql.connection import greeting
+from zsnapdb.mysql.process import discovery
+from zsnapdb.mysql.process.discovery import DiscoveredProcess
+from zsnapdb.mysql.process.server import find_binary
+from zsnapdb.mysql.session import Address
+from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
+from zsnapdb.planning.server_family import flavour_in
+from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
+from zsnapdb.planning.setup.layout import (
+    CRON_FOLDER,
+    PACKAGED_UNITS,
+    UNIT,
+    UNIT_FILE,
+    configuration_in,
+    cron_text,
+    unit_text,
+)
+from zsnapdb.planning.setup.move import MoveStep, dataset_names, decide
+from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, leave_signing_open, plan_setup
+from zsnapdb.repository import drills
+from zsnapdb.zfs import datasets, encryption, version
+from zsnapdb.zfs.mounts import mounted
+
+__all__ = ["SetupAnswers", "gather", "plan"]
+
+_PATIENCE = 5.0
+"""Seconds of retries for a repository that does not answer the query for passed drills."""
+_DRILLS = 20
+
+
+def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
+    """Return the plan for this host. Changes nothing.
+
+    Raises PreflightError if the caller is not root, and would see no sockets.
+    """
+    if os.geteuid() != 0:
+        raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
+    started = _interrupted_move()
+    planned = plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, started)
+    return with_store(planned)
+
+
+def with_store(planned: SetupPlan) -> SetupPlan:
+    """Return the plan; refused if the repository cannot be read, because its first use is the last step."""
+    if planned.refusals:
+        return planned
+    try:
+        settings = before_keys(planned)
+    except ConfigError as error:
+        return replace(planned, steps=(), refusals=(f"the answers make no configuration: {error.message}",))
+    try:
+        found = init.plan(settings, planned.around.repository)
+    except ZsnapdbError as error:
+        why = f"the repository {planned.answers.repository} cannot be used: {error.message}"
+        return replace(planned, steps=(), refusals=(why,), refusal_hint=error.hint)
+    is_new_key = planned.signing_key is not None and planned.signer is None and planned.kept is None
+    if is_new_key and found.step is not init.InitStep.CREATE:
+        return leave_signing_open(planned)
+    return planned
+
+
+def before_keys(planned: SetupPlan) -> Settings:
+    """Return the settings of the plan without keys that do not exist yet.
+
+    Raises ConfigError if the settings are invalid.
+    """
+    return parse(replace(planned, signing=None).text(None), planned.configuration)
+
+
+def _interrupted_move() -> StartedMove | None:
+    """Return the interrupted move and the possible next step. Waits for a server that has just started."""
+    record = move_state.recorded()
+    if record is None:
+        return None
+    decision = decide(record.move, move_state.observe(record))
+    if decision.step is MoveStep.FINISH:
+        setup_move.wait_until_it_runs(record.move)
+    return StartedMove(record.move, decision)
+
+
+def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
+    """Return the facts about this host: servers, pools, systemd, configuration, identity."""
+    mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
+    pools, processes = datasets.pools(), discovery.server_processes()
+    return SetupFacts(
+        servers=tuple(_server(process, mounts, is_alone=len(processes) == 1) for process in processes),
+        pools=tuple(FoundPool(name, datasets.available(name)) for name in pools),
+        zfs_release=version.kernel_release(),
+        has_systemd=Path("/run/systemd/system").is_dir(),
+        configuration=str(configuration),
+        configured=_settings_in(configuration),
+        recipient=_recipient(configuration.parent / "identity"),
+        signer=_signer(configuration.parent / "signing-key"),
+        unit=_missing_unit(configuration),
+        cron=_cron(configuration, answers) if Path(CRON_FOLDER).is_dir() else None,
+        grants={flavour: examples.grants(flavour) for flavour in Flavour},
+        datasets=frozenset(
+            name for pool in pools for name in dataset_names(pool, answers.instance) if datasets.exists(name)
+        ),
+        passed_drill=_passed_drill(configuration, answers.instance),
+        written=setup_configuration.written(configuration, answers.instance),
+        agent_reads=_agent_reads(),
+        missing_folder=_missing_folder(answers.repository),
+    )
+
+
+def _missing_folder(url: str) -> str | None:
+    """Return the folder of the repository if it does not exist. Raises ConfigError if the address is invalid."""
+    try:
+        address = parse_address(url)
+    except ValueError as error:
+        raise ConfigError(str(error), hint=f"use {' or '.join(STORE_ADDRESSES)}") from None
+    folder = Path("/", address.path)
+    return str(folder) if address.scheme == "file" and not folder.is_dir() else None
+
+
+def _passed_drill(configuration: Path, instance: str) -> str | None:
+    """Return the newest passed drill; None if there is none, or configuration or repository are missing."""
+    try:
+        repository = Instance.of(load(configuration), instance).impatient(_PATIENCE).open_repository()
+        passed = [
+            e.drill_id for e in drills.newest(repository, instance, _DRILLS) if e.outcome is drills.Outcome.PASSED
+        ]
+    except ZsnapdbError:
+        return None
+    return passed[-1] if passed else None
+
+
+def _settings_in(configuration: Path) -> str | None:
+    """Return the text of a file that has more than comments. A packaged configuration has only comments."""
+    if not configuration.exists():
+        return None
+    text = text_files.read_text(configuration, "the configuration", "run setup as root")
+    has_settings = any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+    return text if has_settings else None
+
+
+def _recipient(identity: Path) -> str | None:
+    if not identity.exists():
+        return None
+    (recipient, *_) = keys.public_parts(identity, None).recipients
+    return recipient
+
+
+def _signer(key: Path) -> str | None:
+    return keys.public_parts(None, key).signer if key.exists() else None
+
+
+def _agent_reads() -> str | None:
+    """Return the configuration that the agent of this host reads; None without a unit, or if it has no settings."""
+    unit = next(
+        (file for file in (Path(UNIT_FILE), *(Path(folder, UNIT) for folder in PACKAGED_UNITS)) if file.exists()), None
+    )
+    if unit is None:
+        return None
+    said = configuration_in(text_files.read_text(unit, "the unit of the agent", "run setup as root"))
+    configuration = Path(said) if said is not None else DEFAULT_PATH
+    return str(configuration) if _settings_in(configuration) is not None else None
+
+
+def _missing_unit(configuration: Path) -> str | None:
+    """Return the unit of the agent that this host needs; None if the existing unit reads this configuration."""
+    is_packaged = configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
+    own = text_files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
+    if is_packaged if own is None else configuration_in(own) == str(configuration):
+        return None
+    return unit_text(examples.find(UNIT).text, own_command(), str(configuration))
+
+
+def _cron(configuration: Path, answers: SetupAnswers) -> str:
+    return cron_text(own_command(), answers.instance, str(configuration))
+
+
+def own_command() -> tuple[str, ...]:
+    """Return the arguments that start this program from any folder: its command, or the module with its Python."""
+    program = shutil.which(sys.argv[0])
+    if program is not None and os.path.basename(program) == "zsnapdb":
+        return (os.path.abspath(program),)
+    return (sys.executable, "-m", "zsnapdb")
+
+
+def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_alone: bool) -> FoundServer:
+    mount = mount_of(process.datadir, mounts)
+    flavour, said, seen = flavour_in(process.program), None, None
+    if process.sockets:
+        try:
+            said = greeting(Address("root", Path(process.sockets[0])))
+            flavour = flavour_in(said, process.program)
+            seen = discovery.seen_by_root(Path(process.sockets[0]))
+        except ServerError:
+            said = None
+    is_zfs = mount is not None and mount.fstype == "zfs" and not mount.is_bind
+    dataset = mount.source if mount is not None and is_zfs else ""
+    return FoundServer(
+        pid=process.pid,
+        account=process.account,
+        program=process.program,
+        sockets=process.sockets,
+        datadir=process.datadir,
+        flavour=flavour,
+        filesystem=mount.fstype if mount is not None else "unknown",
+        dataset=dataset,
+        cipher=encryption.at_rest([dataset])[dataset].cipher if dataset else None,
+        version=said,
+        page_size=seen.page_size if seen is not None else None,
+        used=0 if is_zfs else setup_files.size(Path(process.datadir)),
+        lets_root_in=seen is not None,
+        is_read_only=seen is not None and seen.is_read_only,
+        has_socket_login=seen is not None and seen.has_socket_login,
+        binary=_binary(process, flavour),
+        has_binlog=seen is None or bool(seen.paths.get("log_bin_basename")),
+        lacks_names=seen is not None and seen.row_metadata not in ("", "FULL"),
+        server_id_file=setup_files.server_id_file(flavour) if is_alone else "",
+        service=discovery.service_of(process.pid),
+        option_folder=setup_files.option_folder(flavour),
+        files=None if is_zfs or seen is None else setup_files.files_of(process, flavour, seen, mounts),
+    )
+
+
+def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
+    """Return the program to configure: the running one, unless it is found without a configuration."""
+    try:
+        usual = os.path.realpath(find_binary(None, flavour))
+    except PreflightError:
+        usual = ""
+    return "" if process.is_by_loader or usual == os.path.realpath(process.program) else process.program

@@ -1,0 +1,208 @@
+"""Scratch datasets: created below a dataset of zsnapdb, marked, removed after use, and swept after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotThere, PreflightError
+from zsnapdb.base.model import PROPERTY, pool_of
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import for_instance
+from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
+from zsnapdb.jobs.host.capacity import pool_for_copy
+from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
+from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.runbook import size_of
+from zsnapdb.repository.drills import StepPart
+from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs.owned import Mark
+
+SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
+
+EndUsers = Callable[[str], None]
+"""Ends the users of a container's datasets, other than servers in a folder, before the datasets are destroyed."""
+
+
+def nobody(_container: str) -> None:
+    """End nothing, because only servers in folders use the copy."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A place for one copy: a dataset of zsnapdb that contains only the copy `top`."""
+
+    scratch_id: str
+    container: str
+    what: str
+
+    @property
+    def top(self) -> str:
+        """The dataset of the copy. The last part of its name is also that of the mount point."""
+        return f"{self.container}/{self.what}-{self.scratch_id}"
+
+
+def home(instance: Instance, volumes: tuple[str, ...]) -> str:
+    """Return the dataset above the instance's scratch copies.
+
+    It is below the configured dataset, else in the pool of the volumes, else in the only pool of this host.
+
+    Raises:
+        PreflightError: the host has several pools and the instance uses none of them.
+        NotThere: no volumes are known.
+    """
+    configured = instance.settings.drill.dataset
+    if configured is not None:
+        pool = pool_of(configured)
+        if not datasets.exists(pool):
+            raise PreflightError(f"drill.dataset {configured}: the pool {pool} does not exist", hint="see `zpool list`")
+        return f"{configured}/{instance.name}"
+    if not volumes:
+        raise NotThere(f"there is no backup of instance {instance.name} to copy", hint=OTHER_ADDRESS_HINT)
+    pool = pool_for_copy(volumes[0], f"name a dataset under [instance.{instance.name}.drill]")
+    return f"{pool}/zsnapdb/scratch/{instance.name}"
+
+
+def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
+    """Return the place for a copy; create nothing.
+
+    Each purpose `what` has its own dataset there, so a long drill does not block a rescue.
+    """
+    return Scratch(scratch_id, f"{home_dataset}/{what}/{scratch_id}", what)
+
+
+@contextlib.contextmanager
+def ephemeral(instance: Instance, place: Scratch, mount_root: Path, end_users: EndUsers = nobody) -> Iterator[None]:
+    """Create the place, and remove it with everything in it, however the block ends.
+
+    Copies of killed runs are removed first. A lock allows one block per instance, purpose and host. So every other
+    marked dataset next to the place is a leftover.
+    """
+    home_dataset = place.container.rpartition("/")[0]
+    with for_instance(instance, place.what, f"at a {place.what} of"):
+        for left in sweep(home_dataset, mount_root, end_users):
+            instance.events.tell(f"removed {left}, which an interrupted run left")
+        datasets.ensure(home_dataset)
+        datasets.create(place.container, {**NO_SNAPSHOTS, SCRATCH_PROPERTY: place.scratch_id})
+        try:
+            yield
+        finally:
+            remove(place.container, mount_root, end_users)
+
+
+def containers_in(home_dataset: str) -> list[str]:
+    """Return the containers of scratch copies below the home dataset, in use or not."""
+    if not datasets.exists(home_dataset):
+        return []
+    below = datasets.children(home_dataset, [SCRATCH_PROPERTY], depth=1)
+    return [
+        name
+        for name, properties in below.items()
+        if name.rpartition("/")[0] == home_dataset and properties[SCRATCH_PROPERTY].is_local
+    ]
+
+
+def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = nobody) -> list[str]:
+    """Remove every scratch copy below the home dataset, and return their names.
+
+    The caller has the lock, so no copy is in use.
+    """
+    containers = containers_in(home_dataset)
+    for container in containers:
+        remove(container, mount_root, end_users)
+    return containers
+
+
+def remove(container: str, mount_root: Path, end_users: EndUsers = nobody) -> None:
+    """End the servers on a scratch copy and destroy its datasets. A missing copy is no error.
+
+    Raises:
+        NotOursError: a dataset does not have our mark; nothing was destroyed.
+    """
+    # The copy has the mark of its restore; all other datasets have the mark of this place.
+    marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
+    members = owned.members_with(container, ["mountpoint"], *marks)
+    end_users(container)
+    points = [values["mountpoint"].value for values in members.values()]
+    folders = [Path(point) for point in points if point.startswith("/")]
+    for folder in folders:
+        ServerProcess(folder / PRIVATE_FOLDER).kill_all()
+    owned.destroy_datasets(members, *marks, with_snapshots=True)
+    for folder in sorted(folders, key=lambda folder: len(str(folder)), reverse=True):
+        _remove_empty(folder, mount_root)
+
+
+def _remove_empty(folder: Path, mount_root: Path) -> None:
+    """Remove the mount point of a dataset, and the folders that were created above it, if they are empty."""
+    while folder != mount_root and folder.is_relative_to(mount_root) and not os.path.ismount(folder):
+        try:
+            folder.rmdir()
+        except OSError:
+            # Both a folder with content and a removed one are fine.
+            return
+        folder = folder.parent
+
+
+def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
+    """Return the ids of the backups from which a drill may choose, oldest first."""
+    _, checked = host_record.stored(instance, repository)
+    return [name for name in repository.backup_ids(instance.name) if name not in checked.unchosen]
+
+
+def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
+    """Return the datasets of the newest backup with a readable manifest, else of the newest set on this host.
+
+    Empty if there is neither.
+    """
+    known = host_record.choosable(instance, repository)
+    newest = known[-1:] or local_snapshot.load(instance)[-1:]
+    return tuple(volume.dataset for part in newest for volume in part.volumes)
+
+
+def execute(
+    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
+) -> restoring.RestoreResult:
+    """Execute exactly this plan. Afterwards the copy is at the plan's point, or an error says what failed.
+
+    Raises:
+        NotThere: the planned backup was removed from the repository since; this is no damage.
+    """
+    with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
+        return restoring.execute_without_journal(settings, instance, repository, planned)
+
+
+@contextlib.contextmanager
+def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
+    """Raise NotThere instead of an error if the backup was removed from the repository since it was planned.
+
+    Then the missing objects are no damage. `backup_id` None: no backup of the repository is restored.
+    """
+    try:
+        yield
+    except (DamagedError, ConsistencyError, CommandError, NotThere) as error:
+        if backup_id is not None and backup_id not in repository.backup_ids(instance.name):
+            raise NotThere(
+                f"backup {backup_id} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
+            ) from error
+        raise
+
+
+def evidence_of(restored: restoring.RestoreResult | MachineRestoreResult) -> tuple[StepPart, ...]:
+    """Return the finished steps of a restore in the form of a drill's evidence."""
+    steps = ((restored.plan.step(part.step), part.seconds) for part in restored.done)
+    return tuple(
+        StepPart(kind=step.kind, what=step.describe(), seconds=seconds, size=size_of(step))
+        for step, seconds in steps
+        if step is not None
+    )

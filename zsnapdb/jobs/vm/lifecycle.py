@@ -1,0 +1,218 @@
+"""Jobs on an existing machine: start, stop, reset, lease and destruction."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock_record import removal_time
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.catalogue import KnownCopies
+from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.copies.verb import P, R, Verb
+from zsnapdb.jobs.vm import catalogue, create, readiness, removal
+from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine, own_domain, ready_machine
+from zsnapdb.jobs.vm.readiness import ReadyMarker
+from zsnapdb.jobs.vm.removal import OthersSnapshots
+from zsnapdb.planning.clone import lease as leases
+from zsnapdb.planning.clone.lease import CloneLease
+from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
+from zsnapdb.zfs import datasets, owned
+
+_Opened = tuple[Hypervisor, SeenMachine]
+MachineVerb = Verb[_Opened, P, R]
+"""A verb on a machine, its plan, and its result."""
+
+
+@dataclass(frozen=True)
+class MachineStep:
+    """The plan or the result of a command on a machine: the machine before it, and the steps in words."""
+
+    seen: SeenMachine
+    steps: tuple[str, ...]
+
+
+def listing(settings: Settings) -> KnownCopies[SeenMachine]:
+    """Return all machines with the state of their domains. Without machines the function does not use libvirt."""
+    known = catalogue.known_machines(settings)
+    if not known.copies:
+        return KnownCopies(known.what, (), known.unreadable)
+    with connected(settings.vms.uri) as hypervisor:
+        seen = [catalogue.seen(hypervisor, machine) for machine in known.copies]
+    return KnownCopies(known.what, seen, known.unreadable)
+
+
+def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
+    """Return the verb on the complete machine of that name, with its domain. PreflightError without its domain."""
+
+    @contextlib.contextmanager
+    def held() -> Iterator[_Opened]:
+        with catalogue.on_machine(name), seen() as opened:
+            yield opened
+
+    @contextlib.contextmanager
+    def seen() -> Iterator[_Opened]:
+        with connected(settings.vms.uri) as hypervisor:
+            machine = ready_machine(settings, name)
+            if own_domain(hypervisor, machine) is None:
+                raise PreflightError(
+                    f"libvirt does not know the virtual machine {name}",
+                    hint=f"its domain was removed; destroy it: `zsnapdb vm destroy {name}`",
+                )
+            yield hypervisor, catalogue.seen(hypervisor, machine)
+
+    return Verb(seen, held, decide)
+
+
+def start(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[MachineStep, SeenMachine]:
+    """Verify the devices of the machine, start it, and wait until it is ready."""
+
+    def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
+        seen = opened[1]
+        if seen.machine.phase is CopyPhase.CHANGING:
+            raise PreflightError(
+                f"a reset of the virtual machine {name} was interrupted",
+                hint=f"finish it: `zsnapdb vm reset {name}`",
+            )
+        readiness.refuse_unreachable(shows, seen.machine.network)
+        is_off = seen.state is not MachineState.RUNNING
+        steps = (f"start the domain {name}",) if is_off else ()
+        return MachineStep(seen, steps), lambda: _start(settings, opened[0], seen.machine, shows, is_off=is_off)
+
+    return _verb(settings, name, decide)
+
+
+def _start(
+    settings: Settings, hypervisor: Hypervisor, machine: Machine, shows: ReadyMarker, *, is_off: bool = True
+) -> SeenMachine:
+    log = catalogue.machine_file(settings, machine.name, catalogue.SERIAL_LOG)
+    if is_off:
+        create.verify_devices(settings, list(machine.volumes.values()))
+        create.prepare_log(settings, machine.name)
+        hypervisor.start(machine.uuid)
+    readiness.wait(hypervisor, machine.name, machine.uuid, shows, log, settings.vms.start_timeout)
+    return catalogue.seen(hypervisor, machine)
+
+
+def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]:
+    """Shut the guest down; power it off if it still runs after vms.stop_timeout."""
+
+    def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
+        hypervisor, seen = opened
+
+        def shut_down() -> SeenMachine:
+            if not hypervisor.shut_down(seen.machine.uuid, settings.vms.stop_timeout):
+                hypervisor.power_off(seen.machine.uuid)
+            return catalogue.seen(hypervisor, seen.machine)
+
+        ask = f"ask the guest of {name} to shut down; after {settings.vms.stop_timeout:g} s take its power"
+        return MachineStep(seen, (ask,) if seen.state is MachineState.RUNNING else ()), shut_down
+
+    return _verb(settings, name, decide)
+
+
+def reset(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[MachineStep, SeenMachine]:
+    """Return the disks of the machine to their state before its first start. Name, addresses and lease stay.
+
+    The machine runs afterwards if it ran before. The next reset finishes an interrupted one. PreflightError if the
+    machine's volumes have snapshots that zsnapdb did not create, or if `shows` could never be seen.
+    """
+
+    def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
+        seen = opened[1]
+        foreign = removal.others(seen.machine.anchor, catalogue.machine_mark(name))
+        removal.refuse_others(f"the virtual machine {name}", foreign, snapshots_may_go=False)
+        removal.refuse_bookmarks(f"the virtual machine {name}", foreign)
+        back = tuple(f"zfs rollback {dataset}@{catalogue.START_SNAPSHOT}" for dataset in seen.machine.volumes.values())
+        if seen.state is MachineState.RUNNING:
+            readiness.refuse_unreachable(shows, seen.machine.network)
+            back = (f"take the power of {name}", *back, f"start the domain {name}")
+        return MachineStep(seen, back), partial(_roll_back, settings, *opened, shows)
+
+    return _verb(settings, name, decide)
+
+
+def _roll_back(settings: Settings, hypervisor: Hypervisor, seen: SeenMachine, shows: ReadyMarker) -> SeenMachine:
+    machine, mark = seen.machine, catalogue.machine_mark(seen.machine.name)
+    datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.CHANGING})
+    hypervisor.power_off(machine.uuid)
+    for dataset in machine.volumes.values():
+        owned.roll_back(dataset, catalogue.START_SNAPSHOT, "zsnapdb", mark)
+    nvram = catalogue.machine_file(settings, machine.name, catalogue.NVRAM)
+    if nvram.exists():
+        create.copy_nvram(catalogue.machine_file(settings, machine.name, catalogue.FIRST_NVRAM), nvram)
+    datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
+    machine = replace(machine, phase=CopyPhase.READY)
+    if seen.state is MachineState.RUNNING:
+        return _start(settings, hypervisor, machine, shows)
+    return catalogue.seen(hypervisor, machine)
+
+
+def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
+    """Extend the machine's lease; it is never shortened."""
+    return _lease(settings, host, name, copy_properties.extension(settings, ttl, host.latest()))
+
+
+def protect(settings: Settings, host: Host, name: str, seconds: float) -> SeenMachine:
+    """Protect the machine from the reaper for some time; 0 ends the protection."""
+    return _lease(settings, host, name, copy_properties.protection(settings, seconds, host.latest()))
+
+
+def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLease], CloneLease]) -> SeenMachine:
+    with catalogue.on_machine(name), connected(settings.vms.uri) as hypervisor:
+        machine, time = ready_machine(settings, name), removal_time(host)
+        before = copy_properties.settle_lease(machine.anchor, machine.created, machine.lease, time)
+        lease = leases.changed(before, change(before), time)
+        datasets.set_properties(machine.anchor, copy_properties.lease_values(lease))
+        return catalogue.seen(hypervisor, replace(machine, lease=lease))
+
+
+@dataclass(frozen=True)
+class MachineDestroyPlan:
+    """The plan of `destroy`: the machine, and the foreign snapshots of its volumes."""
+
+    seen: SeenMachine
+    others: OthersSnapshots
+
+
+def destroy(
+    settings: Settings, name: str, *, snapshots_may_go: bool
+) -> Verb[Machine | None, MachineDestroyPlan | None, MachineDestroyPlan | None]:
+    """Remove the machine, its domain and exactly its datasets.
+
+    The verb can be repeated: its result is None without such a machine. PreflightError if foreign datasets depend on
+    it.
+    """
+
+    @contextlib.contextmanager
+    def seen() -> Iterator[Machine | None]:
+        yield copies.find_or_none(catalogue.known_machines(settings), name)
+
+    @contextlib.contextmanager
+    def held() -> Iterator[Machine | None]:
+        with catalogue.on_machine(name), seen() as machine:
+            yield machine
+
+    def decide(machine: Machine | None) -> tuple[MachineDestroyPlan | None, Callable[[], MachineDestroyPlan | None]]:
+        if machine is None:
+            return None, lambda: None
+        foreign = removal.others(machine.anchor, catalogue.machine_mark(name))
+        removal.refuse_others(f"the virtual machine {name}", foreign, snapshots_may_go=snapshots_may_go)
+        with connected(settings.vms.uri) as hypervisor:
+            own_domain(hypervisor, machine)
+            planned = MachineDestroyPlan(catalogue.seen(hypervisor, machine), foreign)
+
+        def remove() -> MachineDestroyPlan:
+            with connected(settings.vms.uri) as opened:
+                removal.remove_machine(settings, opened, machine)
+            return planned
+
+        return planned, remove
+
+    return Verb(seen, held, decide)

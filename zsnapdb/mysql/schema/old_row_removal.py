@@ -1,0 +1,254 @@
+"""Removal of old row versions from a masked copy: free space in tables, undo, statistics, logs.
+
+An UPDATE leaves the old row in at least seven places: free space of its page, undo, redo, the binlog, histograms, log
+tables, log files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.base import safe_open
+from zsnapdb.base.errors import ServerError
+from zsnapdb.base.model import Flavour
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.sql_text import quoted
+
+_SPARE_UNDO = "zsnapdb_undo"
+_PURGE_SECONDS = 600.0
+_SETTLE_SECONDS = 60.0
+_FILLER = "mysql.zsnapdb_filler"
+_FILLER_BYTES = 128 << 10
+_FILLER_COLUMNS = 40
+_ARIA_LOG_BYTES = 8 << 20
+_LOG_NAME = re.compile(r"\..+|-.*\.([0-9]{6,}|index)")
+"""Suffix of a log's base name. Relay logs of a replication channel include the channel's name."""
+_FOLDER_LOGS = ("galera.cache", "gcache.page.*")
+"""Cluster caches in the data directory; they contain changed rows."""
+
+
+@dataclass(frozen=True)
+class SharedTablespace:
+    """A tablespace of several tables, and the path of its file as the server has it."""
+
+    name: str
+    path: str
+
+
+def leave_no_binlog(session: Session) -> None:
+    """Prepare the session for the site's own statements: no binlog, and lock waits of at most 60 s.
+
+    Foreign keys and `sql_mode` are not changed: ON UPDATE and ON DELETE must change the referring rows too.
+    """
+    for statement in ("sql_log_bin = 0", "SESSION lock_wait_timeout = 60"):
+        session.query(f"SET {statement}")
+
+
+def prepare(session: Session) -> None:
+    """Prepare the session for rebuilds: no binlog, and old table definitions are accepted."""
+    leave_no_binlog(session)
+    for statement in ("SESSION sql_mode = ''", "SESSION foreign_key_checks = 0"):
+        session.query(f"SET {statement}")
+
+
+def settle(session: Session) -> None:
+    """Wait until the server has finished its purges and written its changed pages after recovery.
+
+    Afterwards only masking changes table files. The wait is limited; a file that is written later counts as changed.
+    """
+    session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
+    _is_purged_within(session, _SETTLE_SECONDS)
+    session.query("SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0")
+    session.query("SET GLOBAL innodb_max_dirty_pages_pct = 0")
+    session.query("FLUSH LOCAL TABLES")
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        if int(session.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'")[0][1]) == 0:
+            return
+        time.sleep(0.05)
+
+
+def drop_history(session: Session, chosen: Iterable[CatalogueTable]) -> None:
+    """Delete the old row versions of system-versioned tables."""
+    for table in chosen:
+        session.query(f"DELETE HISTORY FROM {table.quoted}")
+
+
+def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
+    """Rebuild the tables: their rows go to new files, and the old files with their free space are removed."""
+    if any(table.is_versioned for table in chosen):
+        # Otherwise the server refuses to alter a system-versioned table.
+        session.query("SET SESSION system_versioning_alter_history = KEEP")
+    for table in chosen:
+        session.query(f"ALTER TABLE {table.quoted} FORCE")
+
+
+def forget_values(session: Session, flavour: Flavour) -> bool:
+    """Empty other places that keep values or statements: histograms, column statistics, log tables.
+
+    Return whether there were histograms: MySQL keeps them in its dictionary, whose tables cannot be rebuilt.
+    """
+    for name in ("general_log", "slow_log"):
+        session.query(f"TRUNCATE TABLE mysql.{name}")
+    if flavour is Flavour.MARIADB:
+        session.query("DELETE FROM mysql.column_stats")
+        session.query("ALTER TABLE mysql.column_stats FORCE")
+        return False
+    if not session.query(
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = 'information_schema' AND table_name ="
+        " 'COLUMN_STATISTICS'"
+    ):
+        return False
+    histograms = session.query("SELECT schema_name, table_name, column_name FROM information_schema.column_statistics")
+    for schema, name, column in histograms:
+        session.query(
+            f"ANALYZE NO_WRITE_TO_BINLOG TABLE {quoted(str(schema), str(name))} DROP HISTOGRAM ON {quoted(str(column))}"
+        )
+    return bool(histograms)
+
+
+def overwrite_histograms(session: Session) -> None:
+    """Make the dictionary overwrite the free space of dropped histograms with other histograms.
+
+    InnoDB reorganises a full page and thereby overwrites its free space. Completely free pages are emptied in the file.
+    A histogram has the first 42 characters of a value (refman 8.4, "ANALYZE TABLE Statement").
+    """
+    columns = [f"c{number}" for number in range(_FILLER_COLUMNS)]
+    session.query(f"CREATE TABLE {_FILLER} ({', '.join(f'{column} CHAR(50)' for column in columns)})")
+    values = ", ".join(["CONCAT(%s, REPEAT('z', 39))"] * len(columns))
+    for number in range(60):
+        session.query(f"INSERT INTO {_FILLER} VALUES ({values})", [f"{number:03}"] * len(columns))
+    for change in ("UPDATE HISTOGRAM", "DROP HISTOGRAM"):
+        session.query(f"ANALYZE NO_WRITE_TO_BINLOG TABLE {_FILLER} {change} ON {', '.join(columns)}")
+    session.query(f"DROP TABLE {_FILLER}")
+
+
+def shared_tablespaces(session: Session, flavour: Flavour) -> tuple[SharedTablespace, ...]:
+    """Return the general tablespaces of users (refman 8.4, "General Tablespaces"). MariaDB has none."""
+    if flavour is Flavour.MARIADB:
+        return ()
+    rows = session.query(
+        "SELECT t.name, d.path FROM information_schema.innodb_tablespaces t JOIN information_schema.innodb_datafiles d"
+        " ON d.space = t.space WHERE t.space_type = 'General' AND t.name <> 'mysql' ORDER BY t.name"
+    )
+    return tuple(SharedTablespace(str(name), _text(path)) for name, path in rows)
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def purge(session: Session) -> None:
+    """Wait until undo has no old row version. Raise ServerError if a transaction still needs some."""
+    session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
+    if not _is_purged_within(session, _PURGE_SECONDS):
+        raise ServerError(
+            "old row versions were not purged",
+            hint="a prepared XA transaction of the source keeps them: run `XA RECOVER` on the source",
+        )
+
+
+def _is_purged_within(session: Session, seconds: float) -> bool:
+    """Wait at most `seconds` until undo has no old row version. Return whether it has none."""
+    deadline = time.monotonic() + seconds
+    while int(session.value("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def renew_aria_log(session: Session) -> None:
+    """Make the Aria engine start a new log file; the server removes the old one at its next checkpoint.
+
+    Aria starts a new file when the current one exceeds a new limit (MariaDB manual, aria_log_file_size). It removes
+    files that recovery does not need (aria_log_purge_type). The smallest limit is 8 MiB, so the log is filled up to
+    that.
+    """
+    session.query("SET GLOBAL aria_log_purge_type = immediate")
+    session.query(f"CREATE TABLE {_FILLER} (filler LONGBLOB) ENGINE = Aria TRANSACTIONAL = 1")
+    for _ in range(_ARIA_LOG_BYTES // _FILLER_BYTES + 16):
+        session.query(f"INSERT INTO {_FILLER} VALUES (REPEAT('z', {_FILLER_BYTES}))")
+    session.query(f"DROP TABLE {_FILLER}")
+    session.query(f"SET GLOBAL aria_log_file_size = {_ARIA_LOG_BYTES}")
+
+
+def renew_undo(session: Session) -> bool:
+    """Empty the undo tablespaces one by one, with a temporary spare one (refman 8.4, "Undo Tablespaces").
+
+    Return False if the server cannot do this. Raise ServerError if one does not become empty.
+    """
+    if not session.understands(f"CREATE UNDO TABLESPACE {_SPARE_UNDO} ADD DATAFILE '{_SPARE_UNDO}.ibu'"):
+        return False
+    names = [
+        str(row[0])
+        for row in session.query(
+            "SELECT name FROM information_schema.innodb_tablespaces WHERE space_type = 'Undo' AND state = 'active'"
+        )
+    ]
+    session.query(f"CREATE UNDO TABLESPACE {_SPARE_UNDO} ADD DATAFILE '{_SPARE_UNDO}.ibu'")
+    for name in (*names, _SPARE_UNDO):
+        session.query(f"ALTER UNDO TABLESPACE {name} SET INACTIVE")
+        deadline = time.monotonic() + _PURGE_SECONDS
+        while (
+            session.value(f"SELECT state FROM information_schema.innodb_tablespaces WHERE name = '{name}'") != "empty"
+        ):
+            if time.monotonic() > deadline:
+                raise ServerError(f"the undo tablespace {name} did not become empty", hint="see the clone's error log")
+            time.sleep(0.05)
+        session.query(
+            f"DROP UNDO TABLESPACE {name}" if name == _SPARE_UNDO else f"ALTER UNDO TABLESPACE {name} SET ACTIVE"
+        )
+    return True
+
+
+def remove_logs(
+    datadir: Path,
+    binlog: Path | None,
+    relay: Path | None,
+    redo: Path | None,
+    doublewrite: Path | None,
+    texts: Iterable[Path],
+) -> None:
+    """Remove the logs that a server creates again after a slow shutdown.
+
+    These are binlogs, relay logs, MySQL's redo and doublewrite files, cluster caches, and the text logs `texts`.
+    `binlog` and `relay` are base names. `redo` and `doublewrite` are folders (None: skipped). MariaDB's BASE.state is
+    kept: only this file has the server's GTIDs (MariaDB manual, "gtid_binlog_state").
+    """
+    doomed = [path for path in texts if path.is_file()]
+    doomed += [path for pattern in _FOLDER_LOGS for path in datadir.glob(pattern)]
+    for base in (binlog, relay):
+        if base is not None:
+            doomed += [
+                path
+                for path in base.parent.iterdir()
+                if path.name.startswith(base.name)
+                and _LOG_NAME.fullmatch(path.name.removeprefix(base.name))
+                and path.suffix != ".state"
+                and path.is_file()
+            ]
+    if redo is not None:
+        doomed += [*redo.glob("ib_logfile*"), *(redo / "#innodb_redo").glob("#ib_redo*")]
+    if doublewrite is not None:
+        doomed += doublewrite.glob("#ib_*.dblwr")
+    for path in dict.fromkeys(doomed):
+        safe_open.remove(path)
+
+
+def text_logs(variables: Mapping[str, str]) -> list[str]:
+    """Return the absolute paths of the log files that can contain statements."""
+    datadir = variables["datadir"]
+    paths = [
+        variables.get(name, "")
+        for name in ("general_log_file", "slow_query_log_file", "log_slow_query_file", "log_error")
+    ]
+    return [
+        path if path.startswith("/") else os.path.join(datadir, path) for path in paths if path and path != "stderr"
+    ]

@@ -1,0 +1,51 @@
+"""Files with the last notifications of each target."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from zsnapdb.base import atomic_file, private_lock
+from zsnapdb.config.settings import Settings
+from zsnapdb.planning.notifications.events import FailedDelivery, TargetMemory
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """The stored state of one target. An unreadable file counts as empty: two notifications are better than none."""
+
+    file: Path
+
+    @classmethod
+    def of(cls, settings: Settings, target: str) -> MemoryFile:
+        return cls(settings.notifications.state / f"{target}.json")
+
+    def read(self) -> TargetMemory:
+        try:
+            return TargetMemory.model_validate_json(self.file.read_bytes())
+        except (OSError, ValidationError):
+            return TargetMemory()
+
+    def write(self, memory: TargetMemory) -> None:
+        """Replace the stored state. Raise OSError if it cannot be written."""
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        atomic_file.replace(self.file, memory.model_dump_json().encode())
+
+    @contextlib.contextmanager
+    def alone(self, seconds: float) -> Iterator[None]:
+        """Lock the state exclusively for the block; after `seconds`, or without a folder, continue without the lock."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                stack.enter_context(private_lock.locked(self.file.with_suffix(".lock"), seconds))
+            yield
+
+
+def failed_deliveries(settings: Settings) -> tuple[tuple[str, FailedDelivery], ...]:
+    """Return the targets whose last notification did not arrive, and why."""
+    known = ((name, MemoryFile.of(settings, name).read().failed) for name in sorted(settings.notifications.to))
+    return tuple((name, failed) for name, failed in known if failed is not None)

@@ -1,0 +1,119 @@
+"""Known damage of backups and archived binlogs: since when, and which check found it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.planning.backup_chain import Lineage, Link
+
+
+class DamageKind(StrEnum):
+    """STORED: objects in the repository are missing or altered. CONTENT: the restore works, but pages are damaged."""
+
+    STORED = "stored"
+    CONTENT = "content"
+
+
+@dataclass(frozen=True)
+class KnownDamage:
+    """The damage of one backup (`name`: its id) or archived binlog (`<incarnation>/<file>`).
+
+    `since` is the time of the first finding (UTC), `by` the check that found it. `files` has the findings about damaged
+    pages by file path, relative to the root of the restored server.
+    """
+
+    name: str
+    kind: DamageKind
+    since: datetime
+    by: str
+    findings: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_of_backup(self) -> bool:
+        return "/" not in self.name
+
+    def describe(self) -> str:
+        more = f", and {len(self.findings) - 1} more" if len(self.findings) > 1 else ""
+        what = f"backup {self.name}" if self.is_of_backup else f"archived binlog {self.name}"
+        return f"{what} is damaged, known since {self.since:%Y-%m-%d %H:%M} UTC by {self.by}: {self.findings[0]}{more}"
+
+
+@dataclass(frozen=True)
+class DamageRegister:
+    """All known damage in the repository of an instance.
+
+    `sound` lists, for each backup, the files whose pages a drill has read completely without damage. `read_whole` are
+    the backups where a drill has read every page of every file.
+    """
+
+    known: tuple[KnownDamage, ...] = ()
+    sound: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    read_whole: frozenset[str] = frozenset()
+    _by_name: dict[str, list[KnownDamage]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for damage in self.known:
+            self._by_name.setdefault(damage.name, []).append(damage)
+
+    @property
+    def backups(self) -> tuple[KnownDamage, ...]:
+        return tuple(damage for damage in self.known if damage.is_of_backup)
+
+    def of(self, names: Iterable[str]) -> tuple[KnownDamage, ...]:
+        return tuple(damage for name in names for damage in self._by_name.get(name, ()))
+
+    def of_chain(self, chain: Sequence[str]) -> tuple[KnownDamage, ...]:
+        """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
+
+        Each backup needs the stored objects of all earlier ones. A damaged page also counts for all later backups, as
+        it may still exist there. It no longer counts once a drill of one of them has read its file, or all files,
+        completely.
+        """
+        met: list[KnownDamage] = []
+        sound: set[str] = set()
+        is_read_whole = False
+        for backup_id in reversed(chain):
+            met += [
+                damage
+                for damage in self._by_name.get(backup_id, ())
+                if damage.kind is DamageKind.STORED or not (is_read_whole or set(damage.files) <= sound)
+            ]
+            sound |= self.sound.get(backup_id, frozenset())
+            is_read_whole |= backup_id in self.read_whole
+        return tuple(reversed(met))
+
+    def stored(self) -> Mapping[str, KnownDamage]:
+        """Return the damage of stored objects by name. These backups can neither be restored nor be a base."""
+        return {damage.name: damage for damage in self.known if damage.kind is DamageKind.STORED}
+
+    def of_chains(self, links: Sequence[Link]) -> Mapping[str, tuple[KnownDamage, ...]]:
+        """Return the damage of the chain of each backup, see `of_chain`.
+
+        Backups without damage in the chain and chains with a missing link are left out.
+        """
+        if not self._by_name:
+            return {}
+        lineage, damaged = Lineage(links, self.stored()), {}
+        for link in links:
+            try:
+                damages = self.of_chain([below.backup_id for below in lineage.chain(link)])
+            except DamagedError:
+                continue
+            if damages:
+                damaged[link.backup_id] = damages
+        return damaged
+
+
+_SHOWN = 3
+
+
+def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
+    """Return a sentence for each of the first three damages, and one for the rest."""
+    shown = [damage.describe() for damage in damages[:_SHOWN]]
+    more = len(damages) - len(shown)
+    return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

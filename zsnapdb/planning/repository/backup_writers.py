@@ -1,0 +1,111 @@
+"""The servers that wrote backups under one instance name. Pure.
+
+Two hosts may have the same instance name and repository, by mistake or for a while. Their backups count separately: a
+server's backups must not make another server's backups expire, and are never its newest ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.planning.backup_chain import Lineage, Link
+from zsnapdb.planning.order import PlacedLink
+from zsnapdb.planning.repository.retention import time_of
+
+SILENT = timedelta(days=14)
+"""A server that wrote nothing for this long before another one began counts as replaced by that one."""
+
+
+class WrittenLink(Link, Protocol):
+    """A stored backup with its lineage and the identity of its server."""
+
+    @property
+    def writer(self) -> str: ...
+
+
+class PlacedBackup(WrittenLink, PlacedLink, Protocol):
+    """A stored backup with the identity of its server, and its place among the others."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A server and the ids of its backups under one instance name, oldest first.
+
+    `name` is the writer of its newest backup. `first` and `last` are the places of its oldest and newest backups among
+    the backups of all servers.
+    """
+
+    name: str
+    backups: tuple[str, ...]
+    first: int
+    last: int
+
+    @property
+    def oldest(self) -> str:
+        return self.backups[0]
+
+    @property
+    def newest(self) -> str:
+        return self.backups[-1]
+
+
+def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
+    """Return the servers that wrote these backups, the one with the oldest backup first. `stored` is oldest first.
+
+    Two backups belong to one server if they name the same server, or if one is an increment of the other. So a server
+    with a new UUID on the same datasets stays the same. If the last backup of a server is older than the first one of
+    the next server and older than `SILENT`, the next server replaced it. Then the backups of both count together.
+    """
+    lineage = Lineage(stored)
+    group: dict[str, set[str]] = {}
+    first_of: dict[str, str] = {}
+    for link in stored:
+        group[link.backup_id] = {link.backup_id}
+        _join(group, link.backup_id, first_of.setdefault(link.writer, link.backup_id))
+    for link in stored:
+        try:
+            base = lineage.base(link)
+        except DamagedError:
+            continue
+        if base is not None:
+            _join(group, link.backup_id, base.backup_id)
+    of_group: dict[int, list[tuple[int, WrittenLink]]] = {}
+    for place, link in enumerate(stored):
+        of_group.setdefault(id(group[link.backup_id]), []).append((place, link))
+    merged: list[Writer] = []
+    for members in of_group.values():
+        (first, _), (last, newest) = members[0], members[-1]
+        writer = Writer(newest.writer, tuple(link.backup_id for _, link in members), first, last)
+        before = merged[-1] if merged else None
+        if before and before.last < writer.first and now - time_of(before.newest) > SILENT:
+            before = merged.pop()
+            writer = Writer(writer.name, (*before.backups, *writer.backups), before.first, writer.last)
+        merged.append(writer)
+    return tuple(merged)
+
+
+def _join(group: dict[str, set[str]], one: str, other: str) -> None:
+    if group[one] is not group[other]:
+        small, large = sorted((group[one], group[other]), key=len)
+        large |= small
+        for member in small:
+            group[member] = large
+
+
+def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
+    """Return the name of the server of each backup, by id."""
+    return {backup_id: f"{writer.name} ({writer.oldest})" for writer in known for backup_id in writer.backups}
+
+
+def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
+    """Return the other servers that have a backup newer than the oldest backup of this host's server.
+
+    `own` are ids of backups of this host's server. If there are none, the result has every server.
+    """
+    mine = [writer for writer in known if set(own) & set(writer.backups)]
+    oldest = mine[0].first if mine else -1
+    return tuple(writer for writer in known if writer not in mine and writer.last > oldest)

@@ -1,0 +1,321 @@
+"""The distinction between stored backups that this host knows and foreign ones, with reasons. Pure.
+
+Everyone who can write to a repository can add a manifest. This host knows a backup by one of three proofs: a trusted
+signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Removals consider and
+remove only known backups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from zsnapdb.base.quantities import counted
+from zsnapdb.config.repository import EncryptionSettings
+from zsnapdb.planning.backup_chain import Link
+from zsnapdb.planning.clock_guard import FAR
+from zsnapdb.planning.repository import retention
+from zsnapdb.planning.repository.host_record import (
+    BackupRecord,
+    LocalBackup,
+    RecordedBackup,
+    RemovedBackup,
+    StoredFinding,
+    StoredKind,
+    backups_in,
+    newest_of,
+)
+
+SIGNING_KEY = "/etc/zsnapdb/signing-key"
+
+
+class SigningState(StrEnum):
+    """The decision about signing: this host signs, only reads the repository, or signs nothing."""
+
+    KEY = "key"
+    READER = "reader"
+    NONE = "none"
+    UNDECIDED = "undecided"
+
+    @classmethod
+    def of(cls, settings: EncryptionSettings) -> SigningState:
+        """Return the state from the settings of a repository."""
+        if settings.signing_key_file is not None:
+            return cls.KEY
+        if settings.signing is not None:
+            return cls.NONE
+        return cls.READER if settings.signers else cls.UNDECIDED
+
+
+def signing_hint(repository: str) -> str:
+    """Return the hint for the decision about signing in a configured repository."""
+    return (
+        f"run `zsnapdb key generate --signing-key {SIGNING_KEY}` and set signing_key_file under"
+        f' [repository.{repository}.encryption], or decide against it with signing = "none" there'
+    )
+
+
+def trust_hint(repository: str) -> str:
+    """Return the hint for trusting documents: set a signing key for this host, or the signers."""
+    return (
+        f"run `zsnapdb key generate --signing-key {SIGNING_KEY}` and set signing_key_file under"
+        f" [repository.{repository}.encryption]. A host that only prunes, verifies or restores there sets signers, to"
+        " what `zsnapdb key show` prints on the host that backs up"
+    )
+
+
+def signing_note(encryption: EncryptionSettings, repository: str) -> str:
+    """Return the warning about a host that does not sign; "" if it signs, or only reads."""
+    match SigningState.of(encryption):
+        case SigningState.NONE:
+            return 'this host signs nothing (signing = "none"): it believes whoever can write to the repository'
+        case SigningState.UNDECIDED:
+            return (
+                "this host signs nothing, and its configuration does not say so: it believes whoever can write to the"
+                f" repository; {signing_hint(repository)}"
+            )
+        case _:
+            return ""
+
+
+L = TypeVar("L", bound=Link)
+
+
+class KnownBy(StrEnum):
+    """The proof by which this host knows a backup."""
+
+    SIGNATURE = "signature"
+    RECORD = "record"
+    SNAPSHOTS = "snapshots"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The proof of each known backup, and the reason for each foreign one.
+
+    `knows_any`: this host stored or adopted backups of the instance, or trusts signatures. Otherwise it cannot
+    distinguish known and foreign backups, so every backup can be restored, and none is removed. `rewritten` are foreign
+    backups with an id under which this host stored another manifest. `untrusted` are these and the foreign backups that
+    name the snapshots of a backup that this host stored. No chain uses them. `begun` are known backups whose removal
+    this host began. `unsealed` has the digests of known manifests that the record lacks.
+    """
+
+    knows_any: bool = False
+    proofs: Mapping[str, KnownBy] = field(default_factory=dict)
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    rewritten: tuple[str, ...] = ()
+    untrusted: frozenset[str] = frozenset()
+    begun: frozenset[str] = frozenset()
+    unsealed: Mapping[str, str] = field(default_factory=dict)
+    inherited: tuple[str, ...] = ()
+    """Known consolidated backups of an earlier version, which did not record them."""
+    stored: frozenset[str] = frozenset()
+    """The backups that this host stored or adopted, listed or not."""
+    has_record: bool = True
+    """Whether this host recorded a backup that it stored or adopted, or trusts signatures."""
+
+    @property
+    def unchosen(self) -> Mapping[str, str]:
+        """The foreign backups that only an explicit id selects. A host that knows no backup has none."""
+        return self.foreign if self.knows_any else {}
+
+    @property
+    def for_removal(self) -> Provenance:
+        """The provenance that counts for removals.
+
+        Snapshots on this host prove the state of a backup. They do not prove that its manifest is the stored one.
+        """
+        unproved = [name for name, proof in self.proofs.items() if proof is KnownBy.SNAPSHOTS]
+        proofs = {name: proof for name, proof in self.proofs.items() if proof is not KnownBy.SNAPSHOTS}
+        why = "this host has its snapshots, and no record of its manifest; `zsnapdb adopt` adds one"
+        return replace(
+            self,
+            knows_any=self.knows_any and self.has_record,
+            proofs=proofs,
+            foreign={**self.foreign, **dict.fromkeys(unproved, why)},
+        )
+
+    def trusted(self, stored: Sequence[L]) -> list[L]:
+        """Return the backups that chains may use, in their order."""
+        return [link for link in stored if link.backup_id not in self.untrusted]
+
+
+def judge(
+    there: Sequence[Link],
+    digests: Mapping[str, str],
+    record: BackupRecord,
+    local: Sequence[LocalBackup],
+    *,
+    is_signed: bool,
+    consolidated: Collection[str] = (),
+    unbelieved: Mapping[str, str] | None = None,
+) -> Provenance:
+    """Return which of the readable backups this host knows.
+
+    `digests` are the SHA-256 of their manifests, by id. `local` are the backups with marked snapshots on this host.
+    `is_signed`: every readable manifest is signed by a trusted key or recorded by this host. `unbelieved` has the
+    reasons against the other manifests, by id. `consolidated` are the backups whose manifests name a consolidation. If
+    the record has no digest at all, it is from an earlier version. Then a consolidated backup is known if it has the
+    snapshots of a recorded increment.
+    """
+    stored = {backup.backup_id: backup for backup in record.stored}
+    removed = {backup.backup_id: backup for backup in record.removed}
+    ids = frozenset((*stored, *(backup.backup_id for backup in local if backup.backup_id not in removed)))
+    if is_signed:
+        return _of_signed(there, stored, unbelieved or {}, ids)
+    here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
+    twins = {_guids(backup): backup.backup_id for backup in record.stored}
+    twins |= {guids: name for name, guids in here.items()}
+    proofs: dict[str, KnownBy] = {}
+    foreign = dict[str, str]()
+    rewritten, inherited = list[str](), list[str]()
+    unsealed: dict[str, str] = {}
+    heritage = _heritage(record, consolidated)
+    for link in there:
+        name, digest = link.backup_id, digests.get(link.backup_id, "")
+        if name in stored:
+            if _guids(link) == _guids(stored[name]) and stored[name].manifest in (None, digest):
+                proofs[name] = KnownBy.RECORD
+                if stored[name].manifest is None and digest:
+                    unsealed[name] = digest
+            else:
+                foreign[name] = "it was rewritten: its manifest is not the one that this host stored under this id"
+                rewritten.append(name)
+        elif name in removed and not removed[name].acknowledged and _snapshots(link) == set(removed[name].guids):
+            proofs[name] = KnownBy.RECORD
+        elif name not in removed and here.get(name) == _guids(link):
+            proofs[name] = KnownBy.SNAPSHOTS
+        elif name not in removed and (name, _guids(link)) in heritage:
+            proofs[name] = KnownBy.RECORD
+            inherited.append(name)
+        else:
+            foreign[name] = _why(name, removed, twins.get(_guids(link)))
+    claims = {link.backup_id for link in there if link.backup_id in foreign and _guids(link) in twins}
+    return Provenance(
+        knows_any=bool(ids),
+        proofs=proofs,
+        foreign=foreign,
+        rewritten=tuple(rewritten),
+        untrusted=frozenset({*claims, *rewritten}),
+        begun=frozenset(name for name in proofs if name in removed and name not in stored),
+        unsealed=unsealed,
+        inherited=tuple(inherited),
+        stored=ids,
+        has_record=bool(stored),
+    )
+
+
+def _of_signed(
+    there: Sequence[Link], stored: Mapping[str, RecordedBackup], unbelieved: Mapping[str, str], ids: frozenset[str]
+) -> Provenance:
+    """Return the provenance in a repository whose manifests have believed signatures."""
+    rewritten = [name for name in unbelieved if name in stored and stored[name].manifest is not None]
+    by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
+    return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), stored=ids)
+
+
+def _heritage(
+    record: BackupRecord, consolidated: Collection[str]
+) -> Collection[tuple[str, frozenset[tuple[str, int]]]]:
+    """Return the possible ids and snapshots of consolidated backups of an earlier version."""
+    if any(backup.manifest is not None for backup in record.stored):
+        return ()
+    increments = [backup for backup in record.stored if any(v.from_guid is not None for v in backup.volumes)]
+    return {(name, _guids(backup)) for name in consolidated for backup in increments}
+
+
+def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> str:
+    if name in removed:
+        return "this host was told that it was removed, and it is there again"
+    return "this host did not store it" + (f"; it names the snapshots of {twin}" if twin else "")
+
+
+def _snapshots(link: Link) -> set[int]:
+    return {volume.guid for volume in link.volumes}
+
+
+def _guids(link: Link) -> frozenset[tuple[str, int]]:
+    return frozenset((volume.role, volume.guid) for volume in link.volumes)
+
+
+def judge_foreign(
+    instance: str, foreign: Mapping[str, str], rewritten: Sequence[str], named: Collection[str], *, knows_any: bool
+) -> tuple[StoredFinding, ...]:
+    """Return the findings about backups that this host does not know, by id, with the reasons.
+
+    `rewritten` are the foreign backups under ids of this host's own backups. `named` are the backups in another
+    finding. If the host knows no backup (`knows_any`), there is no finding.
+    """
+    if not knows_any:
+        return ()
+    findings = []
+    if rewritten:
+        findings.append(
+            StoredFinding(
+                StoredKind.REWRITTEN,
+                f"{backups_in(rewritten)} of this host in the repository was rewritten: the manifest is not the one"
+                f" that this host stored ({newest_of(sorted(rewritten))})",
+                "look for the objects in older versions or in a copy of the bucket; restore a backup that `zsnapdb list"
+                f" {instance}` does not call foreign",
+                tuple(sorted(rewritten)),
+            )
+        )
+    others = tuple(sorted(foreign.keys() - set(rewritten) - set(named)))
+    if others:
+        findings.append(
+            StoredFinding(
+                StoredKind.FOREIGN,
+                f"the repository has {backups_in(others)} that this host does not know ({newest_of(others)}):"
+                f" {others[-1]}: {foreign[others[-1]]}; nothing counts or removes foreign"
+                " backups, and none is chosen as the latest",
+                f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them. If another host stores them"
+                " all the time, set signers here to what `zsnapdb key show` prints there",
+                others,
+            )
+        )
+    return tuple(findings)
+
+
+def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -> tuple[StoredFinding, ...]:
+    """Return a finding if there are backups from the future, given by their ids and times."""
+    names = tuple(sorted(future))
+    if not names:
+        return ()
+    return (
+        StoredFinding(
+            StoredKind.FROM_FUTURE,
+            f"the repository has {backups_in(names)} from the future that this host did not store ({newest_of(names)}):"
+            f" the newest says {future[names[-1]]:%Y-%m-%d %H:%M} UTC, and this host has {now:%Y-%m-%d %H:%M} UTC;"
+            " nothing chooses such a backup",
+            "check `date -u` here and on the host that stored it. If a clock was wrong, name the id, as in `zsnapdb"
+            f" restore {instance} --to {names[-1]}`; otherwise somebody else wrote it",
+            names,
+        ),
+    )
+
+
+def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFinding, ...]:
+    """Return the finding about archived binlogs with descriptions that this host does not know."""
+    if not names:
+        return ()
+    return (
+        StoredFinding(
+            StoredKind.FOREIGN,
+            f"the archive has {counted(len(names), 'binlog')} of which this host does not know what it says of them"
+            f" ({newest_of(names)}); no objective counts that",
+            f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
+        ),
+    )
+
+
+def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
+    """Return the times of the backups whose ids are more than a day after `now`, by backup id.
+
+    Everyone who can write to a repository can add such a backup, so that it counts as the newest one. `own` are the ids
+    of the backups that this host stored. For these the clock was wrong, then or now, so the result never has them.
+    """
+    times = {name: retention.time_of(name) for name in backup_ids}
+    return {name: time for name, time in times.items() if time - now > FAR and name not in own}

@@ -1,0 +1,250 @@
+"""Decisions about a host's own snapshots, bookmarks and local sets: a prune keeps or removes each one for a reason.
+
+The list of a repository decides nothing, because every writer of the bucket can change it. A prune removes a snapshot
+in three cases:
+
+- The prune removes its backup.
+- The record of this host shows that an earlier prune removed its backup.
+- Its backup stays, and the host keeps only a limited number of sets.
+
+The newest sets of this host always stay.
+
+A bookmark cannot have zsnapdb's property. It is zsnapdb's if its name has zsnapdb's form and a proof names its snapshot
+by GUID. Proofs are a manifest, the record, or a snapshot with the property. The sets of `zsnapdb snapshot` expire by
+separate rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from zsnapdb.config.repository import KeepRules
+from zsnapdb.planning import order
+from zsnapdb.planning.backup_chain import VolumeLink
+from zsnapdb.planning.repository import retention
+from zsnapdb.planning.repository.retention import Decision, RetentionFacts
+
+
+@dataclass(frozen=True)
+class LocalSnapshot:
+    """A snapshot of a stored backup: its full name, its holds and clones, and its `used` bytes.
+
+    `used` are the bytes that only this snapshot keeps in the pool. `createtxg` is its transaction group. `repository`
+    is the id of the repository that has the backup ("": not known).
+    """
+
+    name: str
+    backup_id: str
+    guid: int
+    repository: str
+    holds: int
+    clones: tuple[str, ...]
+    used: int
+    createtxg: int = 0
+
+
+@dataclass(frozen=True)
+class LocalBookmark:
+    """A bookmark whose name has zsnapdb's form."""
+
+    name: str
+    backup_id: str
+    guid: int
+
+
+@dataclass(frozen=True)
+class RepositoryAfterPrune:
+    """The state of the repository after the plan.
+
+    `kept` are the ids that stay, `removed` the GUIDs of removed backups by id, `base` the id of the next increment's
+    base ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, by its
+    record. `staying` is the latest kept backup with each GUID: a snapshot outlives its own backup if a kept backup has
+    it. `damaged` backups cannot be restored, so their snapshots may be the last whole copy.
+    """
+
+    id: str
+    kept: Collection[str]
+    removed: Mapping[str, Collection[int]]
+    base: str
+    removed_before: Mapping[str, Collection[int]]
+    staying: Mapping[int, str] = field(default_factory=dict)
+    damaged: Collection[str] = ()
+
+    def backup_of(self, item: LocalSnapshot | LocalBookmark) -> str:
+        """Return the kept backup that has this snapshot, else the id in the name of the snapshot."""
+        return self.staying.get(item.guid, item.backup_id)
+
+
+@dataclass(frozen=True)
+class LocalLimits:
+    """The number of sets that stay on this host.
+
+    `most`: the most sets whose backups stay (None: no limit). `least`: the least number of the newest sets.
+    """
+
+    most: int | None
+    least: int
+
+
+@dataclass(frozen=True)
+class LocalDecision:
+    """The decision about a snapshot or bookmark, with its reason."""
+
+    name: str
+    backup_id: str
+    guid: int
+    size: int
+    remove: bool
+    reason: str
+
+
+def decide(
+    snapshots: Sequence[LocalSnapshot],
+    bookmarks: Sequence[LocalBookmark],
+    there: RepositoryAfterPrune,
+    limits: LocalLimits,
+) -> tuple[LocalDecision, ...]:
+    """Return a decision for each snapshot and bookmark."""
+    # By the transaction groups of this pool: no clock decides.
+    made = [there.backup_of(item) for item in reversed(order.by_creation(snapshots, lambda item: item.createtxg))]
+    newest_first = list(dict.fromkeys(made))
+    complete = _complete(snapshots, there)
+    ids = [name for name in newest_first if name in there.kept and name not in there.damaged]
+    staying = set(ids if limits.most is None else _newest(ids, complete, limits.most)) | {there.base}
+    least = limits.least if limits.most is None else min(limits.least, limits.most)
+    recent = _newest(newest_first, complete, least)
+    decided = [
+        LocalDecision(item.name, item.backup_id, item.guid, item.used, *_snapshot(item, there, staying, recent, limits))
+        for item in snapshots
+    ]
+    going = {(d.backup_id, d.guid) for d in decided if d.remove}
+    decided += [
+        LocalDecision(item.name, item.backup_id, item.guid, 0, *_bookmark(item, there, recent, going))
+        for item in bookmarks
+    ]
+    return tuple(sorted(decided, key=lambda d: (d.backup_id, d.name)))
+
+
+def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> set[str]:
+    """Return the backups of this repository whose snapshots are all on this host.
+
+    A set that lost a snapshot, for example by `zfs rename`, and a set of another repository protect nothing: they do
+    not count among the newest.
+    """
+    here: dict[str, set[int]] = {}
+    for item in snapshots:
+        here.setdefault(there.backup_of(item), set()).add(item.guid)
+    made: dict[str, set[int]] = {name: set() for name in there.kept}
+    for guid, name in there.staying.items():
+        made.setdefault(name, set()).add(guid)
+    for known in (there.removed_before, there.removed):
+        made |= {name: set(guids) for name, guids in known.items()}
+    return {name for name, guids in here.items() if name in made and made[name] <= guids}
+
+
+def _newest(newest_first: Sequence[str], complete: Collection[str], count: int) -> set[str]:
+    """Return the sets from the newest one to the last of the `count` newest complete ones."""
+    chosen = set[str]()
+    for name in newest_first:
+        if count <= 0:
+            break
+        chosen.add(name)
+        count -= name in complete
+    return chosen
+
+
+def _snapshot(
+    item: LocalSnapshot,
+    there: RepositoryAfterPrune,
+    staying: Collection[str],
+    recent: Collection[str],
+    limits: LocalLimits,
+) -> tuple[bool, str]:
+    """Return whether the snapshot is removed, and why."""
+    stored_as = there.backup_of(item)
+    if stored_as in staying:
+        if stored_as == there.base:
+            return False, "the next increment builds on this snapshot"
+        return False, "its backup stays" if stored_as == item.backup_id else f"{stored_as} has it, and stays"
+    if stored_as == item.backup_id and item.backup_id in there.removed:
+        if item.guid not in there.removed[item.backup_id]:
+            return False, "its backup was made of another snapshot with this name"
+        why = "its backup is removed"
+    elif stored_as in there.damaged:
+        return False, "its backup stays, and is damaged"
+    elif stored_as in there.kept:
+        why = f"its backup stays in the repository; this host keeps the newest {limits.most}"
+    elif item.repository == there.id and item.guid in there.removed_before.get(item.backup_id, ()):
+        why = "its backup was removed from the repository before"
+    elif item.repository == there.id:
+        return False, "its backup is not in this repository, and no prune of this host removed it"
+    else:
+        return False, "its backup is not in this repository"
+    if stored_as in recent:
+        return False, f"{why}, but this host always keeps its newest {len(recent)} (local_minimum)"
+    if item.clones:
+        return False, f"{why}, but {', '.join(item.clones)} is a clone of it"
+    if item.holds:
+        return False, f"{why}, but the snapshot is held: see `zfs holds {item.name}`"
+    return True, why
+
+
+def _bookmark(
+    item: LocalBookmark, there: RepositoryAfterPrune, recent: Collection[str], going: Collection[tuple[str, int]]
+) -> tuple[bool, str]:
+    if there.backup_of(item) in there.kept:
+        return False, "its backup stays"
+    if there.backup_of(item) in recent:
+        return False, "its snapshot stays on this host"
+    if item.guid in there.removed.get(item.backup_id, ()):
+        return True, "its backup is removed"
+    if item.guid in there.removed_before.get(item.backup_id, ()):
+        return True, "its backup was removed from the repository before"
+    if item.backup_id not in there.removed and (item.backup_id, item.guid) in going:
+        return True, "its backup was removed from the repository before"
+    return False, "no backup in this repository proves that this bookmark is ours"
+
+
+@dataclass(frozen=True)
+class LocalSet:
+    """A snapshot set on this host: its snapshots by role, its position as text, and its `used` bytes.
+
+    `used` are the bytes that only this set keeps in the pool. `state` is the state of its snapshots. `users` are the
+    clones and holds that need the set. A set that is not `is_complete` lacks a volume and is unusable.
+    """
+
+    backup_id: str
+    state: str
+    names: dict[str, str]
+    position: str
+    used: int
+    users: tuple[str, ...]
+    is_complete: bool
+
+    @property
+    def volumes(self) -> Sequence[VolumeLink]:
+        """No volumes, because a set on a host needs no other set."""
+        return ()
+
+
+def decide_local(
+    sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False
+) -> tuple[Decision, ...]:
+    """Return the decisions about the sets of `zsnapdb snapshot` at `now`, with reasons, in the order of the sets.
+
+    `sets` are ordered oldest first. A set with users stays. An incomplete set takes no place of a complete one. It
+    stays as long as a complete set would, because it may have had all volumes of its time. `is_sure`: a time in the
+    future is wrong.
+    """
+    known = RetentionFacts(in_use={one.backup_id: ", ".join(one.users) for one in sets if one.users}, is_sure=is_sure)
+    complete = [one for one in sets if one.is_complete]
+    decided = list(retention.decide(complete, rules, now, known).decisions)
+    for one in sets:
+        if not one.is_complete:
+            beside = [other for other in sets if other.is_complete or other is one]
+            decisions = retention.decide(beside, rules, now, known).decisions
+            decided.append(next(decision for decision in decisions if decision.backup_id == one.backup_id))
+    order = {one.backup_id: at for at, one in enumerate(sets)}
+    return tuple(sorted(decided, key=lambda decision: order[decision.backup_id]))

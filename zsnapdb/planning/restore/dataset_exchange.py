@@ -1,0 +1,159 @@
+"""The state of an exchange of a server's datasets, judged by their GUIDs and properties. Pure.
+
+A renamed dataset keeps its GUID (zfsprops(7), guid). Names alone prove nothing, because another command or a person may
+have renamed a dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zsnapdb.base.gtid import GtidPosition, Gtids, contains
+from zsnapdb.base.model import parse_gtids
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.steps import Promote, PromotePart
+from zsnapdb.planning.server_family import family
+
+
+class ExchangeState(StrEnum):
+    """The progress of an exchange.
+
+    BEFORE: the server's own datasets are in their places. HALF: some datasets are renamed. IN_PLACE: the restored
+    datasets are in the places. UNCLEAR: a dataset is missing, or another dataset has its name.
+    """
+
+    BEFORE = "before"
+    HALF = "half"
+    IN_PLACE = "in place"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True)
+class NamedDataset:
+    """An existing dataset: its GUID, and whether it has the mark of the restore whose exchange is judged."""
+
+    guid: int
+    is_restored: bool
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The state of an exchange. `reasons` say why it is unclear.
+
+    `has_begun`: a dataset was renamed. Until then the restored datasets may also be missing, because they are not
+    created yet.
+    """
+
+    state: ExchangeState
+    has_begun: bool
+    reasons: tuple[str, ...] = ()
+
+
+def names_in(step: Promote) -> list[str]:
+    """Return every name that a dataset has before, during or after the exchange."""
+    return [name for part in step.parts for name in (part.dataset, part.place, part.old) if name is not None]
+
+
+def judge(step: Promote, there: Mapping[str, NamedDataset]) -> Exchange:
+    """Return the state of the exchange. `there` has the existing datasets by name."""
+    restored_in_place = [_is_restored(part.place, there) for part in step.parts]
+    olds_in_place = [_is_old(part, part.place, there) for part in step.parts if part.old is not None]
+    has_begun = any(restored_in_place) or not all(olds_in_place)
+    if all(restored_in_place):
+        # After all restored datasets are in place, the replaced ones may be removed.
+        return Exchange(ExchangeState.IN_PLACE, has_begun)
+    reasons = [reason for part in step.parts if (reason := _objection(part, there))]
+    if reasons:
+        return Exchange(ExchangeState.UNCLEAR, has_begun, tuple(reasons))
+    return Exchange(ExchangeState.HALF if has_begun else ExchangeState.BEFORE, has_begun)
+
+
+def _objection(part: PromotePart, there: Mapping[str, NamedDataset]) -> str:
+    if not _is_restored(part.dataset, there) and not _is_restored(part.place, there):
+        return f"the restored dataset of volume {part.role} is neither {part.dataset} nor {part.place}"
+    if part.old is None:
+        other = there.get(part.place)
+        return f"{part.place} was made meanwhile" if other is not None and not other.is_restored else ""
+    if _is_old(part, part.place, there) or _is_old(part, part.old, there):
+        return ""
+    return f"the server's own dataset of volume {part.role} is neither {part.place} nor {part.old}"
+
+
+def _is_restored(name: str, there: Mapping[str, NamedDataset]) -> bool:
+    one = there.get(name)
+    return one is not None and one.is_restored
+
+
+def _is_old(part: PromotePart, name: str, there: Mapping[str, NamedDataset]) -> bool:
+    one = there.get(name)
+    return one is not None and not one.is_restored and part.old_guid in (None, one.guid)
+
+
+def ways_back(step: Promote) -> list[tuple[str, str]]:
+    """Return the renames (from, to) that undo the exchange, in order.
+
+    The caller omits the renames that were not done.
+    """
+    return [(new, old) for old, new in reversed(step.renames)]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A path or dataset below a replaced place, with its kind in words."""
+
+    name: str
+    what: str
+
+
+def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
+    """Return the datasets and mounts inside the places that an exchange would take away without replacing them.
+
+    `places` has the mount point of each volume, by dataset. `below` are all datasets below these. `mounts` has path and
+    source of every mount of this host.
+    """
+    known = set(places)
+    datasets = [Inside(name, "a dataset below it") for name in below if name not in known]
+    mounted = [
+        Inside(path, f"a mount of {source}")
+        for path, source in mounts
+        if source not in known and any(path.startswith(point.rstrip("/") + "/") for point in places.values())
+    ]
+    named = {inside.name for inside in datasets}
+    return [*datasets, *(one for one in mounted if one.what.removeprefix("a mount of ") not in named)]
+
+
+def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
+    """Return the differences, in words, between a started server and the restored one; none if it is the restored one.
+
+    Users may have written to it already, so it may have more transactions. `executed` are its GTIDs (None: not read).
+    `wanted_id` is the required server_id (None: any).
+    """
+    wrong, flavour, point = list[str](), plan.flavour, plan.point
+    if wanted_id is not None and server_id != wanted_id:
+        wrong.append(f"its server_id is {server_id}, not {wanted_id}")
+    if point.gtids is None or executed is None:
+        return wrong
+    restored = parse_gtids(flavour, point.gtids)
+    if not contains(executed, restored):
+        wrong.append(f"it has executed {executed}, and lacks some of {restored}")
+    if isinstance(executed, GtidPosition) and isinstance(restored, GtidPosition) and wanted_id is not None:
+        wrong += _under_old_id(executed, restored, plan.server_id)
+    out = point.following.gtid if point.following is not None else None
+    # A position of MariaDB does not say which server gave the numbers before its newest.
+    if out is not None and family(flavour).gtids_are_sets and contains(executed, parse_gtids(flavour, str(out))):
+        wrong.append(f"it has {out}, which the point leaves out")
+    return wrong
+
+
+def _under_old_id(executed: GtidPosition, restored: GtidPosition, replaced: int) -> list[str]:
+    """Return the GTIDs after the point with the replaced server's server_id.
+
+    Such a GTID may name two different transactions.
+    """
+    return [
+        f"it has {domain}-{server}-{number} after the point, which the replaced server may have given to another one"
+        for domain, (server, number) in executed.heads.items()
+        if server == replaced and number > restored.heads.get(domain, (0, 0))[1]
+    ]

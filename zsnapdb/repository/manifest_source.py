@@ -1,0 +1,240 @@
+"""The source in a manifest: a database server or a virtual machine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.base.patterns import (
+    Count,
+    FileName,
+    GtidText,
+    Line,
+    MachineName,
+    Port,
+    Seconds,
+    ServerUuid,
+    Sha256,
+    ShortLine,
+    VariableName,
+    Words,
+)
+from zsnapdb.planning.server_facts import Channel
+from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.storage_engines import rows_not_restored
+from zsnapdb.planning.time_zone import ServerZone
+from zsnapdb.planning.vm.consistency_level import Grade
+from zsnapdb.repository.document_base import Part
+
+
+class PositionPart(Part):
+    """A stored position: binlog file and offset, GTIDs in the server's form, and their source.
+
+    `binlog_fingerprint` is the SHA-256 of the binlog's head, as in the archive. `last_gtid` is the GTID of the last
+    transaction before the offset in that binlog. Both are None if unknown.
+    """
+
+    binlog_file: FileName | None
+    binlog_offset: Count | None
+    gtids: GtidText | None
+    source: Words
+    binlog_fingerprint: Sha256 | None = None
+    last_gtid: GtidText | None = None
+
+    def position(self, flavour: Flavour) -> Position:
+        """Return the position as a value of the model.
+
+        Raises: ValueError if the GTIDs are malformed.
+        """
+        coordinates = None
+        if self.binlog_file is not None and self.binlog_offset is not None:
+            coordinates = BinlogCoordinates(self.binlog_file, self.binlog_offset)
+        gtids = parse_gtids(flavour, self.gtids) if self.gtids is not None else None
+        last = str(parse_gtids(flavour, self.last_gtid)) if self.last_gtid is not None else None
+        return Position(flavour, coordinates, gtids, self.source, self.binlog_fingerprint, last)
+
+    @classmethod
+    def of(cls, position: Position) -> PositionPart:
+        """Return the stored form of a position."""
+        return cls(
+            binlog_file=position.coordinates.file if position.coordinates else None,
+            binlog_offset=position.coordinates.offset if position.coordinates else None,
+            gtids=str(position.gtids) if position.gtids is not None else None,
+            source=position.source,
+            binlog_fingerprint=position.fingerprint,
+            last_gtid=position.last_gtid,
+        )
+
+
+class LockPart(Part):
+    """The lock of the server: its strategy with the reason, and its length in milliseconds.
+
+    `waited` names the sessions that waited for it (None: the backup does not record it).
+    """
+
+    strategy: ShortLine
+    reason: Words
+    held_ms: Seconds
+    waited: Words | None = None
+
+
+class ChannelPart(Part):
+    """The position of a replica in its source.
+
+    `exact`: the replica's applier was stopped for the snapshot. Otherwise the position is approximate.
+    """
+
+    name: Words
+    host: Words
+    port: Port
+    binlog_file: FileName | None
+    binlog_offset: Count | None
+    gtids: GtidText
+    exact: bool
+
+    @classmethod
+    def of(cls, channel: Channel) -> ChannelPart:
+        """Return the stored form of a replication channel."""
+        at = channel.coordinates
+        return cls(
+            name=channel.name,
+            host=channel.host,
+            port=channel.port,
+            binlog_file=at.file if at else None,
+            binlog_offset=at.offset if at else None,
+            gtids=channel.gtids,
+            exact=not channel.applying,
+        )
+
+
+class FileOwnerPart(Part):
+    """The account of a server at the backup: the numbers of its user and of its first group."""
+
+    uid: int = Field(gt=0, lt=2**32)
+    gid: int = Field(ge=0, lt=2**32)
+
+
+class ServerPart(Part):
+    """The identity of a server, and the settings that a server needs to start on its files.
+
+    - `absolute_tablespaces`: paths of tablespaces outside the data directory.
+    - `engines`: number of user tables of each storage engine.
+    - `key_files`: files with the keys of encrypted tables; they may be in no backup.
+    - `origins`: origin of each set variable, as the server names it.
+    - `binlog_key`: name of the key of the newest encrypted binlog.
+    - `plugins`: None if the backup does not record them.
+    - `file_owner`: owner of the server's files.
+    - `unlogged`: changes that the server did not write to its binlog.
+    - `zone`: time zone of its process (None: the backup does not record it).
+    """
+
+    flavour: Flavour
+    version: ShortLine
+    server_uuid: ServerUuid | None
+    server_id: Count
+    variables: dict[VariableName, Line]
+    origins: dict[VariableName, ShortLine] = Field(default_factory=dict)
+    absolute_tablespaces: tuple[Line, ...] = ()
+    engines: dict[ShortLine, Count] = Field(default_factory=dict)
+    key_files: tuple[Line, ...] = ()
+    binlog_key: Line | None = None
+    plugins: ServerPlugins | None = None
+    file_owner: FileOwnerPart | None = None
+    unlogged: tuple[Words, ...] = ()
+    zone: ServerZone | None = None
+
+
+class ServerSourcePart(Part):
+    """The source of a backup of a database server: the server, its position, its lock and its replication channels."""
+
+    kind: Literal["server"] = "server"
+    server: ServerPart
+    position: PositionPart
+    lock: LockPart
+    channels: tuple[ChannelPart, ...] = ()
+
+    @property
+    def rows_not_restored(self) -> tuple[str, ...]:
+        """Sentences about the tables whose rows the backup lacks."""
+        return rows_not_restored(self.server.engines)
+
+    @model_validator(mode="after")
+    def _gtids_are_of_the_flavour(self) -> Self:
+        self.position.position(self.server.flavour)
+        return self
+
+    def summary(self) -> ServerSourcePart:
+        """Return the source without the server's variables, which are long."""
+        return self.model_copy(update={"server": self.server.model_copy(update={"variables": {}})})
+
+
+def _domain_xml(text: str) -> str:
+    # Imported here, because most manifests describe servers.
+    from zsnapdb.planning.vm.domain import parse
+
+    try:
+        parse(text)
+    except DamagedError as error:
+        raise ValueError(error.message) from error
+    return text
+
+
+DomainXml = Annotated[str, StringConstraints(max_length=1 << 18), AfterValidator(_domain_xml)]
+"""The XML of a libvirt domain. No domain is defined from it unchanged: see `planning/vm/restored_domain.py`."""
+
+
+class FreezePart(Part):
+    """A freeze by the guest agent: number of file systems, milliseconds, and the agent's list."""
+
+    count: Count
+    held_ms: Seconds
+    mount_points: tuple[ShortLine, ...] = ()
+    problem: Words = ""
+
+
+class BoundPart(Part):
+    """The published position of a server at a moment: binlog file and offset, GTIDs. None: it has none."""
+
+    binlog_file: FileName | None
+    binlog_offset: Count | None
+    gtids: GtidText | None
+
+
+class ServerInsidePart(Part):
+    """A server in the machine that was locked around the snapshot, for `held_ms` milliseconds.
+
+    Its position in the snapshot is between `before` and `after`. `after` None: the lock was lost.
+    """
+
+    flavour: Flavour
+    version: ShortLine
+    server_uuid: ServerUuid | None
+    server_id: Count
+    lock: ShortLine
+    lock_reason: Words
+    held_ms: Seconds
+    before: BoundPart
+    after: BoundPart | None = None
+
+
+class MachineSourcePart(Part):
+    """The source of a virtual machine's backup: its libvirt domain, and the consistency grade of its disks.
+
+    `xml` is the description for the domain's next start. `freeze` is None if nothing was frozen.
+    """
+
+    kind: Literal["vm"] = "vm"
+    domain: MachineName
+    uuid: ServerUuid
+    grade: Grade
+    reason: Words
+    freeze: FreezePart | None = None
+    server: ServerInsidePart | None = None
+    xml: DomainXml | None = None
+
+    def summary(self) -> MachineSourcePart:
+        """Return the source without its XML, which is long."""
+        return self.model_copy(update={"xml": None})

@@ -1,0 +1,89 @@
+"""The clones of this host as the helper sees them, in the document of `zsnapdb clone list --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue, ValidationError
+
+from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.documents.api import ListedClone
+from zsnapdb.jobs.clone.expected_clone import MeantClone
+from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.serve.helper_messages import ResultAnswer
+from zsnapdb.serve.roles import Belonging
+
+
+@dataclass(frozen=True)
+class SeenCommit:
+    """A commit of a clone: its id, and the owner of the clone."""
+
+    id: str
+    owner: str
+
+    def belongs_to(self, subject: str) -> bool:
+        return self.owner == owner_text(subject)
+
+
+class SeenClone(ListedClone):
+    """A clone of the list. `set` is the set of clones that it belongs to. `fields` are all its fields in the list."""
+
+    owner: str
+    created: str
+    set: str | None = None
+    waits: bool = False
+    fields: Mapping[str, JsonValue]
+
+    @property
+    def most_bytes(self) -> int:
+        """The quota, which includes its commits, or its own bytes if they are more."""
+        return max(self.quota, self.own_bytes or 0)
+
+    @property
+    def runs(self) -> bool:
+        return self.pid is not None
+
+    def belongs_to(self, subject: str) -> bool:
+        return self.owner == owner_text(subject)
+
+    @property
+    def meant(self) -> MeantClone:
+        """The identity that a command gets, so that it changes no other clone."""
+        return MeantClone(owner=self.owner, id=self.id, created=self.created)
+
+    def is_same_as(self, other: SeenClone) -> bool:
+        """Return whether both are the same clone at different times. A later clone can have the same name."""
+        return (self.id, self.owner, self.created) == (other.id, other.owner, other.created)
+
+
+def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
+    """Return the clones in a list, without waiting clones of a pool, which have no owner yet.
+
+    Raises ConsistencyError if the list has another form.
+    """
+    rows = result.document.get("clones")
+    if not isinstance(rows, list):
+        raise ConsistencyError("the list of clones is none", hint="update zsnapdb and its helper together")
+    try:
+        found = [SeenClone.model_validate({**row, "fields": row} if isinstance(row, dict) else row) for row in rows]
+    except ValidationError as error:
+        raise ConsistencyError("the list of clones has another form", hint="restart the helper", about=()) from error
+    return tuple(one for one in found if not one.waits)
+
+
+def the_clone(clones: Sequence[SeenClone], name: str) -> SeenClone | None:
+    """Return the one clone of that name or id. Return None if there is none, or more than one.
+
+    A command gets the id of a clone. The id must match nothing else, such as a set of clones of others.
+    """
+    found = [clone for clone in clones if name in (clone.name, clone.id)]
+    if len(found) != 1:
+        return None
+    others = [one for one in clones if one is not found[0] and found[0].id in (one.name, one.id, one.set)]
+    return found[0] if not others else None
+
+
+def belonging(clone: SeenClone, subject: str) -> Belonging:
+    """Return whether the subject owns the clone."""
+    return Belonging.OWN if clone.belongs_to(subject) else Belonging.OTHERS

@@ -1,0 +1,199 @@
+"""The helper's answers about log-ins: the issuers, a session for a person who logged in, and its end.
+
+The helper exchanges the code itself, so the web process has neither the id token nor the client's secret, and needs no
+network access. The web process gets only a session token, which this host created and can revoke.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from zsnapdb.base.errors import (
+    BusyError,
+    CommandTimeout,
+    NotAllowedError,
+    UnknownNameError,
+    UnreachableError,
+    ZsnapdbError,
+)
+from zsnapdb.config.serve import IssuerSettings, ServeSettings
+from zsnapdb.serve import helper_messages
+from zsnapdb.serve.helper_messages import RefusedRequest, ResultAnswer, failure_of
+from zsnapdb.serve.id_tokens import IdTokenHolder
+from zsnapdb.serve.issuer_keys import IssuerKeys, LoginPlaces
+from zsnapdb.serve.issuer_requests import CodeGrant, ExchangeCode
+from zsnapdb.serve.login_messages import (
+    CloseSessionVerb,
+    KnownLogin,
+    KnownLogins,
+    ListLoginsVerb,
+    LoginVerb,
+    OpenedLogin,
+    OpenSessionVerb,
+)
+from zsnapdb.serve.tokens import CredentialHolder, TokenBook, TokenKind
+
+if TYPE_CHECKING:
+    from zsnapdb.serve.id_tokens import IdTokens
+
+LOGINS_AT_ONCE = 4
+"""The greatest number of simultaneous code exchanges.
+
+Strangers can start log-ins, so they may occupy only a few places.
+"""
+_LOGINS_WAITING = 8
+"""The greatest number of log-ins that wait for their turn."""
+_FOR_STRANGERS = frozenset(
+    error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
+)
+"""The errors that a person without a session may read: the issuer's answer, and that no place is free."""
+
+
+@dataclass(frozen=True)
+class LiveTokens:
+    """The tokens of this host. A session is valid only while its issuer is configured for log-ins."""
+
+    tokens: TokenBook
+    issuers: Callable[[], Mapping[str, IssuerSettings]]
+
+    def holder(self, text: str, now: datetime) -> CredentialHolder | None:
+        """Return the holder of the token, or None if it is invalid.
+
+        Raises ZsnapdbError if the tokens are unreadable.
+        """
+        found = self.tokens.holder(text, now)
+        if found is None or found.kind is not TokenKind.SESSION:
+            return found
+        is_login = any(one.issuer == found.issuer and one.login is not None for one in self.issuers().values())
+        return found if is_login else None
+
+
+@dataclass
+class LoginDesk:
+    """The parts that answer about log-ins. `settings` reads the configuration, so that its changes apply at once.
+
+    A log-in waits at most `patience` seconds for its turn.
+    """
+
+    settings: Callable[[], ServeSettings]
+    tokens: TokenBook
+    keys: IssuerKeys
+    id_tokens: IdTokens
+    exchange: ExchangeCode
+    now: Callable[[], datetime]
+    patience: float = 10.0
+    _places: threading.BoundedSemaphore = field(
+        init=False, default_factory=lambda: threading.BoundedSemaphore(LOGINS_AT_ONCE)
+    )
+    _waiting: threading.BoundedSemaphore = field(
+        init=False, default_factory=lambda: threading.BoundedSemaphore(_LOGINS_WAITING)
+    )
+
+    def answer(self, token: str, verb: LoginVerb) -> ResultAnswer:
+        """Execute the verb. Raises RefusedRequest or ZsnapdbError if nothing was done."""
+        match verb:
+            case ListLoginsVerb():
+                return self._list()
+            case OpenSessionVerb():
+                return self._told_to_strangers(verb)
+            case CloseSessionVerb():
+                return ResultAnswer(document={"closed": self.tokens.close_session(token)})
+
+    def _list(self) -> ResultAnswer:
+        limits = self.settings()
+        known = tuple(
+            KnownLogin(
+                name=name,
+                issuer=issuer.issuer,
+                authorization_endpoint=places.authorization_endpoint,
+                client_id=issuer.login.client_id,
+                redirect_uri=_redirect_uri(limits, name),
+                scopes=("openid", *issuer.login.scopes),
+            )
+            for name, issuer in sorted(limits.issuer.items())
+            if issuer.login is not None and (places := self.keys.login(name, issuer)) is not None
+        )
+        return ResultAnswer(document=KnownLogins(logins=known).model_dump(mode="json"))
+
+    def _told_to_strangers(self, verb: OpenSessionVerb) -> ResultAnswer:
+        """Open a session. Raises RefusedRequest. An error of this host goes only to the log."""
+        try:
+            return self._open(verb)
+        except RefusedRequest as refused:
+            failure = refused.failure
+        except ZsnapdbError as error:
+            failure = failure_of(error)
+        if failure.code in _FOR_STRANGERS:
+            raise RefusedRequest(failure)
+        print(f"a log-in by {verb.login}: {failure.message}", file=sys.stderr, flush=True)
+        raise helper_messages.no_log_in()
+
+    def _open(self, verb: OpenSessionVerb) -> ResultAnswer:
+        limits = self.settings()
+        issuer = limits.issuer.get(verb.login)
+        if issuer is None or issuer.login is None:
+            raise helper_messages.no_such("log-in", verb.login)
+        if issuer.issuer != verb.issuer:
+            # No code of one issuer goes to another.
+            raise NotAllowedError(
+                "the configuration of this log-in was changed meanwhile", hint="log in again at /login"
+            )
+        places = self.keys.login(verb.login, issuer)
+        if places is None:
+            raise UnreachableError(
+                f"where people log in by {verb.login} is not known", hint="the log of the helper says why"
+            )
+        holder = self._holder(verb, limits, issuer.login.client_id, places)
+        made = self.tokens.open_session(holder.subject, holder.role, holder.issuer, limits.session, self.now())
+        opened = OpenedLogin(subject=holder.subject, token=made.text.get_secret_value(), seconds=limits.session)
+        return ResultAnswer(document=opened.model_dump(mode="json"))
+
+    def _holder(
+        self, verb: OpenSessionVerb, limits: ServeSettings, client_id: str, places: LoginPlaces
+    ) -> IdTokenHolder:
+        """Return the holder that the issuer vouches for.
+
+        Raises NotAllowedError if there is none; the log has the reason.
+        """
+        grant = CodeGrant(
+            issuer=verb.issuer,
+            client_id=client_id,
+            token_endpoint=places.token_endpoint,
+            redirect_uri=_redirect_uri(limits, verb.login),
+            code=verb.code,
+            verifier=verb.verifier,
+        )
+        self._wait_for_turn()
+        try:
+            id_token = self.exchange(verb.login, grant)
+            holder = self.id_tokens.of_login(id_token, verb.login, verb.nonce, self.now())
+        finally:
+            self._places.release()
+        if holder is None:
+            raise NotAllowedError(
+                f"{verb.login} vouches for nobody whom this host lets in",
+                hint="an administrator sees the reason in the log of the helper, and writes rules into serve.issuer",
+            )
+        return holder
+
+    def _wait_for_turn(self) -> None:
+        """Take one of the places in which codes are exchanged. Raises RefusedRequest if none becomes free in time."""
+        if self._places.acquire(blocking=False):
+            return
+        if not self._waiting.acquire(blocking=False):
+            raise helper_messages.too_busy(f"{LOGINS_AT_ONCE + _LOGINS_WAITING} people are logging in")
+        try:
+            if not self._places.acquire(timeout=self.patience):
+                raise helper_messages.too_busy(f"{LOGINS_AT_ONCE} people are logging in")
+        finally:
+            self._waiting.release()
+
+
+def _redirect_uri(limits: ServeSettings, name: str) -> str:
+    """Return the address to which a browser comes back. It is from the configuration, never from a request's host."""
+    return f"{limits.url}/login/{name}/callback"

@@ -1,0 +1,331 @@
+"""The person who visits a page, and the helper's answers for that person. Every page starts here; it decides nothing.
+
+The answer of a page is a template with its values, or another address. `page_app.py` turns it into HTTP.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pydantic import SecretStr, ValidationError
+
+from zsnapdb.base.errors import BusyError, ConsistencyError, NotAllowedError
+from zsnapdb.serve import login_messages, page_rows
+from zsnapdb.serve.helper_messages import (
+    UNAUTHENTICATED,
+    BegunAnswer,
+    Ending,
+    FailureAnswer,
+    HelperClient,
+    PendingAnswer,
+    ProblemDetails,
+    ResultAnswer,
+    problem_of,
+)
+from zsnapdb.serve.page_requests import CSRF_FIELD, PageRequest, RefusedPage, hashed, require_same_origin
+from zsnapdb.serve.page_rows import Document, InstanceRow, Person
+from zsnapdb.serve.protection_rows import PointsCard, points_of
+from zsnapdb.serve.verbs import HelperRequest, Verb
+from zsnapdb.verbs.requests import GetSubjectVerb, InstancePointsVerb, ListInstancesVerb
+
+SECONDS = 8 * 3600.0
+"""The longest duration of a session, in seconds."""
+_MOST = 1000
+_MOST_OF_SUBJECT = 20
+_MOST_OPERATIONS = 100
+_RANDOM_BYTES = 32
+
+
+@dataclass(frozen=True)
+class BegunByBrowser:
+    """An operation that a session started: its description for people, and its start by the clock of the sessions."""
+
+    doing: str
+    started: float
+
+
+@dataclass
+class BrowserSession:
+    """A logged-in browser. `csrf` is in each form of the session; no page of another site can know it."""
+
+    token: SecretStr
+    subject: str
+    ends: float
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_RANDOM_BYTES), repr=False)
+    _begun: dict[str, BegunByBrowser] = field(default_factory=dict)
+    _to_show: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_csrf(self, given: str) -> bool:
+        """Return whether a form belongs to this session, in a time that does not depend on the text."""
+        return hmac.compare_digest(self.csrf.encode(), given.encode())
+
+    def began(self, operation: str, what: BegunByBrowser) -> None:
+        """Remember a started operation, unless it is known already. If there are too many, the oldest are forgotten."""
+        with self._lock:
+            if operation in self._begun:
+                return
+            self._begun[operation] = what
+            self._to_show.add(operation)
+            for old in list(self._begun)[:-_MOST_OPERATIONS]:
+                del self._begun[old]
+                self._to_show.discard(old)
+
+    def begun(self, operation: str) -> BegunByBrowser | None:
+        """Return the operation that this session started under that id. Return None if another session did."""
+        with self._lock:
+            return self._begun.get(operation)
+
+    def shows_login(self, operation: str) -> bool:
+        """Return whether to show the login in the result now: once, to the session that started the operation."""
+        with self._lock:
+            shows = operation in self._to_show
+            self._to_show.discard(operation)
+            return shows
+
+
+@dataclass(frozen=True)
+class OpenedSession:
+    """A session that was just opened. Only the browser knows `id` afterwards.
+
+    `evicted` are the tokens of older sessions of the same subject that were ended for it.
+    """
+
+    id: SecretStr
+    session: BrowserSession
+    evicted: tuple[SecretStr, ...] = ()
+
+
+@dataclass
+class BrowserSessions:
+    """All sessions of this process, at most that many. `now` is a monotonic clock in seconds."""
+
+    now: Callable[[], float] = time.monotonic
+    most: int = _MOST
+    _open: dict[str, BrowserSession] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def open(self, token: str, subject: str, seconds: float) -> OpenedSession | None:
+        """Open a session with a new id for at most that many seconds. Return None if there are too many sessions.
+
+        If one subject has too many, its oldest session ends, so it cannot take the places of all others. An issuer
+        gives a person any number of tokens.
+        """
+        session_id = secrets.token_urlsafe(_RANDOM_BYTES)
+        with self._lock:
+            self._forget_ended()
+            mine = [key for key, one in self._open.items() if one.subject == subject]
+            over = mine[: max(0, len(mine) + 1 - _MOST_OF_SUBJECT)]
+            evicted = tuple(self._open.pop(key).token for key in over)
+            if len(self._open) >= self.most:
+                return None
+            session = BrowserSession(SecretStr(token), subject, self.now() + min(seconds, SECONDS))
+            self._open[hashed(session_id)] = session
+        return OpenedSession(SecretStr(session_id), session, evicted)
+
+    def find(self, session_id: str) -> BrowserSession | None:
+        """Return the session of that id. Return None if there is none, or it has ended."""
+        with self._lock:
+            self._forget_ended()
+            return self._open.get(hashed(session_id))
+
+    def close(self, session_id: str) -> None:
+        """End the session of that id, if there is one."""
+        with self._lock:
+            self._open.pop(hashed(session_id), None)
+
+    def _forget_ended(self) -> None:
+        now = self.now()
+        for key in [key for key, one in self._open.items() if one.ends <= now]:
+            del self._open[key]
+
+
+@dataclass(frozen=True)
+class PageAnswer:
+    """A page: its template, its values, its HTTP status, and a cookie to set ("": none)."""
+
+    template: str
+    values: Mapping[str, object]
+    status: int = 200
+    cookie: str = ""
+
+
+@dataclass(frozen=True)
+class FileAnswer:
+    """A file that the browser keeps under this name."""
+
+    text: str
+    media_type: str
+    name: str
+
+
+@dataclass(frozen=True)
+class OtherPlace:
+    """The address that the browser is sent to, and a cookie to set ("": none)."""
+
+    path: str
+    cookie: str = ""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request of a person whose token the helper has just accepted."""
+
+    session: BrowserSession
+    person: Person
+    now: datetime
+
+    def shows(self, template: str, status: int = 200, **values: object) -> PageAnswer:
+        """Return a page for this person."""
+        common = {"person": self.person, "csrf": self.session.csrf, "problem": None}
+        return PageAnswer(template, {**common, **values}, status)
+
+
+class NoSession(Exception):
+    """The browser has no session, or it has ended."""
+
+
+class EndedSession(Exception):
+    """The token of the session is no longer valid."""
+
+
+@dataclass(frozen=True)
+class StatesPart:
+    """The states that clones of an instance can have, or the problem. The page is useful without them."""
+
+    card: PointsCard | None
+    problem: ProblemDetails | None
+
+
+SiteAnswer = PageAnswer | OtherPlace | FileAnswer
+PageHandler = Callable[[PageRequest], SiteAnswer]
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Finds out who sends a request, and sends requests to the helper for that person. `now` is the time of day."""
+
+    helper: HelperClient
+    now: Callable[[], datetime]
+    sessions: BrowserSessions
+
+    def session(self, request: PageRequest) -> BrowserSession | None:
+        """Return the session of the browser. Return None if it has none."""
+        return self.sessions.find(request.session_id) if request.session_id else None
+
+    def visit(self, request: PageRequest) -> Visit:
+        """Return the visit. Raises NoSession or EndedSession if there is no session with a valid token."""
+        session = self.session(request)
+        if session is None:
+            raise NoSession
+        return Visit(session, page_rows.person_of(self.ask(session, GetSubjectVerb())), self.now())
+
+    def posted(self, request: PageRequest) -> BrowserSession:
+        """Return the session whose own form this is. Raises RefusedPage if another page or session made the form."""
+        require_same_origin(request.is_https, request.headers)
+        session = self.session(request)
+        if session is None:
+            raise NoSession
+        if not session.is_csrf(request.form.get(CSRF_FIELD, "")):
+            raise RefusedPage.because(
+                NotAllowedError("the form is of no page of this session", hint="open the page again and send its form")
+            )
+        return session
+
+    def changing_visit(self, request: PageRequest) -> Visit:
+        """Return the visit of a person who sent a form of the same session.
+
+        Every page that changes something starts with it.
+        """
+        self.posted(request)
+        return self.visit(request)
+
+    def ending(self, session: BrowserSession, verb: Verb) -> Ending:
+        """Return the ending of the request. Raises EndedSession if the token is not valid."""
+        return _of_valid_token(self.helper.ask(_request(session, verb)))
+
+    def ask(self, session: BrowserSession, verb: Verb) -> Document:
+        """Return the document that answers the request. Raises RefusedPage if there is none."""
+        return document_of(self.ending(session, verb))
+
+    def instances(self, session: BrowserSession) -> tuple[InstanceRow, ...]:
+        """Return the instances that can have clones."""
+        return page_rows.instances_of(self.ask(session, ListInstancesVerb()))
+
+    def states(self, visit: Visit, instance: str) -> StatesPart:
+        """Return the states of an instance that the helper listed."""
+        ending = self.ending(visit.session, InstancePointsVerb(name=instance))
+        if isinstance(ending, FailureAnswer):
+            return StatesPart(None, problem_of(ending))
+        return StatesPart(points_of(document_of(ending), visit.now), None)
+
+    def begun(self, visit: Visit, verb: Verb, doing: str) -> OtherPlace:
+        """Start an operation, and return the address of its page. Raises RefusedPage if nothing was started."""
+        answer = self.helper.begin(_request(visit.session, verb))
+        if not isinstance(answer, BegunAnswer):
+            document_of(_of_valid_token(answer))
+            raise RefusedPage.because(BusyError("nothing was begun", hint="look at the clone, and ask again"))
+        visit.session.began(answer.operation, BegunByBrowser(doing, self.sessions.now()))
+        return OtherPlace(f"/operations/{answer.operation}")
+
+
+def document_of(ending: Ending) -> Document:
+    """Return the document of an answer. Raises RefusedPage if it is a failure, or still pending."""
+    if isinstance(ending, FailureAnswer):
+        raise RefusedPage(ending)
+    if isinstance(ending, PendingAnswer):
+        raise RefusedPage.because(BusyError("the helper takes longer", hint="try again in some seconds"))
+    return ending.document
+
+
+def _request(session: BrowserSession, verb: Verb) -> HelperRequest:
+    return HelperRequest(token=session.token.get_secret_value(), verb=verb)
+
+
+def _of_valid_token(ending: Ending) -> Ending:
+    """Return the answer. Raises EndedSession if the token is not valid."""
+    if isinstance(ending, FailureAnswer) and ending.code == UNAUTHENTICATED:
+        raise EndedSession
+    return ending
+
+
+def known_logins(helper: HelperClient) -> tuple[login_messages.KnownLogin, ...]:
+    """Return the issuers by which people log in. Return none if the helper does not answer."""
+    ending = helper.ask(HelperRequest(token="", verb=login_messages.ListLoginsVerb()))
+    if not isinstance(ending, ResultAnswer):
+        return ()
+    try:
+        return login_messages.KnownLogins.model_validate(ending.document).logins
+    except ValidationError:
+        return ()
+
+
+def opened_login(helper: HelperClient, verb: login_messages.OpenSessionVerb) -> login_messages.OpenedLogin:
+    """Return the session that the helper opens. Raises RefusedPage with the reason if it does not."""
+    ending = helper.ask(HelperRequest(token="", verb=verb))
+    if isinstance(ending, FailureAnswer):
+        raise RefusedPage(ending)
+    if not isinstance(ending, ResultAnswer):
+        raise RefusedPage.because(BusyError("the helper takes longer", hint="log in again at /login"))
+    try:
+        return login_messages.OpenedLogin.model_validate(ending.document)
+    except ValidationError:
+        error = ConsistencyError("the helper is of another release", hint="restart zsnapdb-serve")
+        raise RefusedPage.because(error) from None
+
+
+def end_evicted(helper: HelperClient, opened: OpenedSession) -> None:
+    """End the tokens of the sessions that were ended for this one. No browser has them any more."""
+    for token in opened.evicted:
+        end_credential(helper, token.get_secret_value())
+
+
+def end_credential(helper: HelperClient, token: str) -> None:
+    """End the token of a session that a log-in created. A token of an administrator stays."""
+    helper.ask(HelperRequest(token=token, verb=login_messages.CloseSessionVerb()))

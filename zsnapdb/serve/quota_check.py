@@ -1,0 +1,141 @@
+"""Admission of one more clone, commit or running server. One request at a time is counted and started."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from zsnapdb.base.errors import UsageError
+from zsnapdb.base.patterns import printable
+from zsnapdb.base.quantities import parse_duration
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.clone import space_limits
+from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.serve import helper_messages, limits
+from zsnapdb.serve.clone_documents import SeenClone, SeenCommit
+from zsnapdb.serve.operations import Operations
+from zsnapdb.serve.roles import VerbKind
+from zsnapdb.verbs import requests as verbs
+
+COUNTED_DEED = (
+    verbs.CommitCloneVerb
+    | verbs.CreateBranchVerb
+    | verbs.DiffBranchesVerb
+    | verbs.ResetCloneVerb
+    | verbs.SwitchBranchVerb
+)
+"""The verbs that can create a commit or start a server."""
+_COMMITS = (VerbKind.CLONE_COMMIT, VerbKind.BRANCH_CREATE, VerbKind.BRANCH_SWITCH)
+_STARTS = (VerbKind.CLONE_RESET, VerbKind.BRANCH_SWITCH)
+_SERVERS_OF_DIFFERENCE = 2
+
+
+@dataclass
+class Admission:
+    """The counted use: the clones of this host (`seen`), their `commits`, and the running operations.
+
+    A caller holds `alone` from the question until the operation has started. So simultaneous requests cannot exceed the
+    limits.
+    """
+
+    settings: Callable[[], Settings]
+    operations: Operations
+    seen: Callable[[], Sequence[SeenClone]]
+    commits: Callable[[], Sequence[SeenCommit]]
+    alone: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def new_clone(self, subject: str) -> limits.AdmittedClone:
+        """Return how much one more clone of the subject may write. Raises RefusedRequest if a limit is reached."""
+        settings = self.settings()
+        answer = limits.admitted(
+            limits.limits_of(subject, settings.serve), self._counted(), settings.clones.quota, space_limits.LEAST_QUOTA
+        )
+        if isinstance(answer, limits.LimitRefusal):
+            raise helper_messages.over_limit(answer)
+        return answer
+
+    def deed(self, verb: verbs.CloneDeed, clone: SeenClone) -> None:
+        """Check the limits of commits and running servers. Raises RefusedRequest, which names the limit.
+
+        The owner of the clone is charged, even if another subject asks.
+        """
+        if isinstance(verb, verbs.CommitCloneVerb | verbs.SwitchBranchVerb) or (
+            isinstance(verb, verbs.CreateBranchVerb) and verb.wanted.start is None
+        ):
+            self._commit(clone)
+        if isinstance(verb, verbs.DiffBranchesVerb | verbs.ResetCloneVerb | verbs.SwitchBranchVerb):
+            self._servers(clone, is_compared=isinstance(verb, verbs.DiffBranchesVerb))
+
+    def _servers(self, clone: SeenClone, *, is_compared: bool) -> None:
+        """Check that the clone's server may run, or that two of its states may be compared on two more servers."""
+        counted = self._counted()
+        if is_compared:
+            self._comparison(clone)
+        now = sum(one.servers for one in counted if (one.name, one.owner) == (clone.name, clone.owner))
+        others = _SERVERS_OF_DIFFERENCE * self._compared()[clone.id]
+        wanted = now + _SERVERS_OF_DIFFERENCE if is_compared else 1 + others
+        refused = limits.may_run(
+            limits.limits_of(clone.owner, self.settings().serve), counted, clone.name, clone.owner, wanted
+        )
+        if refused is not None:
+            raise helper_messages.over_limit(refused)
+
+    def _comparison(self, clone: SeenClone) -> None:
+        """Check the number of comparisons.
+
+        That number also bounds their bytes: each may write as much as its two clones.
+        """
+        settings, compared = self.settings().serve, self._compared()
+        owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)}
+        mine = sum(times for name, times in compared.items() if name in owned)
+        refused = limits.may_compare(clone.owner, mine, compared.total(), settings)
+        if refused is not None:
+            raise helper_messages.over_limit(refused)
+
+    def _compared(self) -> Counter[str]:
+        """Return the number of running comparisons of each clone, by clone id."""
+        return Counter(one.clone for one in self.operations.under_way(VerbKind.BRANCH_DIFF))
+
+    def _commit(self, clone: SeenClone) -> None:
+        # A commit that is completed meanwhile counts twice, but is never missed.
+        begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
+        owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)} if begun else set()
+        used = sum(one.clone in owned for one in begun) + sum(
+            limits.is_same(one.owner, clone.owner) for one in self.commits()
+        )
+        most = self.settings().serve.commits_per_subject
+        if used >= most:
+            raise helper_messages.over_commits(clone.owner, used, most)
+
+    def lease(self, asked: str | None, owner: str) -> float:
+        """Return the lease of a clone of that owner in seconds. Raises UsageError if it is too long or not positive."""
+        settings = self.settings().serve
+        longest = limits.longest_lease(owner, settings)
+        seconds = parse_duration(asked) if asked is not None else min(settings.ttl, longest.seconds)
+        refused = limits.objection_to_lease(printable(asked or ""), seconds, longest)
+        if refused is not None:
+            raise UsageError(refused.message, hint=refused.hint)
+        return seconds
+
+    def _counted(self) -> list[limits.CountedClone]:
+        """Return every clone that exists or is being created.
+
+        The operations are read before the list, so a clone that is completed meanwhile is in at least one of them.
+        """
+        found = dict[tuple[str, str], limits.CountedClone]()
+        for making in self.operations.under_way(VerbKind.CLONE_CREATE):
+            # If several requests use one name, one of them gets it: it may be the request with the most bytes.
+            key = (making.clone, owner_text(making.subject))
+            most = max(making.most_bytes, found[key].most_bytes) if key in found else making.most_bytes
+            found[key] = limits.CountedClone(*key, most, servers=1)
+        being_started = {one.clone for verb in _STARTS for one in self.operations.under_way(verb)}
+        compared = self._compared()
+        for one in self.seen():
+            begun = found.get((one.name, one.owner))
+            most = max(one.most_bytes, begun.most_bytes) if begun is not None else one.most_bytes
+            servers = int(one.runs or begun is not None or one.id in being_started)
+            servers += _SERVERS_OF_DIFFERENCE * compared[one.id]
+            found[one.name, one.owner] = limits.CountedClone(one.name, one.owner, most, servers)
+        return list(found.values())
