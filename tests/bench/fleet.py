@@ -73,7 +73,7 @@ def documents(instance: str, host: str, repository_id: str, now: datetime) -> It
     from zsnapdb.base.model import new_backup_id
     from zsnapdb.planning.evidence.chain import NOTHING
     from zsnapdb.repository.drills import Outcome
-    from zsnapdb.repository.evidence_log import EvidenceRecord, WhoPart
+    from zsnapdb.repository.evidence_log import AuthorPart, EvidenceRecord
 
     for number in range(BACKUPS):
         yield backup(instance, host, repository_id, number, now - timedelta(hours=BACKUPS - number))
@@ -88,7 +88,7 @@ def documents(instance: str, host: str, repository_id: str, now: datetime) -> It
         run_id=f"{now:%Y%m%dT%H%M%SZ}-{hashlib.sha256(instance.encode()).hexdigest()[:8]}",
         job="backup",
         command="zsnapdb backup",
-        who=WhoPart(account="root", host=host),
+        who=AuthorPart(account="root", host=host),
         started=now - timedelta(hours=1),
         finished=now - timedelta(hours=1),
         exit_code=0,
@@ -186,14 +186,14 @@ def cached(file: Path) -> Look:
 def page(file: Path) -> list[Look]:
     """Show the page of `zsnapdb serve`: the answer of its helper, and the HTML. First, and when nothing has changed."""
     from zsnapdb.jobs.base.host import Host
-    from zsnapdb.report.fleet.status import FleetLook
+    from zsnapdb.report.fleet.status import FleetSnapshot
     from zsnapdb.serve.fleet_pages import fleet_of
     from zsnapdb.serve.page_rows import Person
     from zsnapdb.serve.page_templates import PageTemplates
     from zsnapdb.serve.roles import Role
     from zsnapdb.verbs.requests import FleetQuery
 
-    look, templates, asked = FleetLook(Host(), file), PageTemplates(), FleetQuery(most=200)
+    look, templates, asked = FleetSnapshot(Host(), file), PageTemplates(), FleetQuery(most=200)
     limits = {"most": 1, "ttl": 3600, "longest_lease": 3600}
     person = Person.model_validate({"subject": "user:a@example.org", "role": "operator", "clones": limits})
     looks = []

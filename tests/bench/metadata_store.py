@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.base.errors import ExistsError, NotThere
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, StoredObject, Version, most_bytes, too_large
+from zsnapdb.base.errors import ExistsError, MissingSource
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, StoredObject, Version, most_bytes, too_large
 
 PAGE = 1000
 """Keys in one answer to a listing, as S3, Azure and Google have it."""
@@ -115,7 +115,7 @@ class MetadataStore:
             size = path.stat().st_size
         except OSError as error:
             self._count("GET")
-            raise NotThere(f"there is no {key}") from error
+            raise MissingSource(f"there is no {key}") from error
         if size > most_bytes(key):
             raise too_large(key, "the model")
         self._count("GET", size=size)
@@ -175,8 +175,8 @@ class MetadataStore:
     def extend_lock(self, key: str, until: datetime) -> None:
         self._count("PUT")
 
-    def afterlife(self) -> Afterlife:
-        return Afterlife(False)
+    def afterlife(self) -> DeletionPolicy:
+        return DeletionPolicy(False)
 
     def give_up(self) -> None:
         """Do nothing: no request is repeated."""

@@ -20,7 +20,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.planning.agent.jobs import CronTimes, JobKind, JobName, cron_times, one_job
+from zsnapdb.planning.agent.jobs import CronTimes, JobKind, JobName, cron_times, run_one_job
 from zsnapdb.planning.agent.runs import RunRecord, is_good
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -135,7 +135,7 @@ def run_now(settings: Settings, kind: str, instance: str | None, start: StartChi
     Raises ConfigError if there is none, or if several instances have one. The locks of the job separate two runs: while
     another run is active, it ends with 75. An interrupt ends the job, and its next scheduled run makes up for it.
     """
-    job, records = one_job(settings, kind, instance), Records(settings.agent.state)
+    job, records = run_one_job(settings, kind, instance), Records(settings.agent.state)
     now = host.now()
     record = RunRecord.begin(records.run(job.name), run_id.new(), now, now)
     child = start(job.words, records.log(job.name), record.run_id)

@@ -20,20 +20,20 @@ from zsnapdb.planning.agent.jobs import ASIDE, HOST, JobKind, JobName, PlannedJo
 from zsnapdb.planning.agent.runs import (
     DueJob,
     RunRecord,
-    again_after,
     before_clock,
     is_good,
     is_later,
     jitter,
     left_to_fleet,
-    to_begin,
+    retry_delay,
+    starts_at,
 )
 from zsnapdb.planning.fleet.host_jobs import is_shared
 from zsnapdb.planning.fleet.messages import run_id_of
 from zsnapdb.planning.health.facts import ExchangedServer
 
 
-def held_back(settings: Settings) -> Mapping[str, str]:
+def suspended_instances(settings: Settings) -> Mapping[str, str]:
     """Return the instances whose jobs wait, each with the reason and both ways out.
 
     While a restore in place of the server is being prepared, production and its jobs continue. An unreadable state
@@ -105,7 +105,7 @@ class Supervisor:
     tell: Callable[[str], None]
     steady: Callable[[], float] = time.monotonic
     notify: Callable[[Settings, JobName, str, datetime, Callable[[str], None]], None] = notify_of_killed
-    held: Callable[[Settings], Mapping[str, str]] = held_back
+    held: Callable[[Settings], Mapping[str, str]] = suspended_instances
     """Returns the instances whose jobs do not start, each with the reason."""
     _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
@@ -166,7 +166,7 @@ class Supervisor:
         self._look_at_held()
         busy = {name.instance for name in self._running if name.kind not in ASIDE}
         pauses = {name: pause for name in (*self.settings.instance, HOST) if (pause := self.records.pause(name))}
-        for due in to_begin(self._due(now), busy, self._held, pauses, now):
+        for due in starts_at(self._due(now), busy, self._held, pauses, now):
             self._begin(due, now)
         for name, job in self._jobs.items():
             if job.is_continuous and name not in self._running and name.instance not in self._held:
@@ -205,7 +205,7 @@ class Supervisor:
                 continue
             self._begun[name] = min(now, self._begun[name])
             record = self._record(name)
-            again = again_after(record, is_continuous=False)
+            again = retry_delay(record, is_continuous=False)
             if again is not None:
                 due.append(DueJob(name, again, again))
                 continue
@@ -243,7 +243,7 @@ class Supervisor:
         self._run(job.name, now, self.steady() + timeout if timeout is not None else None)
 
     def _begin_continuous(self, name: JobName, now: datetime) -> None:
-        again = again_after(self._record(name), is_continuous=True)
+        again = retry_delay(self._record(name), is_continuous=True)
         if (again is None or again <= now) and not self.records.is_paused(name.instance, now):
             self._run(name, now, None)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from zsnapdb.agent.records import Records, difference, noted
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.agent.supervisor import held_back
+from zsnapdb.agent.supervisor import suspended_instances
 from zsnapdb.base.errors import BusyError, ConfigError
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.agent import HttpSettings
@@ -399,7 +399,7 @@ def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
     pauses = tuple((name, pause) for name, pause in known if pause is not None and pause.until > now)
     is_running, told = _is_running(host), noted(host)
     differ = difference(told, settings, file) if is_running and told is not None else ""
-    return AgentOverview(is_running, tuple(jobs), pauses, held_back(settings), differ)
+    return AgentOverview(is_running, tuple(jobs), pauses, suspended_instances(settings), differ)
 
 
 def _is_running(host: Host) -> bool:

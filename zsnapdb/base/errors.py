@@ -163,13 +163,13 @@ class RepositoryError(ZsnapdbError):
     exit_code = 6
 
 
-class NotThere(RepositoryError):
+class MissingSource(RepositoryError):
     """An object, a bucket or a backup does not exist."""
 
     code = "not-there"
 
 
-class UnknownNameError(NotThere):
+class UnknownNameError(MissingSource):
     """A clone, machine, base, table or unfinished restore with that name does not exist here. Nothing was changed."""
 
     code = "unknown-name"

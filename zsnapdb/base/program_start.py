@@ -206,6 +206,6 @@ def start(
     )
 
 
-def become(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
+def become_user(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
     """Replace this process with an interactive program (environment None: that of a client of a server)."""
     os.execve(argv[0], list(argv), for_terminal() if environment is None else environment)  # noqa: S606 - no shell

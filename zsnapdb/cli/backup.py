@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli.command_context import of_instance
+from zsnapdb.cli.command_context import instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
@@ -42,7 +42,7 @@ def backup(
     With --once the command can be repeated: it finishes the backup of that run, or shows it if the repository has it.
     No second backup is made.
     """
-    from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
+    from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_permanently
 
     # The start of the program takes as long as the rest. With few processors it would delay the commits of the server.
     with at_low_priority():
@@ -51,7 +51,7 @@ def backup(
         from zsnapdb.jobs.backup import run as job
         from zsnapdb.report import backup as report
 
-        _, chosen = of_instance(config, instance, wait=wait)
+        _, chosen = instance_metrics(config, instance, wait=wait)
 
     if plan and local_set is not None:
         raise UsageError("--plan does not apply to --set", hint="see the set with `zsnapdb list --local`")
@@ -62,7 +62,7 @@ def backup(
         result = job.backup_local_set(chosen, local_set, full=full, fresh=fresh, once=once is not None)
     else:
         result = job.backup(chosen, full=full, fresh=fresh, once=once is not None)
-    lower_for_good()
+    lower_permanently()
     log.about(backup_id=result.manifest.backup_id)
     show(report.BackupView(result), json)
 
@@ -80,14 +80,14 @@ def snapshot(
     The set is as consistent as that of a backup and can be cloned. Sets expire by the rules of [instance.NAME.local];
     `zsnapdb list --local` shows them.
     """
-    from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
+    from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_permanently
 
     # As in `zsnapdb backup`: the start takes longer than the snapshot.
     with at_low_priority():
         from zsnapdb.jobs.backup import local_snapshot as job
         from zsnapdb.report import backup as report
 
-        _, chosen = of_instance(config, instance, wait=wait)
+        _, chosen = instance_metrics(config, instance, wait=wait)
 
     if plan:
         show(report.LocalSnapshotPlanView(job.plan(chosen)), json)
@@ -95,7 +95,7 @@ def snapshot(
 
     def make() -> CommandAnswer:
         result = job.snapshot(chosen, once=once is not None)
-        lower_for_good()
+        lower_permanently()
         return CommandAnswer(report.LocalSnapshotView(result))
 
     command = Repeatable("snapshot", chosen.name, patience=chosen.wait, tell=chosen.events.tell)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import configuration, of_instance
+from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show, show_at_once
 
@@ -81,7 +81,7 @@ def archive(
     from zsnapdb.jobs.binlog import archive as job
     from zsnapdb.report import binlog as report
 
-    _, chosen = of_instance(config, instance, wait=wait)
+    _, chosen = instance_metrics(config, instance, wait=wait)
     if once:
         outcome = job.archive_once(chosen)
     else:
@@ -118,7 +118,7 @@ def purge(
     from zsnapdb.jobs.binlog import purge as job
     from zsnapdb.report import binlog as report
 
-    _, chosen = of_instance(config, instance, wait=wait)
+    _, chosen = instance_metrics(config, instance, wait=wait)
     show(report.PurgePlanView(job.plan_now(chosen)) if plan else report.PurgeView(job.purge(chosen)), json)
 
 
@@ -143,7 +143,7 @@ def find(
     from zsnapdb.report import binlog as report
 
     request = job.FindRequest(table, kind, rows_at_least, between, user_time, largest, limit)
-    _, chosen = of_instance(config, instance)
+    _, chosen = instance_metrics(config, instance)
     if follow:
         _follow(chosen, request, json=json)
         return

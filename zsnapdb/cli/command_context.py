@@ -67,7 +67,7 @@ def on_host(config: Path | None) -> tuple[Settings, Host]:
     return configuration(config), THIS_HOST
 
 
-def of_instance(
+def instance_metrics(
     config: Path | None,
     name: str | None,
     repository: str | None = None,

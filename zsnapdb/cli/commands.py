@@ -331,64 +331,69 @@ COMMANDS: Mapping[str, Command | Group] = {
         "clone.pool.pool", documents="clone.pool:FilledPoolView,PoolPlanView", examples=("clone pool main --plan",)
     ),
     "clone addresses": Command(
-        "clone.life.addresses", documents="clone.list:AddressesView", examples=("clone addresses",)
+        "clone.lifecycle.addresses", documents="clone.list:AddressesView", examples=("clone addresses",)
     ),
-    "clone list": Command("clone.life.list_clones", documents="clone.list:ClonesView", examples=("clone list",)),
+    "clone list": Command("clone.lifecycle.list_clones", documents="clone.list:ClonesView", examples=("clone list",)),
     "clone show": Command(
-        "clone.life.show_clone", documents="clone.list:CloneDetailView", examples=("clone show test",)
+        "clone.lifecycle.show_clone", documents="clone.list:CloneDetailView", examples=("clone show test",)
     ),
     "clone connect": Command(
-        "clone.life.connect", documents="clone.list:LoginView", passes_words_on=True, examples=("clone connect test",)
+        "clone.lifecycle.connect",
+        documents="clone.list:LoginView",
+        passes_words_on=True,
+        examples=("clone connect test",),
     ),
     "clone login": Command(
-        "clone.life.login",
+        "clone.lifecycle.login",
         documents="clone.list:LoginView",
         evidence=OF_CLONE,
         examples=("clone login test", "clone login test --new"),
     ),
     "clone tunnel": Command("clone.tunnel.tunnel", examples=("clone tunnel test --via db1.example.com",)),
     "clone logs": Command(
-        "clone.life.logs", documents="clone.list:ServerLogView", examples=("clone logs test --lines 50",)
+        "clone.lifecycle.logs", documents="clone.list:ServerLogView", examples=("clone logs test --lines 50",)
     ),
-    "clone start": Command("clone.life.start", documents=_CHANGED, evidence=OF_CLONE, examples=("clone start test",)),
-    "clone stop": Command("clone.life.stop", documents=_CHANGED, evidence=OF_CLONE, examples=("clone stop test",)),
+    "clone start": Command(
+        "clone.lifecycle.start", documents=_CHANGED, evidence=OF_CLONE, examples=("clone start test",)
+    ),
+    "clone stop": Command("clone.lifecycle.stop", documents=_CHANGED, evidence=OF_CLONE, examples=("clone stop test",)),
     "clone reset": Command(
-        "clone.life.reset",
+        "clone.lifecycle.reset",
         documents="clone.change:ResetView,ResetPlanView",
         evidence=OF_CLONE,
         examples=("clone reset test --plan", "clone reset test"),
     ),
     "clone extend": Command(
-        "clone.life.extend", documents=_CHANGED, evidence=OF_CLONE, examples=("clone extend test --ttl 8h",)
+        "clone.lifecycle.extend", documents=_CHANGED, evidence=OF_CLONE, examples=("clone extend test --ttl 8h",)
     ),
     "clone protect": Command(
-        "clone.life.protect", documents=_CHANGED, evidence=OF_CLONE, examples=("clone protect test --for 2d",)
+        "clone.lifecycle.protect", documents=_CHANGED, evidence=OF_CLONE, examples=("clone protect test --for 2d",)
     ),
     "clone rename": Command(
-        "clone.life.rename", documents=_CHANGED, evidence=OF_CLONE, examples=("clone rename test demo",)
+        "clone.lifecycle.rename", documents=_CHANGED, evidence=OF_CLONE, examples=("clone rename test demo",)
     ),
     "clone heartbeat": Command(
-        "clone.life.send_heartbeat", documents=_CHANGED, examples=("clone heartbeat test --while 4711",)
+        "clone.lifecycle.send_heartbeat", documents=_CHANGED, examples=("clone heartbeat test --while 4711",)
     ),
     "clone keep": Command(
-        "clone.life.keep", documents="clone.change:ResetView,ChangedView", examples=("clone keep test",)
+        "clone.lifecycle.keep", documents="clone.change:ResetView,ChangedView", examples=("clone keep test",)
     ),
-    "clone beat": Command("clone.life.send_heartbeat", documents=_CHANGED, hidden=True),
-    "clone hold": Command("clone.life.keep", documents="clone.change:ResetView,ChangedView", hidden=True),
+    "clone beat": Command("clone.lifecycle.send_heartbeat", documents=_CHANGED, hidden=True),
+    "clone hold": Command("clone.lifecycle.keep", documents="clone.change:ResetView,ChangedView", hidden=True),
     "clone commit": Command(
-        "clone.life.commit",
+        "clone.lifecycle.commit",
         documents="clone.change:CommittedView,IntentionView",
         evidence=OF_CLONE,
         examples=("clone commit test",),
     ),
     "clone detach": Command(
-        "clone.life.detach",
+        "clone.lifecycle.detach",
         documents="clone.change:DetachedView,DetachPlanView",
         evidence=OF_CLONE,
         examples=("clone detach test --plan",),
     ),
     "clone destroy": Command(
-        "clone.life.destroy",
+        "clone.lifecycle.destroy",
         documents="clone.change:DestroyedView,DestroyPlanView",
         evidence=OF_CLONE,
         examples=("clone destroy test --plan", "clone destroy test"),

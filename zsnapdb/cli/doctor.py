@@ -14,8 +14,8 @@ import typer
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import configuration, of_instance
-from zsnapdb.cli.exit_codes import of_the_system
+from zsnapdb.cli.command_context import configuration, instance_metrics
+from zsnapdb.cli.exit_codes import system_zone
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import renamed, show, show_errors
 from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, show_sizing
@@ -152,7 +152,7 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
         print(nagios_line("UNKNOWN", error.message))
         raise typer.Exit(_UNKNOWN) from None
     except OSError as error:
-        show_errors([of_the_system(error)])
+        show_errors([system_zone(error)])
         raise typer.Exit(_EXIT["unfit"]) from None
     except Exception:
         # Exit code 1 would mean "fit, with warnings" to a monitor.
@@ -186,5 +186,5 @@ def _show_load(instance: str | None, period: str, config: Path | None, json: boo
     from zsnapdb.jobs.doctor.rule_facts import watch
     from zsnapdb.report.doctor import LoadView
 
-    _, chosen = of_instance(config, instance)
+    _, chosen = instance_metrics(config, instance)
     show(LoadView(watch(chosen, parse_duration(period))), json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli.command_context import configuration, of_instance
+from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import (
     POINT,
@@ -139,7 +139,7 @@ def drill(
     """
     from zsnapdb.jobs.trial import drill as job
 
-    settings, chosen = of_instance(config, instance, repository, binary=binary, wait=wait)
+    settings, chosen = instance_metrics(config, instance, repository, binary=binary, wait=wait)
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
         drill_machine(settings, chosen, MachineDrillOptions(to, seed, accepts_older, plan, whole, once), json)

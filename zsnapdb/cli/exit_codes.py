@@ -196,7 +196,7 @@ def exit_code_of(command: Callable[[], object]) -> int:
         except OSError as error:
             if _stdout_has_no_reader():
                 raise
-            known = of_the_system(error)
+            known = system_zone(error)
             known.__cause__ = error
             code = _failed(_for_this_account(known))
     except BrokenPipeError:
@@ -229,17 +229,17 @@ def _signs_of_life() -> Iterator[None]:
         return
     from zsnapdb.cli.progress_heartbeat import PULSE
 
-    with PULSE.beating(" ".join(command_words(sys.argv[1:]))):
+    with PULSE.beating(" ".join(command_arguments(sys.argv[1:]))):
         yield
 
 
 def _log_end(code: int, seconds: float) -> None:
     from zsnapdb.cli import log
 
-    log.ended(" ".join(("zsnapdb", *command_words(sys.argv[1:]))), code, seconds)
+    log.ended(" ".join(("zsnapdb", *command_arguments(sys.argv[1:]))), code, seconds)
 
 
-def command_words(argv: Sequence[str]) -> list[str]:
+def command_arguments(argv: Sequence[str]) -> list[str]:
     """Return the words of a command up to its first option. Options before the command are skipped."""
     rest = list(argv)
     while rest and rest[0].startswith("-"):
@@ -328,7 +328,7 @@ def _print_document(text: str) -> None:
         _forget(sys.stdout)
 
 
-def of_the_system(error: OSError) -> ZsnapdbError:
+def system_zone(error: OSError) -> ZsnapdbError:
     """Return the ZsnapdbError for an error of the system that no module expected."""
     what = error.strerror or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""

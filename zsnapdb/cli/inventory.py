@@ -10,8 +10,8 @@ import typer
 
 from zsnapdb.base.errors import DamagedError, UsageError, ZsnapdbError
 from zsnapdb.cli import completion, log
-from zsnapdb.cli.command_context import configuration, of_instance, on_host
-from zsnapdb.cli.exit_codes import of_the_system
+from zsnapdb.cli.command_context import configuration, instance_metrics, on_host
+from zsnapdb.cli.exit_codes import system_zone
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 from zsnapdb.cli.output import show, show_errors, show_missing
 
@@ -46,7 +46,7 @@ def list_backups(
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.list import InventoryView
 
-    backups = inventory.inventory(of_instance(config, instance, repository)[1])
+    backups = inventory.inventory(instance_metrics(config, instance, repository)[1])
     show(InventoryView(backups), json)
     show_errors(backups.damaged)
     is_lacking = show_missing(backups.missing)
@@ -91,7 +91,7 @@ def show_backup(
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.list import BackupDetailView
 
-    detail = inventory.detail(of_instance(config, instance, repository)[1], backup)
+    detail = inventory.detail(instance_metrics(config, instance, repository)[1], backup)
     show(BackupDetailView(detail), json)
     show_missing(detail.missing)
 
@@ -140,7 +140,7 @@ def status(
     except (ZsnapdbError, typer.Exit, BrokenPipeError):
         raise
     except OSError as error:
-        show_errors([of_the_system(error)])
+        show_errors([system_zone(error)])
         code = _BROKEN
     except Exception:
         traceback.print_exc()

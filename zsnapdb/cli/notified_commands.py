@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.cli import log
-from zsnapdb.cli.command_context import configuration, of_instance
+from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.commands import Command, EvidenceKeeper
 from zsnapdb.cli.progress import Terminal
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CLONE = "clone"
 
 
-def attended(job: str, command: Command, function: Callable[..., None]) -> Callable[..., None]:
+def with_operator(job: str, command: Command, function: Callable[..., None]) -> Callable[..., None]:
     """Return the function of the command, wrapped so that it sends notifications and writes evidence.
 
     `job` is the first word of the command. The evidence records how the command ended. `--plan` leaves no evidence.
@@ -59,7 +59,7 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
         return
     if command.evidence is EvidenceKeeper.OF_INSTANCE:
         try:
-            _, chosen = of_instance(config, named, options.get("repository"))
+            _, chosen = instance_metrics(config, named, options.get("repository"))
         except ZsnapdbError:
             return
         stack.enter_context(evidence_of(chosen, job))

@@ -10,7 +10,7 @@ import typer
 from zsnapdb.base.errors import DamagedError, UsageError
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import configuration, of_instance
+from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.notified_commands import evidencing_keys
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import (
@@ -94,7 +94,7 @@ def verify(
     from zsnapdb.jobs.repository import verify as job
     from zsnapdb.report.repository import verify as report
 
-    _, chosen = of_instance(config, instance, repository)
+    _, chosen = instance_metrics(config, instance, repository)
     seconds = parse_duration(older_than) if older_than is not None else None
     depth = job.Depth.READ if deep else job.Depth.LISTED
     if plan:
@@ -146,7 +146,7 @@ def copy(
     from zsnapdb.jobs.repository import copy as job
     from zsnapdb.report.repository import prune as report
 
-    settings, here = of_instance(config, instance, source)
+    settings, here = instance_metrics(config, instance, source)
     there = Instance.at(settings, instance, to, here.events).waiting(parse_duration(wait))
     if plan:
         show(report.CopyPlanView(job.plan(here, there)), json)
@@ -182,7 +182,7 @@ def consolidate(
     from zsnapdb.jobs.trial import consolidate as job
     from zsnapdb.report.trial import drill as report
 
-    settings, chosen = of_instance(config, instance, repository, wait=wait)
+    settings, chosen = instance_metrics(config, instance, repository, wait=wait)
     if plan:
         show(report.ConsolidatePlanView(job.plan(chosen, chosen.open_repository(), backup)), json)
         return
@@ -213,7 +213,7 @@ def prune(
     from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
     from zsnapdb.report.repository import prune as report
 
-    settings, chosen = of_instance(config, instance, repository, wait=wait)
+    settings, chosen = instance_metrics(config, instance, repository, wait=wait)
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
     local = None if is_own else NOTHING_LOCAL
     policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
@@ -323,7 +323,7 @@ def adopt(
     from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.list import AdoptView
 
-    _, chosen = of_instance(config, instance, repository)
+    _, chosen = instance_metrics(config, instance, repository)
     planned = job.plan(chosen, tuple(backups or ()), is_deep=deep)
     if plan:
         show(AdoptView(planned, is_planned=True), json)
@@ -370,7 +370,7 @@ def acknowledge_removed(
     from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.list import ForgetView
 
-    _, chosen = of_instance(config, instance)
+    _, chosen = instance_metrics(config, instance)
     names = tuple(backups or ())
     show(ForgetView(job.plan_forget(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
 

@@ -12,7 +12,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import configuration, of_instance
+from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.options import (
     POINT,
     AcceptOlder,
@@ -129,7 +129,7 @@ def rescue(
     from zsnapdb.jobs.trial import rescue as job
     from zsnapdb.report.trial import drill as report
 
-    settings, chosen = of_instance(config, instance, repository, binary=binary, wait=wait)
+    settings, chosen = instance_metrics(config, instance, repository, binary=binary, wait=wait)
     destination = job.destination(
         settings, into=into, instance=into_instance, user=user, password_file=password_file, tls=chosen.tls
     )
@@ -248,7 +248,7 @@ def undo(
     from zsnapdb.report import binlog as report
 
     refuse_part("undo", config, instance, table, schema, "10m")
-    settings, chosen = of_instance(config, instance)
+    settings, chosen = instance_metrics(config, instance)
     if gtid is None:
         raise UsageError(
             "undo needs a transaction", hint=f"`zsnapdb binlog find {chosen.name}` lists them; add --gtid GTID"

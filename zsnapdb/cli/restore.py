@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli.command_context import configuration, of_instance
+from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
@@ -131,7 +131,7 @@ def restore(
             "--once excludes --resume, --abandon and --continue-to",
             hint="repeat the command with which the restore began: it goes on by itself",
         )
-    settings, chosen = of_instance(config, instance, repository, binary=binary)
+    settings, chosen = instance_metrics(config, instance, repository, binary=binary)
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     may_go = with_foreign_snapshots
     if chosen.settings.vm is not None:
@@ -172,7 +172,7 @@ def restore(
         known = of_run.restored(settings, chosen, confirm, stop_after)
         return CommandAnswer(report.RestoreView(known)) if known is not None else None
 
-    about = about_restore(chosen.name, to, target or name, handover)
+    about = describe_restore(chosen.name, to, target or name, handover)
     show_once(chosen.host, once, Repeatable("restore", about, made=made, tell=chosen.events.tell), make, json)
 
 
@@ -323,12 +323,12 @@ def restore_machine(settings: Settings, instance: Instance, options: MachineOpti
         known = of_run.restored_machine(settings, instance, confirm, options.stop_after)
         return CommandAnswer(report.MachineRestoreView(known)) if known is not None else None
 
-    about = about_restore(instance.name, options.to, options.target or options.name)
+    about = describe_restore(instance.name, options.to, options.target or options.name)
     command = Repeatable("restore", about, made=made, tell=instance.events.tell)
     show_once(instance.host, options.once, command, make, json)
 
 
-def about_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
+def describe_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
     """Return a description of the restore that is equal for a repeated command."""
     where = f" as {place}" if place else ""
     return f"{instance} to {to}{where}, {handover}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli.command_context import of_instance
+from zsnapdb.cli.command_context import instance_metrics
 from zsnapdb.cli.options import (
     POINT,
     AsJson,
@@ -89,7 +89,7 @@ def rewind(
 
     if [to is not None, resume, replicas_rebuilt].count(True) != 1:
         raise UsageError("a rewind needs one of --to, --resume and --replicas-rebuilt", hint="for example --to 10m")
-    settings, chosen = of_instance(config, instance, binary=binary, wait=wait)
+    settings, chosen = instance_metrics(config, instance, binary=binary, wait=wait)
     if replicas_rebuilt:
         _forget_readers(chosen, json)
         return

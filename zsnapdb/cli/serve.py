@@ -100,18 +100,18 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.jobs.base.run_locks import exclusive
     from zsnapdb.jobs.clone import catalogue, lifecycle, sources
     from zsnapdb.report.clone.list import ClonesView
-    from zsnapdb.report.fleet.status import FleetLook
-    from zsnapdb.serve.clone_documents import SeenCommit
+    from zsnapdb.report.fleet.status import FleetSnapshot
+    from zsnapdb.serve.clone_documents import PublicCommit
     from zsnapdb.serve.command_processes import CLEAN, ChildRunner
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
     from zsnapdb.serve.helper_messages import ResultAnswer
     from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
     from zsnapdb.serve.issuer_requests import exchange_with
-    from zsnapdb.serve.login_handler import LOGINS_AT_ONCE, LiveTokens, LoginDesk
+    from zsnapdb.serve.login_handler import LOGINS_AT_ONCE, LiveTokens, LoginHandler
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.protection import ProtectionReader, RecentAnswers
-    from zsnapdb.serve.request_handler import Desk
-    from zsnapdb.serve.tokens import EveryCredential, TokenBook
+    from zsnapdb.serve.request_handler import RequestHandler
+    from zsnapdb.serve.tokens import CredentialStore, TokenBook
 
     give_back_memory()
     limits = configuration(config).serve
@@ -130,9 +130,9 @@ def serve_helper(config: ConfigFile = None) -> None:
         listed = ClonesView(known.copies, THIS_HOST.now(), known.unreadable).document()
         return ResultAnswer.model_validate({"document": fields_of(listed)})
 
-    def commits() -> Sequence[SeenCommit]:
+    def commits() -> Sequence[PublicCommit]:
         seen = [one for top in catalogue.homes(configuration(config)) for one in sources.commits(top)]
-        return [SeenCommit(one.set.backup_id, one.owner) for one in seen]
+        return [PublicCommit(one.set.backup_id, one.owner) for one in seen]
 
     def beat(clone: str) -> None:
         # A reset that swaps datasets changes the dataset, whose name identifies the heartbeats.
@@ -149,9 +149,9 @@ def serve_helper(config: ConfigFile = None) -> None:
         tokens = TokenBook(THIS_HOST.serve, operations.removal_time)
         id_tokens = _id_tokens(keys, is_needed=bool(limits.issuer))
         live = LiveTokens(tokens, keys.issuers)
-        desk = Desk(
+        desk = RequestHandler(
             settings=lambda: load(config),
-            tokens=EveryCredential(live, id_tokens) if id_tokens is not None else live,
+            tokens=CredentialStore(live, id_tokens) if id_tokens is not None else live,
             operations=operations,
             look=look,
             commits=commits,
@@ -159,8 +159,8 @@ def serve_helper(config: ConfigFile = None) -> None:
             protection=ProtectionReader(reader, recent),
             beat=beat,
             now=now,
-            fleet=FleetLook(THIS_HOST),
-            logins=LoginDesk(
+            fleet=FleetSnapshot(THIS_HOST),
+            logins=LoginHandler(
                 lambda: load(config).serve, tokens, keys, id_tokens, exchange_with(exchanger), THIS_HOST.now
             )
             if id_tokens is not None

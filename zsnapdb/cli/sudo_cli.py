@@ -88,11 +88,11 @@ def _run() -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, lifecycle, logins
-    from zsnapdb.jobs.clone.expected_clone import CAUSER_VARIABLE, MeantClone
+    from zsnapdb.jobs.clone.expected_clone import CAUSER_VARIABLE, ExpectedClone
 
     settings = load()
     # A clone of another owner may have the name by the time the command runs.
-    meant = MeantClone(owner=caller.name).variables() if caller.name != catalogue.ROOT else {}
+    meant = ExpectedClone(owner=caller.name).variables() if caller.name != catalogue.ROOT else {}
     if caller.name != catalogue.ROOT:
         os.environ[CAUSER_VARIABLE] = caller.name
     if request.clone and request.command != "create":

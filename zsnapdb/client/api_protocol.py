@@ -341,7 +341,7 @@ class WithAsyncio:
         raise NotImplementedError
 
 
-class Asked(Generic[P, T]):
+class RequestedClone(Generic[P, T]):
     """A method of both clients, which drives the exchange of a function."""
 
     def __init__(self, make: Callable[P, Exchange[T]]) -> None:
@@ -366,23 +366,23 @@ class Asked(Generic[P, T]):
 class CloneMethods:
     """Methods of both clients."""
 
-    create = Asked(create)
-    instances = Asked(instances)
-    points = Asked(points)
-    clones = Asked(clones)
-    get = Asked(get)
-    login = Asked(login)
-    reset = Asked(reset)
-    extend = Asked(extend)
-    protect = Asked(protect)
-    unprotect = Asked(unprotect)
-    commit = Asked(commit)
-    branches = Asked(branches)
-    create_branch = Asked(create_branch)
-    switch_branch = Asked(switch_branch)
-    delete_branch = Asked(delete_branch)
-    commits = Asked(commits)
-    diff = Asked(diff)
-    logs = Asked(logs)
-    beat = Asked(beat)
-    destroy = Asked(destroy)
+    create = RequestedClone(create)
+    instances = RequestedClone(instances)
+    points = RequestedClone(points)
+    clones = RequestedClone(clones)
+    get = RequestedClone(get)
+    login = RequestedClone(login)
+    reset = RequestedClone(reset)
+    extend = RequestedClone(extend)
+    protect = RequestedClone(protect)
+    unprotect = RequestedClone(unprotect)
+    commit = RequestedClone(commit)
+    branches = RequestedClone(branches)
+    create_branch = RequestedClone(create_branch)
+    switch_branch = RequestedClone(switch_branch)
+    delete_branch = RequestedClone(delete_branch)
+    commits = RequestedClone(commits)
+    diff = RequestedClone(diff)
+    logs = RequestedClone(logs)
+    beat = RequestedClone(beat)
+    destroy = RequestedClone(destroy)

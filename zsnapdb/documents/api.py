@@ -72,7 +72,7 @@ class PointsDocument(Document):
     sets: tuple[UsableSet, ...] = ()
 
 
-class ToldObjective(Document):
+class PublicObjective(Document):
     """An objective and its state.
 
     `since` (UTC) is the time whose age is judged, for example that of the newest backup.
@@ -92,7 +92,7 @@ class InstanceObjectives(Document):
 
     instance: str
     verdict: str | None = None
-    objectives: tuple[ToldObjective, ...] = ()
+    objectives: tuple[PublicObjective, ...] = ()
     error: str | None = None
 
 
@@ -102,14 +102,14 @@ class ObjectivesDocument(Document):
     instances: tuple[InstanceObjectives, ...]
 
 
-class ToldStep(Document):
+class PublicStep(Document):
     """A step of a drill: its kind and its seconds."""
 
     kind: str
     seconds: float
 
 
-class ToldDrill(Document):
+class PublicDrill(Document):
     """A drill: its backup, times, outcome and steps."""
 
     drill_id: str
@@ -119,13 +119,13 @@ class ToldDrill(Document):
     finished: str
     seconds: float
     outcome: str
-    steps: tuple[ToldStep, ...] = ()
+    steps: tuple[PublicStep, ...] = ()
 
 
-class ToldDrills(Document):
+class PublicDrills(Document):
     """The newest drills of an instance, oldest first."""
 
-    drills: tuple[ToldDrill, ...]
+    drills: tuple[PublicDrill, ...]
 
 
 class EvidenceDocument(Document):

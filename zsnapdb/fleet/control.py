@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from zsnapdb.config.engine import EngineSettings
-from zsnapdb.fleet.worker import keep_serving
+from zsnapdb.fleet.worker import serve_until_stopped
 from zsnapdb.fleet.workflows import CLOSED, SERVED, JobWorkflow, SlotsWorkflow
 from zsnapdb.planning.fleet.messages import CONTROL, queue_of
 
@@ -80,5 +80,7 @@ def control_worker(client: Client) -> Worker:
 def serve(settings: EngineSettings, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
     """Run the workflows until SIGTERM or SIGINT. An unreachable engine is tried again."""
     begins = f"control runs the workflows of {settings.server}, namespace {settings.namespace}"
-    running = keep_serving(settings, CONTROL, lambda client: [control_worker(client)], (begins, CONTROL), tell, ready)
+    running = serve_until_stopped(
+        settings, CONTROL, lambda client: [control_worker(client)], (begins, CONTROL), tell, ready
+    )
     asyncio.run(running)

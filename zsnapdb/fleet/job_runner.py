@@ -40,7 +40,7 @@ _OWN_TEXTS = frozenset(
     kind.code
     for kind in (
         *(errors.UsageError, errors.PreflightError, errors.NotAllowedError, errors.ExistsError, errors.BusyError),
-        *(errors.NotThere, errors.UnknownNameError, errors.LeaseError, errors.LockNotGranted, errors.HistoryError),
+        *(errors.MissingSource, errors.UnknownNameError, errors.LeaseError, errors.LockNotGranted, errors.HistoryError),
         *(errors.AmbiguousPointError, errors.ForeignInsideError, errors.NotOursError),
     )
 )
@@ -169,15 +169,15 @@ class JobRunner:
         name, records = host_jobs.job_name(request.verb, request.instance), Records(settings.agent.state)
         # A refused request also shows that the fleet is active.
         self._keep_given(records, name)
-        last = host_jobs.of_the_past(records.run(name), self.now())
+        last = host_jobs.past_metrics(records.run(name), self.now())
         served = host_jobs.served_by(request, last)
         if served:
             return JobAnswer(host=self.host, exit_code=0, served=served)
         if host_jobs.is_too_soon(request, last, own, self.now()):
-            raise JobRefused(f"{name} began a moment ago on {self.host}", host_jobs.not_now(request))
+            raise JobRefused(f"{name} began a moment ago on {self.host}", host_jobs.refuse_for_now(request))
         self._refuse_for_now(request, own, records)
         if name in self._running:
-            raise JobRefused(f"{name} is at work on {self.host} already", host_jobs.not_now(request))
+            raise JobRefused(f"{name} is at work on {self.host} already", host_jobs.refuse_for_now(request))
         self._running.add(name)
         try:
             return await self._command(request, name, records, beat)
@@ -190,16 +190,18 @@ class JobRunner:
         except ZsnapdbError as error:
             # Its text may contain facts that only this host knows.
             self.tell(f"a job is refused: {error}")
-            raise JobRefused(f"the configuration of {self.host} cannot be read", host_jobs.not_now(request)) from error
+            raise JobRefused(
+                f"the configuration of {self.host} cannot be read", host_jobs.refuse_for_now(request)
+            ) from error
         if settings.fleet is None or settings.fleet.host != self.host:
-            raise JobRefused(f"{self.host} has left the fleet", host_jobs.not_now(request))
+            raise JobRefused(f"{self.host} has left the fleet", host_jobs.refuse_for_now(request))
         return settings, settings.fleet
 
     def _refuse_for_now(self, request: JobRequest, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
-            raise JobRefused(f"{self.host} has too little memory for a drill now", host_jobs.not_now(request))
+            raise JobRefused(f"{self.host} has too little memory for a drill now", host_jobs.refuse_for_now(request))
         if records.is_paused(request.instance, self.now()):
-            raise JobRefused(f"{request.instance} is paused on {self.host}", host_jobs.not_now(request))
+            raise JobRefused(f"{request.instance} is paused on {self.host}", host_jobs.refuse_for_now(request))
 
     def _keep_given(self, records: Records, name: JobName) -> None:
         try:
@@ -211,14 +213,14 @@ class JobRunner:
         self, request: JobRequest, name: JobName, records: Records, beat: Callable[[JobProgress], None]
     ) -> JobAnswer:
         began, at = time.monotonic(), self.now()
-        before = host_jobs.of_the_past(records.run(name), at)
+        before = host_jobs.past_metrics(records.run(name), at)
         record = RunRecord.begin(before, request.run_id, host_jobs.served_until(request, at), at)
         try:
             log = records.fleet_log(name)
             child = self.start(host_jobs.words(request), log, request.run_id)
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
-            raise JobRefused(f"{name} cannot be started on {self.host}", host_jobs.not_now(request)) from error
+            raise JobRefused(f"{name} cannot be started on {self.host}", host_jobs.refuse_for_now(request)) from error
         self.tell(f"{name} begins for the fleet, run {request.run_id}")
         reader = LogReader(log, self.host, self.environment)
         code: int | None = None
@@ -243,7 +245,7 @@ class JobRunner:
         A failed run serves no time of the schedule. Otherwise a fleet that starts backups and stops them at once would
         prevent those of the agent.
         """
-        before = host_jobs.of_the_past(records.run(name), self.now())
+        before = host_jobs.past_metrics(records.run(name), self.now())
         served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
         scheduled = max(served, record.scheduled) if _is_good(record.exit_code) else served
         try:

@@ -119,7 +119,7 @@ def _require_free(port: int) -> None:
             ) from error
 
 
-def engine_words(port: int, namespace: str, database: Path) -> list[str]:
+def engine_description(port: int, namespace: str, database: Path) -> list[str]:
     """Return the arguments of `temporal` that start the engine of a trial on 127.0.0.1."""
     words = ["server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--headless"]
     words += ["--namespace", namespace, "--db-filename", str(database), "--log-level", "error"]
@@ -129,7 +129,7 @@ def engine_words(port: int, namespace: str, database: Path) -> list[str]:
 @contextlib.contextmanager
 def _engine(trial: TrialFleet, temporal: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the engine during the block. A signal of the terminal does not reach it, so it ends last."""
-    words = engine_words(trial.port, trial.engine.namespace, trial.database)
+    words = engine_description(trial.port, trial.engine.namespace, trial.database)
     try:
         process = subprocess.Popen(
             [str(temporal), *words], stdin=subprocess.DEVNULL, process_group=0, env={**LESS_MEMORY, **os.environ}

@@ -114,10 +114,10 @@ def serve(own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], r
     def made(client: Client) -> list[Worker]:
         return workers(client, runner, own, identity)
 
-    asyncio.run(keep_serving(own, identity, made, (begins, "this worker"), tell, ready))
+    asyncio.run(serve_until_stopped(own, identity, made, (begins, "this worker"), tell, ready))
 
 
-async def keep_serving(
+async def serve_until_stopped(
     settings: EngineSettings,
     identity: str,
     made: Callable[[Client], list[Worker]],

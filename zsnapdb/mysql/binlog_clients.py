@@ -15,7 +15,7 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.mysql.binlog.binlog_files import readers as connections
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
-from zsnapdb.planning.restore.replica_checks import RegisteredReplica, SeenReaders
+from zsnapdb.planning.restore.replica_checks import ObservedReaders, RegisteredReplica
 from zsnapdb.planning.server_family import family
 
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
@@ -27,7 +27,7 @@ _COUNTERS = ("Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Sl
 """Numbers of connected semi-synchronous replicas, or of MariaDB's replicas. Every account can read these."""
 
 
-def seen(session: Session) -> SeenReaders:
+def seen(session: Session) -> ObservedReaders:
     """Return the current readers of the server's binlogs, as far as the account can see them, changing nothing.
 
     Raise ServerError if the server does not answer.
@@ -38,7 +38,7 @@ def seen(session: Session) -> SeenReaders:
     counted = max((_number(status.get(name.lower())) for name in _COUNTERS), default=0)
     replicas, unknown = _registered(session, is_needed=bool(reading) or counted > 0)
     own = family(server_flavour(session)).executed_variable
-    return SeenReaders(
+    return ObservedReaders(
         connections=reading,
         replicas=replicas,
         members=(*_group(session), *_cluster(status)),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.migration import TableAccess, WaitOfTable
+from zsnapdb.planning.clone.migration import TableAccess, TableWait
 from zsnapdb.planning.sql_text import TableName, quoted
 
 _LONGEST_WAIT = 86400
@@ -28,10 +28,10 @@ _WITHOUT_TABLE = ("DO 1",)
 
 
 @dataclass(frozen=True)
-class WatchedWaits:
+class MeasuredWaits:
     """Waits of table readers and writers, and the longest wait of a statement without a table (seconds)."""
 
-    tables: tuple[WaitOfTable, ...]
+    tables: tuple[TableWait, ...]
     without_table: float
 
 
@@ -94,9 +94,9 @@ class _Watcher:
         """The longest wait since `begin`, in seconds."""
         return self._longest
 
-    def seen(self, table: TableName, access: TableAccess) -> WaitOfTable:
+    def seen(self, table: TableName, access: TableAccess) -> TableWait:
         """Return the measurements since `begin`, as those of this use of a table."""
-        return WaitOfTable(table, access, self._longest, self._before, self._asked, self._failed, self._error)
+        return TableWait(table, access, self._longest, self._before, self._asked, self._failed, self._error)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class TableWatch:
         for watcher in self.watchers:
             watcher.begin()
 
-    def end(self) -> WatchedWaits:
+    def end(self) -> MeasuredWaits:
         """Stop, and return the measurements since `begin`.
 
         A query without an answer 60 s later waits for something that the migration left, and counts as failed.
@@ -141,7 +141,7 @@ class TableWatch:
             watcher.close()
         *of_tables, alone = self.watchers
         seen = tuple(watcher.seen(*use) for watcher, use in zip(of_tables, self.uses, strict=True))
-        return WatchedWaits(seen, alone.longest)
+        return MeasuredWaits(seen, alone.longest)
 
 
 def _prepared(session: Session) -> Session:

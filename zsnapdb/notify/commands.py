@@ -13,7 +13,7 @@ from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.notify.notifier import Notifier, Tell
-from zsnapdb.planning.notifications.events import UNIT_NAME, Occasion, UnitEnd, of_unit
+from zsnapdb.planning.notifications.events import UNIT_NAME, Occasion, UnitEnd, unit_properties_of
 
 _AT_AN_INTERRUPT = 5.0
 """Maximum time in seconds that an interrupted command waits for its notifications."""
@@ -70,7 +70,7 @@ def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tel
     if re.fullmatch(UNIT_NAME, unit) is None:
         raise UsageError(f"{unit!r} is no name of a unit", hint="write it without .service: zsnapdb-backup@main")
     result, status = (told.get(f"MONITOR_{name}", told.get(name, "")) for name in _TOLD)
-    courier, occasion = Notifier(settings, tell), of_unit(UnitEnd(unit, result, status), THIS_HOST.now())
+    courier, occasion = Notifier(settings, tell), unit_properties_of(UnitEnd(unit, result, status), THIS_HOST.now())
     if occasion is None:
         return ()
     instance = settings.instance.get(occasion.instance)

@@ -11,7 +11,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone.space_limits import PoolRoom, pools_of_clones
 from zsnapdb.jobs.repository.status import InstanceStatus
 from zsnapdb.notify.notifier import Notifier, Tell
-from zsnapdb.planning.notifications.events import JudgedInstance, Occasion, of_judgements, overall
+from zsnapdb.planning.notifications.events import JudgedInstance, Occasion, judgement_metrics, overall
 
 
 def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime, tell: Tell) -> tuple[str, ...]:
@@ -21,7 +21,7 @@ def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime
     """
     judged = [_judged(state) for state in states]
     courier = Notifier(settings, tell)
-    for occasion in (*of_judgements(judged, at), *(_of_pool(room, at) for room in _pools(settings))):
+    for occasion in (*judgement_metrics(judged, at), *(_of_pool(room, at) for room in _pools(settings))):
         courier.post(occasion)
     for name, target in settings.notifications.to.items():
         whole = overall(target, judged, settings.instance, at)

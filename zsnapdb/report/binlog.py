@@ -15,9 +15,9 @@ from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChang
 from zsnapdb.planning.binlog.purge import PurgePlan
 from zsnapdb.planning.binlog.route import missing_before
 from zsnapdb.planning.binlog.row_values import SqlValue
-from zsnapdb.planning.binlog.suggested_commands import of_changed_rows, remedies
+from zsnapdb.planning.binlog.suggested_commands import remedies, sample_changed_rows
 from zsnapdb.planning.binlog.undo import RowChange
-from zsnapdb.report.units import moment, table, to_the_second
+from zsnapdb.report.units import moment, table, truncate_to_second
 from zsnapdb.report.view import View
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation
@@ -99,7 +99,7 @@ class BinlogArchiveView(View, kind="binlogs", document=documents.BinlogArchiveDo
                     size(file.end),
                     size(file.stored_size),
                     str(file.span.transactions),
-                    to_the_second(file.span.last_commit) if file.span.last_commit is not None else "-",
+                    truncate_to_second(file.span.last_commit) if file.span.last_commit is not None else "-",
                 )
                 for file, _ in files
             ]
@@ -247,7 +247,7 @@ class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="un
         elif undo.conflicts:
             lines.append("next      the rows as they were before the transaction:")
             changed = [conflict.change for conflict in undo.conflicts]
-            lines += [f"  {command}" for command in of_changed_rows(undo.instance, undo.gtid, changed)]
+            lines += [f"  {command}" for command in sample_changed_rows(undo.instance, undo.gtid, changed)]
         elif not undo.is_applied:
             lines.append(
                 "next      `--into FILE` proves and writes the SQL, `--apply` proves and runs it; nothing was changed"

@@ -96,10 +96,10 @@ def samples(states: Sequence[InstanceStatus], at: datetime) -> Iterator[Sample]:
         health = state.status.health
         verdict = Verdict.BROKEN if alarm(state.status) is not None else health.verdict
         yield Sample(VERDICT, labels, verdict.rank)
-        yield from of_health(labels, health)
+        yield from health_metrics(labels, health)
 
 
-def of_health(labels: Labels, health: Health) -> Iterator[Sample]:
+def health_metrics(labels: Labels, health: Health) -> Iterator[Sample]:
     """Yield the samples of an instance's objectives and facts."""
     for judgement in health.judgements:
         yield from _of_objective(labels, judgement)

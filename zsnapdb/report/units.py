@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from zsnapdb.documents.base import moment as moment
 
 
-def to_the_second(microseconds: int) -> str:
+def truncate_to_second(microseconds: int) -> str:
     """Return a time as ISO 8601 in UTC, without its fraction, for tables."""
     return f"{datetime.fromtimestamp(microseconds // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 

@@ -112,7 +112,7 @@ class UndatedPart(Part):
         return Stretch(self.start, self.end, Sighting(self.earliest, self.latest))
 
 
-class MadeTablePart(Part):
+class CreatedTablePart(Part):
     """A table whose engine no event names, with the server's answer. The event at byte `offset` created it."""
 
     offset: Count
@@ -149,7 +149,7 @@ class SpanPart(Part):
     last_commit: CommitTime | None = None
     is_exact: bool = True
     undated: Annotated[tuple[UndatedPart, ...], Field(max_length=MOST_STRETCHES)] = ()
-    made: Annotated[tuple[MadeTablePart, ...], Field(max_length=MOST_MADE)] = ()
+    made: Annotated[tuple[CreatedTablePart, ...], Field(max_length=MOST_MADE)] = ()
     without_engine: Annotated[tuple[Count, ...], Field(max_length=MOST_MADE)] = ()
 
     @property
@@ -166,7 +166,7 @@ class SpanPart(Part):
         known = {part.offset for part in self.made if part.collation or not fits(part.engine, is_transactional=True)}
         return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
 
-    def with_made(self, made: Sequence[MadeTablePart]) -> SpanPart:
+    def with_made(self, made: Sequence[CreatedTablePart]) -> SpanPart:
         """Return the stretch with the server's answers about these tables."""
         return self.model_copy(update={"made": tuple(made)[:MOST_MADE]})
 

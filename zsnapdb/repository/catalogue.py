@@ -20,12 +20,12 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from zsnapdb.base import atomic_file
-from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.errors import DamagedError, MissingSource
 from zsnapdb.base.patterns import Moment, first_problem
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
-from zsnapdb.repository.keyring import Unbelieved
+from zsnapdb.repository.keyring import UntrustedRecord
 from zsnapdb.repository.manifest import Manifest, ObjectivesPart, SourcePart
 from zsnapdb.repository.repository import Repository
 
@@ -145,7 +145,7 @@ class Summaries:
 
     backups: tuple[Summary, ...]
     unreadable: Mapping[str, DamagedError]
-    foreign: Mapping[str, Unbelieved] = field(default_factory=dict)
+    foreign: Mapping[str, UntrustedRecord] = field(default_factory=dict)
 
     @property
     def unread(self) -> Mapping[str, DamagedError]:
@@ -263,10 +263,10 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     }
     new = [name for name in listed if name not in entries]
     unreadable: dict[str, DamagedError] = {}
-    foreign: dict[str, Unbelieved] = {}
+    foreign: dict[str, UntrustedRecord] = {}
     vanished: list[str] = []
     for name, result in _read(repository, instance, new):
-        if isinstance(result, Unbelieved):
+        if isinstance(result, UntrustedRecord):
             foreign[name] = result
         elif isinstance(result, DamagedError):
             unreadable[name] = result
@@ -316,7 +316,7 @@ def _read(
             return backup_id, Summary.of(*repository.digested_manifest(instance, backup_id))
         except DamagedError as error:
             return backup_id, error
-        except NotThere:
+        except MissingSource:
             return backup_id, None
 
     with ThreadPoolExecutor(_READERS, thread_name_prefix="manifest") as pool:

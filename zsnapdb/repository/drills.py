@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, MissingSource
 from zsnapdb.base.patterns import (
     BackupId,
     Count,
@@ -154,7 +154,7 @@ def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
         return believed[0]
     known = [key for key in keys(repository, instance) if drill_id in ("latest", key.drill_id)]
     if not known:
-        raise NotThere(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
+        raise MissingSource(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
     return read_at(repository, instance, known[-1])
 
 
@@ -209,7 +209,7 @@ def past(repository: Repository, instance: str, count: int, own: Sequence[str] =
             readable.append(read_at(repository, instance, key))
         except DamagedError:
             unreadable.append(key.drill_id)
-        except NotThere:
+        except MissingSource:
             continue
     there = {key.drill_id for key in listed}
     missing = tuple(drill_id for drill_id in own if drill_id not in there)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base.errors import ConsistencyError, DamagedError, NotThere
+from zsnapdb.base.errors import ConsistencyError, DamagedError, MissingSource
 from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words, first_problem
 from zsnapdb.planning import order
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
@@ -29,7 +29,7 @@ _GAP = 1000
 """Largest gap between a number and all smaller ones. Removed records leave a gap."""
 
 
-class WhoPart(BaseModel):
+class AuthorPart(BaseModel):
     """The account that ran a command, its login account, and the account before sudo, as far as known.
 
     `subject` is the user of a service that ran it, such as `zsnapdb serve`. `issuer` is the issuer of the user's id
@@ -64,7 +64,7 @@ class EvidenceRecord(BaseModel):
     job: Words
     command: Words
     about: Words = ""
-    who: WhoPart
+    who: AuthorPart
     started: Moment
     finished: Moment
     exit_code: Annotated[int, Field(ge=-64, le=255)]
@@ -148,7 +148,7 @@ def record(repository: Repository, instance: str, number: int) -> EvidenceRecord
     """Return the record of that number, None if it does not exist or is not trusted."""
     try:
         return _parsed(repository, instance, number).record
-    except NotThere:
+    except MissingSource:
         return None
 
 

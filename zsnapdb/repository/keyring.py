@@ -23,7 +23,7 @@ class DataKey:
     part: KeyPart
 
 
-class Unbelieved(DamagedError):
+class UntrustedRecord(DamagedError):
     """An intact document without a trusted writer."""
 
 
@@ -201,7 +201,7 @@ class Keyring:
 
         Raises:
             DamagedError: the line does not match its signature or digest.
-            Unbelieved: it matches, but this host trusts only certain keys, none of them signed the line, and the host
+            UntrustedRecord: it matches, but this host trusts only certain keys, none of them signed the line, and the host
             does not know it as its own.
         """
         document = stored_document.opened(body, name)
@@ -209,11 +209,11 @@ class Keyring:
         if self.believes(signer, document.digest):
             return document
         if signer is None:
-            raise Unbelieved(
+            raise UntrustedRecord(
                 f"{name} is not signed",
                 hint="run `zsnapdb adopt INSTANCE --plan`; the object was altered, or an unsigning host wrote it",
             )
-        raise Unbelieved(
+        raise UntrustedRecord(
             f"{name} is signed by {signer}, which is not among the signers",
             hint="the object was altered, or a host whose key is not under signers wrote it",
         )
@@ -225,11 +225,11 @@ class Keyring:
     def known(self, body: bytes, name: str) -> bytes:
         """Return the document's line, as `verified` does.
 
-        Raises: Unbelieved also if this host trusts any signature and its records lack the document.
+        Raises: UntrustedRecord also if this host trusts any signature and its records lack the document.
         """
         line = self.verified(body, name)
         if not self.is_known(line):
-            raise Unbelieved(
+            raise UntrustedRecord(
                 f"{name} is foreign: this host did not store it",
                 hint="run `zsnapdb adopt INSTANCE --plan` to examine it, or add the writer's key to `signers`",
             )

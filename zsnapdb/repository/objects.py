@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, Self
 
-from zsnapdb.base.errors import ExistsError, NotThere
+from zsnapdb.base.errors import ExistsError, MissingSource
 from zsnapdb.repository.layout import K, Key, KeyPrefix
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, Version
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RepositoryObjects:
         """Whether the object exists. The object itself is read, because a listing may lag."""
         try:
             self.get(key)
-        except NotThere:
+        except MissingSource:
             return False
         return True
 
@@ -164,7 +164,7 @@ class RepositoryObjects:
         """
         self._store.extend_lock(self._prefix + key, until)
 
-    def afterlife(self) -> Afterlife:
+    def afterlife(self) -> DeletionPolicy:
         """Return how the store treats removed objects."""
         return self._store.afterlife()
 

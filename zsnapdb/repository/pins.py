@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
-from zsnapdb.base.errors import DamagedError, ExistsError, NotThere
+from zsnapdb.base.errors import DamagedError, ExistsError, MissingSource
 from zsnapdb.base.patterns import BackupId, InstanceName, RepositoryId, Words
 from zsnapdb.planning.repository.document_digests import PINS
 from zsnapdb.repository import layout
@@ -44,7 +44,7 @@ def pins(repository: Repository, instance: str) -> dict[str, Pin]:
         backup_id = listed.key.backup_id
         try:
             known[backup_id] = _pin(repository, instance, backup_id, repository.verified(listed.key))
-        except NotThere:
+        except MissingSource:
             continue
         except DamagedError:
             known[backup_id] = Pin(backup_id, "(the pin is not signed by a key that this host believes)", "")
@@ -83,7 +83,7 @@ def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> 
     key = layout.pin(instance, backup_id)
     try:
         there.put_alone(key, here.get(key))
-    except (NotThere, ExistsError):
+    except (MissingSource, ExistsError):
         return False
     return True
 
@@ -92,7 +92,7 @@ def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
     """Remove a backup's pin and return it. NotThere if the backup has no pin."""
     removed = pins(repository, instance).get(backup_id)
     if removed is None:
-        raise NotThere(
+        raise MissingSource(
             f"backup {backup_id} of instance {instance} has no pin",
             hint="run `zsnapdb prune --plan` to see which backups have a pin",
         )

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, MissingSource
 from zsnapdb.base.model import is_backup_id
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
-from zsnapdb.repository.keyring import Keyring, Unbelieved
+from zsnapdb.repository.keyring import Keyring, UntrustedRecord
 from zsnapdb.repository.layout import ChunkKey, Key
 from zsnapdb.repository.manifest import Manifest, decode
 from zsnapdb.repository.marker import Marker
@@ -80,7 +80,7 @@ class Catalogue:
     manifests: tuple[Manifest, ...]
     unreadable: Mapping[str, DamagedError]
     digests: Mapping[str, str] = field(default_factory=dict)
-    foreign: Mapping[str, Unbelieved] = field(default_factory=dict)
+    foreign: Mapping[str, UntrustedRecord] = field(default_factory=dict)
 
     @property
     def unread(self) -> Mapping[str, DamagedError]:
@@ -127,13 +127,13 @@ class Repository(RepositoryObjects):
         try:
             marker = Marker.read(objects)
             return replace(unknown, id=marker.id, recipients=marker.recipients)
-        except NotThere as error:
+        except MissingSource as error:
             newest = cls._newest_manifest(unknown, instances)
             if newest is None:
                 sought = f"{objects.place(layout.MARKER)} is missing"
                 if instances:
                     sought += f", and there is no backup of {', '.join(instances[:3])}"
-                raise NotThere(f"there is no repository: {sought}", hint=OTHER_ADDRESS_HINT) from error
+                raise MissingSource(f"there is no repository: {sought}", hint=OTHER_ADDRESS_HINT) from error
         note = (
             f"{objects.place(layout.MARKER)} is missing; the id was read from a manifest; run `zsnapdb init` to write"
             " the marker again"
@@ -180,7 +180,7 @@ class Repository(RepositoryObjects):
         used_keyring = keyring or Keyring()
         try:
             repository = cls.open(store, prefix, used_keyring, instances=instances)
-        except NotThere:
+        except MissingSource:
             store.check()
             repository = cls(store, prefix, new_id, used_keyring, "new")
         repository.check_writable()
@@ -232,13 +232,13 @@ class Repository(RepositoryObjects):
             DamagedError: the manifest is unreadable, belongs to another backup, or has no signature of a configured
             signer.
         """
-        absent = NotThere(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`")
+        absent = MissingSource(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`")
         if not is_backup_id(backup_id):
             raise absent
         key = layout.manifest(instance, backup_id)
         try:
             line = self.keyring.verified(self.get(key), f"manifest {key}")
-        except NotThere as error:
+        except MissingSource as error:
             raise absent from error
         manifest = decode(line, key)
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
@@ -267,7 +267,7 @@ class Repository(RepositoryObjects):
     def believed(self, key: Key) -> bytes:
         """Return the line as `verified` does.
 
-        Raises: Unbelieved also if this host's records show that another writer stored it.
+        Raises: UntrustedRecord also if this host's records show that another writer stored it.
         """
         return self.keyring.known(self.get(key), key)
 
@@ -290,9 +290,9 @@ class Repository(RepositoryObjects):
         unread = {name: result for name, result in zip(ids, results, strict=True) if isinstance(result, DamagedError)}
         return Catalogue(
             tuple(in_order(manifest for manifest, _ in readable)),
-            {name: error for name, error in unread.items() if not isinstance(error, Unbelieved)},
+            {name: error for name, error in unread.items() if not isinstance(error, UntrustedRecord)},
             {manifest.backup_id: digest for manifest, digest in readable},
-            {name: error for name, error in unread.items() if isinstance(error, Unbelieved)},
+            {name: error for name, error in unread.items() if isinstance(error, UntrustedRecord)},
         )
 
     def commit(self, manifest: Manifest) -> str:
@@ -335,7 +335,7 @@ def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
             continue
         try:
             body = chunks.get_chunk(index)
-        except NotThere:
+        except MissingSource:
             state = "is missing now"
         else:
             if len(body) == chunk.stored_size and hashlib.sha256(body).hexdigest() == chunk.stored_sha256:

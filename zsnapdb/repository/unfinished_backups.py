@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import DamagedError, NotThere
+from zsnapdb.base.errors import DamagedError, MissingSource
 from zsnapdb.base.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RepositoryId, RoleName, Words
 from zsnapdb.planning.repository.document_digests import MARKS
 from zsnapdb.repository import layout
 from zsnapdb.repository.document_base import Part
-from zsnapdb.repository.keyring import Unbelieved
+from zsnapdb.repository.keyring import UntrustedRecord
 from zsnapdb.repository.repository import Repository
 
 
@@ -92,11 +92,11 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
         try:
             line = repository.believed(listed.key)
             marks.append(_parse(repository, line, instance, backup_id, listed.modified))
-        except NotThere:
+        except MissingSource:
             continue
         except DamagedError as error:
             unread = _unreadable(instance, backup_id, listed.modified)
-            marks.append(replace(unread, is_foreign=isinstance(error, Unbelieved)))
+            marks.append(replace(unread, is_foreign=isinstance(error, UntrustedRecord)))
     return marks
 
 

@@ -35,7 +35,7 @@ from zsnapdb.base.errors import (
     DamagedError,
     ExistsError,
     LeaseError,
-    NotThere,
+    MissingSource,
     PreflightError,
     RepositoryError,
 )
@@ -205,7 +205,7 @@ class WriterLease:
             self._repository.replace(self._key, body, tag=self._tag)
         try:
             version = self._repository.read_version(self._key)
-        except NotThere:
+        except MissingSource:
             self._lost = replace(me, owner="", host="nobody", doing="removed by hand")
             self.check()
             raise
@@ -260,7 +260,7 @@ def _take(
     while True:
         try:
             version = repository.read_version(key)
-        except NotThere:
+        except MissingSource:
             try:
                 repository.put(key, body)
             except ExistsError:
@@ -376,6 +376,6 @@ def holder(repository: Repository, name: str) -> Holder | None:
     key = layout.lease(name)
     try:
         current = Holder.believed(repository, key, repository.read_version(key))
-    except NotThere:
+    except MissingSource:
         return None
     return current if current.state != FREE else None

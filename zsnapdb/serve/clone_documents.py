@@ -9,14 +9,14 @@ from pydantic import JsonValue, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.documents.api import ListedClone
-from zsnapdb.jobs.clone.expected_clone import MeantClone
+from zsnapdb.jobs.clone.expected_clone import ExpectedClone
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.helper_messages import ResultAnswer
-from zsnapdb.serve.roles import Belonging
+from zsnapdb.serve.roles import CloneOwnership
 
 
 @dataclass(frozen=True)
-class SeenCommit:
+class PublicCommit:
     """A commit of a clone: its id, and the owner of the clone."""
 
     id: str
@@ -26,7 +26,7 @@ class SeenCommit:
         return self.owner == owner_text(subject)
 
 
-class SeenClone(ListedClone):
+class PublicClone(ListedClone):
     """A clone of the list. `set` is the set of clones that it belongs to. `fields` are all its fields in the list."""
 
     owner: str
@@ -48,16 +48,16 @@ class SeenClone(ListedClone):
         return self.owner == owner_text(subject)
 
     @property
-    def meant(self) -> MeantClone:
+    def meant(self) -> ExpectedClone:
         """The identity that a command gets, so that it changes no other clone."""
-        return MeantClone(owner=self.owner, id=self.id, created=self.created)
+        return ExpectedClone(owner=self.owner, id=self.id, created=self.created)
 
-    def is_same_as(self, other: SeenClone) -> bool:
+    def is_same_as(self, other: PublicClone) -> bool:
         """Return whether both are the same clone at different times. A later clone can have the same name."""
         return (self.id, self.owner, self.created) == (other.id, other.owner, other.created)
 
 
-def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
+def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
     """Return the clones in a list, without waiting clones of a pool, which have no owner yet.
 
     Raises ConsistencyError if the list has another form.
@@ -66,13 +66,13 @@ def seen_in(result: ResultAnswer) -> tuple[SeenClone, ...]:
     if not isinstance(rows, list):
         raise ConsistencyError("the list of clones is none", hint="update zsnapdb and its helper together")
     try:
-        found = [SeenClone.model_validate({**row, "fields": row} if isinstance(row, dict) else row) for row in rows]
+        found = [PublicClone.model_validate({**row, "fields": row} if isinstance(row, dict) else row) for row in rows]
     except ValidationError as error:
         raise ConsistencyError("the list of clones has another form", hint="restart the helper", about=()) from error
     return tuple(one for one in found if not one.waits)
 
 
-def the_clone(clones: Sequence[SeenClone], name: str) -> SeenClone | None:
+def the_clone(clones: Sequence[PublicClone], name: str) -> PublicClone | None:
     """Return the one clone of that name or id. Return None if there is none, or more than one.
 
     A command gets the id of a clone. The id must match nothing else, such as a set of clones of others.
@@ -84,6 +84,6 @@ def the_clone(clones: Sequence[SeenClone], name: str) -> SeenClone | None:
     return found[0] if not others else None
 
 
-def belonging(clone: SeenClone, subject: str) -> Belonging:
+def belonging(clone: PublicClone, subject: str) -> CloneOwnership:
     """Return whether the subject owns the clone."""
-    return Belonging.OWN if clone.belongs_to(subject) else Belonging.OTHERS
+    return CloneOwnership.OWN if clone.belongs_to(subject) else CloneOwnership.OTHERS

@@ -11,7 +11,7 @@ from zsnapdb.serve import helper_messages, page_rows
 from zsnapdb.serve.helper_messages import CANCELLED, FailureAnswer, PendingAnswer, ProblemDetails, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import CloneRow, ClonesQuery, clones_page
-from zsnapdb.serve.page_views import OtherPlace, PageAnswer, Visit, Visits
+from zsnapdb.serve.page_views import PageAnswer, Redirect, Visit, Visits
 from zsnapdb.verbs import requests as verbs
 
 
@@ -41,20 +41,20 @@ class ClonePages:
 
         return page
 
-    def confirmed(self, verb: type[verbs.CloneDeed], doing: str) -> Callable[[PageRequest], OtherPlace]:
+    def confirmed(self, verb: type[verbs.CloneDeed], doing: str) -> Callable[[PageRequest], Redirect]:
         """Return the page that starts the action on the clone that the person saw and confirmed."""
 
-        def page(request: PageRequest) -> OtherPlace:
+        def page(request: PageRequest) -> Redirect:
             visit = self.visits.changing_visit(request)
             clone = self._confirmed(visit, request)
             return self.visits.begun(visit, parsed(verb, {"name": clone.facts.id}), f"{doing} {clone.facts.name}")
 
         return page
 
-    def begin(self, verb: type[verbs.CloneDeed], doing: str, sends: str = "") -> Callable[[PageRequest], OtherPlace]:
+    def begin(self, verb: type[verbs.CloneDeed], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
         """Return the page that starts an action on a clone. `sends` is the field of the verb that the form fills."""
 
-        def page(request: PageRequest) -> OtherPlace:
+        def page(request: PageRequest) -> Redirect:
             visit = self.visits.changing_visit(request)
             name = clone_name(request)
             asked = parsed(verb, {"name": name, **({sends: filled(request.form)} if sends else {})})
@@ -118,7 +118,7 @@ class NewClonePages:
         """Show the form: the instance, the state and the lease of the clone."""
         return self._new_page(self.visits.visit(request), request.query, None)
 
-    def create(self, request: PageRequest) -> PageAnswer | OtherPlace:
+    def create(self, request: PageRequest) -> PageAnswer | Redirect:
         """Start a clone. A form that is sent twice starts one, because it has the same key."""
         visit = self.visits.changing_visit(request)
         fields: dict[str, object] = {**filled(request.form)}
@@ -180,14 +180,14 @@ class OperationPages:
         login = result.login if result.login is not None and visit.session.shows_login(asked) else None
         return visit.shows("operation.html", id=asked, doing=doing, result=result, login=login, seconds=0.0)
 
-    def cancel(self, request: PageRequest) -> OtherPlace:
+    def cancel(self, request: PageRequest) -> Redirect:
         """Cancel a running operation. Its page then shows how it ended, even if it had ended before."""
         visit = self.visits.changing_visit(request)
         asked = _operation_id(request)
         ending = self.visits.ending(visit.session, verbs.CancelOperationVerb(id=asked))
         if isinstance(ending, FailureAnswer) and ending.code != PreflightError.code:
             raise RefusedPage(ending)
-        return OtherPlace(f"/operations/{asked}")
+        return Redirect(f"/operations/{asked}")
 
 
 def _operation_id(request: PageRequest) -> str:

@@ -21,7 +21,7 @@ from zsnapdb.base import audience, caller_identity, run_id
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.processes import Process
 from zsnapdb.base.untrusted_text import fields_of, printed
-from zsnapdb.jobs.clone.expected_clone import MeantClone
+from zsnapdb.jobs.clone.expected_clone import ExpectedClone
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer, cancelled, too_busy
 
@@ -56,7 +56,7 @@ class CommandCall:
     cancelled: threading.Event = field(default_factory=threading.Event)
     judges: bool = False
     issuer: str = ""
-    meant: MeantClone | None = None
+    meant: ExpectedClone | None = None
     given: bytes = field(default=b"", repr=False)
     audience: str = ""
 

@@ -23,7 +23,7 @@ from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, Us
 from zsnapdb.base.processes import Stop
 from zsnapdb.serve import helper_messages
 from zsnapdb.serve.helper_messages import BegunAnswer, Ending, RefusedRequest, failure_of
-from zsnapdb.serve.request_handler import Desk
+from zsnapdb.serve.request_handler import RequestHandler
 from zsnapdb.serve.verbs import MOST_BYTES, parse
 
 _MOST_CLIENTS = 64
@@ -42,7 +42,7 @@ class HelperServer:
     """
 
     listener: socket.socket
-    desk: Desk
+    desk: RequestHandler
     uids: Collection[int]
     seconds: float = 10.0
     most_clients: int = _MOST_CLIENTS

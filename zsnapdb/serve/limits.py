@@ -17,7 +17,7 @@ from zsnapdb.serve.roles import VerbKind
 _MOST_NAMED = 20
 
 
-class LimitedThing(StrEnum):
+class LimitKind(StrEnum):
     """The limited quantities."""
 
     CLONES = "clones"
@@ -45,7 +45,7 @@ class CloneLimit:
     `who` is limited, `subject` is the one that asks.
     """
 
-    thing: LimitedThing
+    thing: LimitKind
     most: int
     setting: str
     who: str
@@ -55,16 +55,16 @@ class CloneLimit:
     def used_by(self, clones: Sequence[CountedClone]) -> list[CountedClone]:
         """Return the clones that count for the limit."""
         mine = [one for one in clones if self._is_of(one.owner)]
-        return [one for one in mine if one.servers] if self.thing is LimitedThing.RUNNING else mine
+        return [one for one in mine if one.servers] if self.thing is LimitKind.RUNNING else mine
 
     def count(self, clones: Sequence[CountedClone]) -> int:
         """Return the part of the limit that these clones use."""
         match self.thing:
-            case LimitedThing.CLONES:
+            case LimitKind.CLONES:
                 return len(clones)
-            case LimitedThing.RUNNING:
+            case LimitKind.RUNNING:
                 return sum(one.servers for one in clones)
-            case LimitedThing.BYTES:
+            case LimitKind.BYTES:
                 return sum(one.most_bytes for one in clones)
 
     def _is_of(self, owner: str) -> bool:
@@ -106,7 +106,7 @@ def is_same(one: str, other: str) -> bool:
 
 def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
     """Return every limit that the subject's clones count for."""
-    thing = LimitedThing
+    thing = LimitKind
     own = (
         (thing.CLONES, settings.per_subject, "serve.per_subject"),
         (thing.BYTES, settings.bytes_per_subject, "serve.bytes_per_subject"),
@@ -145,7 +145,7 @@ def admitted(
     most_bytes = None
     for limit in limits:
         used = limit.used_by(clones)
-        if limit.thing is not LimitedThing.BYTES:
+        if limit.thing is not LimitKind.BYTES:
             if limit.count(used) >= limit.most:
                 return _reached(limit, used)
             continue
@@ -163,7 +163,7 @@ def may_run(
     """Return the reached limit of running servers, if that many run for this clone. Return None if there is none."""
     for limit in limits:
         used = [one for one in limit.used_by(clones) if (one.name, one.owner) != (name, owner)]
-        if limit.thing is LimitedThing.RUNNING and limit.count(used) + servers > limit.most:
+        if limit.thing is LimitKind.RUNNING and limit.count(used) + servers > limit.most:
             return _reached(limit, used)
     return None
 
@@ -185,7 +185,7 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
     """Return the refusal. It names the subject's own clones, and none of other subjects in its project."""
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
-    has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitedThing.BYTES else str(limit.most)
+    has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitKind.BYTES else str(limit.most)
     names = ", ".join(_named(limit, own)[:_MOST_NAMED])
     listed = f" ({names})" if names else ""
     which = f"the project {limit.who} has as much as it may have; " if limit.is_project else ""
@@ -195,16 +195,16 @@ def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
 def _amount(limit: CloneLimit, used: Sequence[CountedClone]) -> str:
     count = limit.count(used)
     match limit.thing:
-        case LimitedThing.CLONES:
+        case LimitKind.CLONES:
             return f"{count} clones"
-        case LimitedThing.RUNNING:
+        case LimitKind.RUNNING:
             return f"{count} running servers of clones"
-        case LimitedThing.BYTES:
+        case LimitKind.BYTES:
             return f"clones that may write {size(count)}"
 
 
 def _named(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
-    shows = limit.thing is LimitedThing.BYTES
+    shows = limit.thing is LimitKind.BYTES
     return [
         f"{one.name}: {size(one.most_bytes)}" if shows else one.name for one in sorted(used, key=lambda one: one.name)
     ]

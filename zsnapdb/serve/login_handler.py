@@ -74,7 +74,7 @@ class LiveTokens:
 
 
 @dataclass
-class LoginDesk:
+class LoginHandler:
     """The parts that answer about log-ins. `settings` reads the configuration, so that its changes apply at once.
 
     A log-in waits at most `patience` seconds for its turn.

@@ -22,7 +22,7 @@ from zsnapdb.serve.helper_messages import HelperClient
 from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, address_of, came_by_https, form_of
 from zsnapdb.serve.page_templates import PageTemplates, style_sheet
-from zsnapdb.serve.page_views import FileAnswer, OtherPlace, PageHandler, SiteAnswer
+from zsnapdb.serve.page_views import FileAnswer, PageHandler, Redirect, SiteAnswer
 from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.protection_pages import ProtectionPages
 from zsnapdb.serve.verbs import MOST_BYTES
@@ -162,7 +162,7 @@ class _PagesHttp:
             kept = {"Content-Disposition": f'attachment; filename="{answer.name}"'}
             return Response(answer.text, headers=kept, media_type=answer.media_type)
         headers = {"Set-Cookie": answer.cookie} if answer.cookie else {}
-        if isinstance(answer, OtherPlace):
+        if isinstance(answer, Redirect):
             return RedirectResponse(answer.path, _SEE_OTHER, headers)
         headers |= CLOSES if answer.status in _UNREAD else {}
         text = self._templates.page(answer.template, answer.values)

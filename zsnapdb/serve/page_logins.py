@@ -26,8 +26,8 @@ from zsnapdb.serve.login_messages import KnownLogin, OpenSessionVerb
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, hashed, parsed, set_cookie
 from zsnapdb.serve.page_views import (
     BrowserSessions,
-    OtherPlace,
     PageAnswer,
+    Redirect,
     end_credential,
     end_evicted,
     known_logins,
@@ -124,13 +124,13 @@ class LoginPages:
     _finishing: Counter[str] = field(default_factory=Counter)
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, request: PageRequest) -> OtherPlace:
+    def begin(self, request: PageRequest) -> Redirect:
         """Send the browser to the issuer, with a cookie without which it cannot come back."""
         # No other site may start a log-in here: it would log a person in without a request.
         if request.headers.get("sec-fetch-site") not in _OF_THIS_SITE:
-            return OtherPlace("/login")
+            return Redirect("/login")
         if request.session_id and self.sessions.find(request.session_id) is not None:
-            return OtherPlace("/")
+            return Redirect("/")
         login = next((one for one in known_logins(self.helper) if one.name == request.path.get("login")), None)
         if login is None:
             raise RefusedPage.because(UnknownNameError("there is no such log-in", hint="/login shows those that are"))
@@ -138,7 +138,7 @@ class LoginPages:
         # Lax: the browser sends it when the issuer's site leads it back.
         own_id, is_https = begun.id.get_secret_value(), _is_https(login)
         cookie = set_cookie(own_id, SECONDS, is_https=is_https, base=_COOKIE, same_site="Lax")
-        return OtherPlace(_address(begun.pre_login), cookie)
+        return Redirect(_address(begun.pre_login), cookie)
 
     def finish(self, request: PageRequest) -> PageAnswer:
         """Open a session with a new id for the person that the issuer vouches for.

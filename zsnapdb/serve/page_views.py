@@ -43,7 +43,7 @@ _RANDOM_BYTES = 32
 
 
 @dataclass(frozen=True)
-class BegunByBrowser:
+class SessionOperations:
     """An operation that a session started: its description for people, and its start by the clock of the sessions."""
 
     doing: str
@@ -58,7 +58,7 @@ class BrowserSession:
     subject: str
     ends: float
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_RANDOM_BYTES), repr=False)
-    _begun: dict[str, BegunByBrowser] = field(default_factory=dict)
+    _begun: dict[str, SessionOperations] = field(default_factory=dict)
     _to_show: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -66,7 +66,7 @@ class BrowserSession:
         """Return whether a form belongs to this session, in a time that does not depend on the text."""
         return hmac.compare_digest(self.csrf.encode(), given.encode())
 
-    def began(self, operation: str, what: BegunByBrowser) -> None:
+    def began(self, operation: str, what: SessionOperations) -> None:
         """Remember a started operation, unless it is known already. If there are too many, the oldest are forgotten."""
         with self._lock:
             if operation in self._begun:
@@ -77,7 +77,7 @@ class BrowserSession:
                 del self._begun[old]
                 self._to_show.discard(old)
 
-    def begun(self, operation: str) -> BegunByBrowser | None:
+    def begun(self, operation: str) -> SessionOperations | None:
         """Return the operation that this session started under that id. Return None if another session did."""
         with self._lock:
             return self._begun.get(operation)
@@ -166,7 +166,7 @@ class FileAnswer:
 
 
 @dataclass(frozen=True)
-class OtherPlace:
+class Redirect:
     """The address that the browser is sent to, and a cookie to set ("": none)."""
 
     path: str
@@ -187,7 +187,7 @@ class Visit:
         return PageAnswer(template, {**common, **values}, status)
 
 
-class NoSession(Exception):
+class MissingSession(Exception):
     """The browser has no session, or it has ended."""
 
 
@@ -203,7 +203,7 @@ class StatesPart:
     problem: ProblemDetails | None
 
 
-SiteAnswer = PageAnswer | OtherPlace | FileAnswer
+SiteAnswer = PageAnswer | Redirect | FileAnswer
 PageHandler = Callable[[PageRequest], SiteAnswer]
 
 
@@ -223,7 +223,7 @@ class Visits:
         """Return the visit. Raises NoSession or EndedSession if there is no session with a valid token."""
         session = self.session(request)
         if session is None:
-            raise NoSession
+            raise MissingSession
         return Visit(session, page_rows.person_of(self.ask(session, GetSubjectVerb())), self.now())
 
     def posted(self, request: PageRequest) -> BrowserSession:
@@ -231,7 +231,7 @@ class Visits:
         require_same_origin(request.is_https, request.headers)
         session = self.session(request)
         if session is None:
-            raise NoSession
+            raise MissingSession
         if not session.is_csrf(request.form.get(CSRF_FIELD, "")):
             raise RefusedPage.because(
                 NotAllowedError("the form is of no page of this session", hint="open the page again and send its form")
@@ -265,14 +265,14 @@ class Visits:
             return StatesPart(None, problem_of(ending))
         return StatesPart(points_of(document_of(ending), visit.now), None)
 
-    def begun(self, visit: Visit, verb: Verb, doing: str) -> OtherPlace:
+    def begun(self, visit: Visit, verb: Verb, doing: str) -> Redirect:
         """Start an operation, and return the address of its page. Raises RefusedPage if nothing was started."""
         answer = self.helper.begin(_request(visit.session, verb))
         if not isinstance(answer, BegunAnswer):
             document_of(_of_valid_token(answer))
             raise RefusedPage.because(BusyError("nothing was begun", hint="look at the clone, and ask again"))
-        visit.session.began(answer.operation, BegunByBrowser(doing, self.sessions.now()))
-        return OtherPlace(f"/operations/{answer.operation}")
+        visit.session.began(answer.operation, SessionOperations(doing, self.sessions.now()))
+        return Redirect(f"/operations/{answer.operation}")
 
 
 def document_of(ending: Ending) -> Document:

@@ -19,10 +19,10 @@ from zsnapdb.serve.page_views import (
     SECONDS,
     BrowserSessions,
     EndedSession,
-    NoSession,
-    OtherPlace,
+    MissingSession,
     PageAnswer,
     PageHandler,
+    Redirect,
     SiteAnswer,
     Visits,
     document_of,
@@ -52,8 +52,8 @@ class BrowserPages:
         """Return the answer of the handler, or the page that explains a refusal."""
         try:
             return handler(request)
-        except NoSession:
-            return OtherPlace("/login")
+        except MissingSession:
+            return Redirect("/login")
         except EndedSession:
             self.sessions.close(request.session_id)
             failure = helper_messages.unauthenticated().failure.model_copy(
@@ -70,11 +70,11 @@ class BrowserPages:
         values = {"person": None, "csrf": session.csrf if session is not None else "", "problem": problem}
         return PageAnswer("problem.html", values, refused.status or problem.status)
 
-    def login_form(self, request: PageRequest) -> PageAnswer | OtherPlace:
+    def login_form(self, request: PageRequest) -> PageAnswer | Redirect:
         """Ask for a token. Lead a browser with a session to the overview."""
-        return self._login_page(request, None) if self.visits.session(request) is None else OtherPlace("/")
+        return self._login_page(request, None) if self.visits.session(request) is None else Redirect("/")
 
-    def login(self, request: PageRequest) -> PageAnswer | OtherPlace:
+    def login(self, request: PageRequest) -> PageAnswer | Redirect:
         """Open a session with a new id for a token that the helper accepts. The browser's previous session ends."""
         require_same_origin(request.is_https, request.headers)
         token = request.form.get("token", "").strip()
@@ -96,13 +96,13 @@ class BrowserPages:
             end_credential(self.helper, before.token.get_secret_value())
         self.sessions.close(request.session_id)
         seconds = max(1, int(opened.session.ends - self.sessions.now()))
-        return OtherPlace("/", set_cookie(opened.id.get_secret_value(), seconds, is_https=request.is_https))
+        return Redirect("/", set_cookie(opened.id.get_secret_value(), seconds, is_https=request.is_https))
 
-    def logout(self, request: PageRequest) -> PageAnswer | OtherPlace:
+    def logout(self, request: PageRequest) -> PageAnswer | Redirect:
         """End the session, here and in the browser."""
         end_credential(self.helper, self.visits.posted(request).token.get_secret_value())
         self.sessions.close(request.session_id)
-        return OtherPlace("/login", set_cookie("", 0, is_https=request.is_https))
+        return Redirect("/login", set_cookie("", 0, is_https=request.is_https))
 
     def overview(self, request: PageRequest) -> PageAnswer:
         """Show the objectives, the clones that need attention, and the instances that can have clones."""

@@ -19,7 +19,7 @@ from zsnapdb.base.errors import ConsistencyError, ZsnapdbError
 from zsnapdb.base.processes import Stop
 from zsnapdb.documents import api
 from zsnapdb.documents.base import Document
-from zsnapdb.jobs.clone.expected_clone import MeantClone
+from zsnapdb.jobs.clone.expected_clone import ExpectedClone
 from zsnapdb.serve.command_processes import CommandCall, RunCommand
 from zsnapdb.serve.helper_messages import FailureAnswer, RefusedRequest, ResultAnswer
 from zsnapdb.verbs import requests as verbs
@@ -179,7 +179,7 @@ class ProtectionReader:
                 return _told(api.ObjectivesDocument(instances=tuple(_objectives(one) for one in states.instances)))
             case verbs.ListDrillsVerb():
                 words = ("drills", verb.instance, f"--most={verb.limit}")
-                return _told(self._document(api.ToldDrills, words, subject))
+                return _told(self._document(api.PublicDrills, words, subject))
             case verbs.ListEvidenceVerb():
                 page = ("report", "records", verb.instance, f"--after={verb.after}", f"--most={verb.limit}")
                 return _told(self._document(api.EvidenceDocument, page, subject))
@@ -196,7 +196,7 @@ class ProtectionReader:
         return narrowed(model, self.told(words, subject, audience=subject))
 
     def told(
-        self, words: Sequence[str], subject: str, meant: MeantClone | None = None, *, audience: str
+        self, words: Sequence[str], subject: str, meant: ExpectedClone | None = None, *, audience: str
     ) -> ResultAnswer:
         """Return the document of a command, even if its exit code is a verdict.
 

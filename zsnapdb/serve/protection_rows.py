@@ -28,7 +28,7 @@ class ObjectiveRow:
     """An objective of an instance at a moment."""
 
     instance: str
-    told: api.ToldObjective
+    told: api.PublicObjective
     now: datetime
 
     @property
@@ -148,7 +148,7 @@ class StepPlot:
 class DrillRow:
     """A drill, and the seconds of each kind of step (None: no such step)."""
 
-    told: api.ToldDrill
+    told: api.PublicDrill
     steps: tuple[float | None, ...]
 
     @property
@@ -173,7 +173,7 @@ class DrillsCard:
 
 def drills_of(document: Document) -> DrillsCard:
     """Return the drills in an answer. The kinds of steps that took longest come first."""
-    drills = read(api.ToldDrills, document).drills
+    drills = read(api.PublicDrills, document).drills
     seconds = [_by_kind(one) for one in drills]
     total: dict[str, float] = {}
     for one in seconds:
@@ -192,7 +192,7 @@ def drills_of(document: Document) -> DrillsCard:
     )
 
 
-def _by_kind(drill: api.ToldDrill) -> Mapping[str, float]:
+def _by_kind(drill: api.PublicDrill) -> Mapping[str, float]:
     found: dict[str, float] = {}
     for step in drill.steps:
         kind = step.kind[:_MOST_OF_KIND]
@@ -200,7 +200,7 @@ def _by_kind(drill: api.ToldDrill) -> Mapping[str, float]:
     return found
 
 
-def _step_plot(kind: str, drills: Sequence[api.ToldDrill], seconds: Sequence[Mapping[str, float]]) -> StepPlot:
+def _step_plot(kind: str, drills: Sequence[api.PublicDrill], seconds: Sequence[Mapping[str, float]]) -> StepPlot:
     ends = [moment(one.finished) for one in drills]
     known = [end for end in ends if end is not None]
     values = [

@@ -14,7 +14,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone import space_limits
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve import helper_messages, limits
-from zsnapdb.serve.clone_documents import SeenClone, SeenCommit
+from zsnapdb.serve.clone_documents import PublicClone, PublicCommit
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.verbs import requests as verbs
@@ -42,8 +42,8 @@ class Admission:
 
     settings: Callable[[], Settings]
     operations: Operations
-    seen: Callable[[], Sequence[SeenClone]]
-    commits: Callable[[], Sequence[SeenCommit]]
+    seen: Callable[[], Sequence[PublicClone]]
+    commits: Callable[[], Sequence[PublicCommit]]
     alone: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def new_clone(self, subject: str) -> limits.AdmittedClone:
@@ -56,7 +56,7 @@ class Admission:
             raise helper_messages.over_limit(answer)
         return answer
 
-    def deed(self, verb: verbs.CloneDeed, clone: SeenClone) -> None:
+    def deed(self, verb: verbs.CloneDeed, clone: PublicClone) -> None:
         """Check the limits of commits and running servers. Raises RefusedRequest, which names the limit.
 
         The owner of the clone is charged, even if another subject asks.
@@ -68,7 +68,7 @@ class Admission:
         if isinstance(verb, verbs.DiffBranchesVerb | verbs.ResetCloneVerb | verbs.SwitchBranchVerb):
             self._servers(clone, is_compared=isinstance(verb, verbs.DiffBranchesVerb))
 
-    def _servers(self, clone: SeenClone, *, is_compared: bool) -> None:
+    def _servers(self, clone: PublicClone, *, is_compared: bool) -> None:
         """Check that the clone's server may run, or that two of its states may be compared on two more servers."""
         counted = self._counted()
         if is_compared:
@@ -82,7 +82,7 @@ class Admission:
         if refused is not None:
             raise helper_messages.over_limit(refused)
 
-    def _comparison(self, clone: SeenClone) -> None:
+    def _comparison(self, clone: PublicClone) -> None:
         """Check the number of comparisons.
 
         That number also bounds their bytes: each may write as much as its two clones.
@@ -98,7 +98,7 @@ class Admission:
         """Return the number of running comparisons of each clone, by clone id."""
         return Counter(one.clone for one in self.operations.under_way(VerbKind.BRANCH_DIFF))
 
-    def _commit(self, clone: SeenClone) -> None:
+    def _commit(self, clone: PublicClone) -> None:
         # A commit that is completed meanwhile counts twice, but is never missed.
         begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
         owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)} if begun else set()

@@ -19,10 +19,10 @@ from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.documents import api
-from zsnapdb.jobs.clone.expected_clone import MeantClone
+from zsnapdb.jobs.clone.expected_clone import ExpectedClone
 from zsnapdb.serve import argv, helper_messages
 from zsnapdb.serve.argv import CloneTerms
-from zsnapdb.serve.clone_documents import SeenClone, SeenCommit, belonging, seen_in, the_clone
+from zsnapdb.serve.clone_documents import PublicClone, PublicCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.command_processes import CommandCall, RunCommand
 from zsnapdb.serve.helper_messages import (
     BegunAnswer,
@@ -39,7 +39,7 @@ from zsnapdb.serve.operations import OperationRecord, Operations, audience_of, n
 from zsnapdb.serve.protection import ProtectionReader, narrowed
 from zsnapdb.serve.quota_check import COUNTED_DEED, Admission
 from zsnapdb.serve.roles import (
-    Belonging,
+    CloneOwnership,
     Role,
     RoleVerdict,
     VerbKind,
@@ -53,7 +53,7 @@ from zsnapdb.serve.verbs import HelperRequest
 from zsnapdb.verbs import requests as verbs
 
 if TYPE_CHECKING:
-    from zsnapdb.serve.login_handler import LoginDesk
+    from zsnapdb.serve.login_handler import LoginHandler
 
 
 @dataclass
@@ -86,7 +86,7 @@ class SubjectTurns:
 
 def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
     """Return why the role may have no clones of the instance, or None. Raises UsageError if there is none."""
-    decision = decide(role, VerbKind.CLONE_CREATE, Belonging.NOBODY)
+    decision = decide(role, VerbKind.CLONE_CREATE, CloneOwnership.NOBODY)
     if decision.verdict is not RoleVerdict.ALLOWED:
         return helper_messages.forbidden(decision.reason)
     _, instance = settings.one_instance(name)
@@ -121,7 +121,7 @@ PATIENCE = 10.0
 
 
 @dataclass
-class Desk:
+class RequestHandler:
     """The parts that answer a request. `settings` reads the configuration, so that its changes apply at once.
 
     - `look` lists the clones, as the document of `zsnapdb clone list --json`; `commits` lists their commits.
@@ -135,12 +135,12 @@ class Desk:
     tokens: CredentialBook
     operations: Operations
     look: Callable[[], ResultAnswer]
-    commits: Callable[[], Sequence[SeenCommit]]
+    commits: Callable[[], Sequence[PublicCommit]]
     run: RunCommand
     protection: ProtectionReader
     beat: Callable[[str], None]
     now: Callable[[], datetime]
-    logins: LoginDesk | None = None
+    logins: LoginHandler | None = None
     fleet: Callable[[verbs.FleetQuery, Role], ResultAnswer] | None = None
     patience: float = PATIENCE
     turns: SubjectTurns = field(default_factory=SubjectTurns)
@@ -171,7 +171,7 @@ class Desk:
 
     def _answer(self, asks: CredentialHolder, verb: verbs.RoleVerb, tell: Callable[[BegunAnswer], None]) -> Ending:
         if isinstance(verb, verbs.AboutNothing):
-            helper_messages.require(decide(asks.role, verb.kind, Belonging.NOBODY))
+            helper_messages.require(decide(asks.role, verb.kind, CloneOwnership.NOBODY))
         match verb:
             case verbs.GetSubjectVerb():
                 return self._subject(asks)
@@ -279,7 +279,7 @@ class Desk:
             document={name: told.document[name] for name in ("clone", "lines") if name in told.document}
         )
 
-    def _require_visible(self, asks: CredentialHolder, clone: SeenClone) -> None:
+    def _require_visible(self, asks: CredentialHolder, clone: PublicClone) -> None:
         """Refuse texts of the clone's data if the role may not see them. A subject can have tokens of several roles."""
         if not (clone.masked or may_see_unmasked(asks.role) or is_for_all(self.settings(), clone.instance)):
             raise helper_messages.unmasked_words(clone.name)
@@ -306,7 +306,7 @@ class Desk:
         if found is None:
             raise helper_messages.no_such("operation", operation)
         is_own = found.subject == asks.subject and may_see_results(asks.role, found.role)
-        own = Belonging.OWN if is_own else Belonging.OTHERS
+        own = CloneOwnership.OWN if is_own else CloneOwnership.OTHERS
         helper_messages.require(decide(asks.role, verb, own), "operation", operation)
         return found
 
@@ -322,7 +322,7 @@ class Desk:
             return ResultAnswer(document={"operation": ended.id, "state": helper_messages.CANCELLED})
         raise helper_messages.has_ended(ended.id)
 
-    def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str) -> SeenClone:
+    def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str) -> PublicClone:
         """Return the clone of that name, if the verb may be used on it. Raises RefusedRequest otherwise.
 
         A clone that the role does not see has the answer of an unknown clone.
@@ -372,12 +372,12 @@ class Desk:
         before = self.operations.of_key(asks.subject, _digest(verb.key)) if verb.key is not None else None
         if before is None:
             return None
-        helper_messages.require(decide(asks.role, verb.kind, Belonging.OWN))
+        helper_messages.require(decide(asks.role, verb.kind, CloneOwnership.OWN))
         if before.request != request or not may_see_results(asks.role, before.role):
             raise helper_messages.key_reused()
         return before
 
-    def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: SeenClone) -> FailureAnswer | None:
+    def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: PublicClone) -> FailureAnswer | None:
         """Return why the clone may not be changed any more: it was destroyed while the command waited for its turn.
 
         A later clone with the same name is another clone, and is not changed.
@@ -416,7 +416,7 @@ class Desk:
         *,
         request: str,
         key: str | None = None,
-        meant: MeantClone | None = None,
+        meant: ExpectedClone | None = None,
         most_bytes: int = 0,
         seconds: float = _CHANGE_SECONDS,
         objection: Callable[[], FailureAnswer | None] = lambda: None,

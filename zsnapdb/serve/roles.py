@@ -12,7 +12,7 @@ from zsnapdb.verbs.roles import CHANGES, SEES_ALL
 from zsnapdb.verbs.roles import Role as Role
 
 
-class Belonging(StrEnum):
+class CloneOwnership(StrEnum):
     """The owner of a verb's clone or operation. NOBODY: the verb is about none, or about a new one."""
 
     NOBODY = "nobody"
@@ -42,15 +42,15 @@ _FOR_OWNER = frozenset(verb.model_fields["kind"].default for verb in VERBS if ve
 _OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if issubclass(verb, AboutOperation))
 
 
-def decide(role: Role, verb: VerbKind, belonging: Belonging) -> RoleDecision:
+def decide(role: Role, verb: VerbKind, belonging: CloneOwnership) -> RoleDecision:
     """Return whether the role may use the verb on an object with that owner.
 
     Objects that the role does not see are hidden. Only the subject that started an operation sees it. A login is for
     the owner.
     """
-    if belonging is Belonging.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
+    if belonging is CloneOwnership.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
-    if belonging is Belonging.OTHERS and verb in _FOR_OWNER:
+    if belonging is CloneOwnership.OTHERS and verb in _FOR_OWNER:
         return RoleDecision(RoleVerdict.FORBIDDEN, "only the owner of a clone may have its login")
     if role in USERS[verb]:
         return RoleDecision(RoleVerdict.ALLOWED)

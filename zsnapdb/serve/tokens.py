@@ -239,7 +239,7 @@ class CredentialBook(Protocol):
 
 
 @dataclass(frozen=True)
-class EveryCredential:
+class CredentialStore:
     """Tokens of zsnapdb, and id tokens. Their form distinguishes them: no token of zsnapdb contains a dot."""
 
     tokens: CredentialBook

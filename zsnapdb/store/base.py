@@ -45,7 +45,7 @@ class ObjectHold:
 
 
 @dataclass(frozen=True)
-class Afterlife:
+class DeletionPolicy:
     """How a store treats removed objects.
 
     - `keeps_versions`: whether removed objects stay as older versions (None: unknown)
@@ -159,7 +159,7 @@ class Store(Protocol):
         NotThere if the object does not exist. RepositoryError if the store has no locks, or if none are configured.
         """
 
-    def afterlife(self) -> Afterlife:
+    def afterlife(self) -> DeletionPolicy:
         """Return how the store treats removed objects."""
 
     def give_up(self) -> None:

@@ -12,8 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from zsnapdb.base.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError, ZsnapdbError
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
+from zsnapdb.base.errors import (
+    ChangedError,
+    ExistsError,
+    MissingSource,
+    RepositoryError,
+    UnreachableError,
+    ZsnapdbError,
+)
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
 
 
 class Layer:
@@ -58,7 +65,7 @@ class Layer:
     def extend_lock(self, key: str, until: datetime) -> None:
         self.inner.extend_lock(key, until)
 
-    def afterlife(self) -> Afterlife:
+    def afterlife(self) -> DeletionPolicy:
         return self.inner.afterlife()
 
     def give_up(self) -> None:
@@ -205,7 +212,7 @@ class RetryingStore(Layer):
     def _holds(self, key: str, body: Body) -> bool:
         try:
             return self.inner.get(key) == bytes(body)
-        except NotThere:
+        except MissingSource:
             return False
 
     def get(self, key: str) -> bytes:
@@ -273,7 +280,7 @@ class RetryingStore(Layer):
     def extend_lock(self, key: str, until: datetime) -> None:
         self._again(lambda: self.inner.extend_lock(key, until), self.patience)
 
-    def afterlife(self) -> Afterlife:
+    def afterlife(self) -> DeletionPolicy:
         return self._again(self.inner.afterlife, self.patience)
 
     def give_up(self) -> None:
@@ -333,7 +340,7 @@ class RememberingStore(Layer):
             self._bodies[key] = self._read(key)
         body = self._bodies[key]
         if body is None:
-            raise NotThere(f"object {key} is not there")
+            raise MissingSource(f"object {key} is not there")
         return body
 
     def _read(self, key: str) -> bytes | None:
@@ -345,7 +352,7 @@ class RememberingStore(Layer):
         else:
             try:
                 body = self.inner.get(key)
-            except NotThere:
+            except MissingSource:
                 body = None
         if listed is None:
             self.trace.objects[key] = MISSING if body is None else hashlib.sha256(body).hexdigest()
@@ -365,7 +372,7 @@ class RememberingStore(Layer):
             if self.trace.listings[prefix] != was:
                 return False
         for key, was in before.objects.items():
-            with contextlib.suppress(NotThere):
+            with contextlib.suppress(MissingSource):
                 self.get(key)
             if self.trace.objects.get(key) != was:
                 return False

@@ -16,9 +16,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from zsnapdb.base.deadline import within
-from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError
+from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, MissingSource, RepositoryError
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 from zsnapdb.store.s3_client import (
     REQUEST_SECONDS,
     client_core,
@@ -282,7 +282,7 @@ class S3Store:
         try:
             with self._requesting(f"replacing {key}", is_conditional=True):
                 self._put(key, body, None, {"IfMatch": tag})
-        except (ExistsError, NotThere) as error:
+        except (ExistsError, MissingSource) as error:
             if isinstance(error.__cause__, ClientError) and error_code(error.__cause__) == "NoSuchBucket":
                 raise
             raise ChangedError(
@@ -357,7 +357,7 @@ class S3Store:
         with self._requesting(f"locking {key}"):
             extend_lock_of(self._client, self.bucket, key, self._options.lock_mode, until)
 
-    def afterlife(self) -> Afterlife:
+    def afterlife(self) -> DeletionPolicy:
         with request_limit():
             return afterlife_of(self._client, self.bucket)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from zsnapdb.store.base import Afterlife, ObjectHold
+from zsnapdb.store.base import DeletionPolicy, ObjectHold
 from zsnapdb.store.s3_client import error_code
 from zsnapdb.store.s3_parts import MISSING, NOT_ALLOWED, UNKNOWN_REQUEST
 
@@ -49,7 +49,7 @@ def extend_lock_of(
             raise
 
 
-def afterlife_of(client: S3Client, bucket: str) -> Afterlife:
+def afterlife_of(client: S3Client, bucket: str) -> DeletionPolicy:
     """Return the bucket's versioning, its rule for older versions, and whether it has locks.
 
     Only lifecycle rules for the complete bucket count.
@@ -59,10 +59,10 @@ def afterlife_of(client: S3Client, bucket: str) -> Afterlife:
     except (ClientError, BotoCoreError):
         # Many accounts may remove objects, but not read the versioning. Locks need versions, so unknown versioning
         # means that there may be locks.
-        return Afterlife(keeps_versions=None, has_locks=True)
+        return DeletionPolicy(keeps_versions=None, has_locks=True)
     if status != "Enabled":
-        return Afterlife(keeps_versions=False)
-    return Afterlife(keeps_versions=True, days=_version_days(client, bucket), has_locks=_has_locks(client, bucket))
+        return DeletionPolicy(keeps_versions=False)
+    return DeletionPolicy(keeps_versions=True, days=_version_days(client, bucket), has_locks=_has_locks(client, bucket))
 
 
 def _has_locks(client: S3Client, bucket: str) -> bool:

@@ -549,7 +549,7 @@ class ListDrillsVerb(ProtectionRead):
     """List the newest drills of an instance."""
 
     kind: Literal[VerbKind.DRILL_LIST] = VerbKind.DRILL_LIST
-    users, route = ALL, VerbRoute("drills", "GET", "/drills", api.ToldDrills)
+    users, route = ALL, VerbRoute("drills", "GET", "/drills", api.PublicDrills)
     instance: argument_patterns.InstanceWord
     limit: argument_patterns.DrillCount = 100
 

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import ConsistencyError, ExistsError, NotThere
+from zsnapdb.base.errors import ConsistencyError, ExistsError, MissingSource
 from zsnapdb.base.patterns import is_dataset_or_snapshot
 from zsnapdb.zfs import kernel_facts, libzfs, mounts
 from zsnapdb.zfs.command import (
@@ -59,7 +59,7 @@ def exists(dataset: str) -> bool:
         return known
     try:
         run([ZFS, "list", "-H", "-o", "name", "-t", "all", dataset])
-    except NotThere:
+    except MissingSource:
         return False
     return True
 

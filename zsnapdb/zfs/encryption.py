@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError
-from zsnapdb.planning.backup.at_rest import AtRest
+from zsnapdb.planning.backup.at_rest import DatasetEncryption
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import ZFS, number_in, run
 from zsnapdb.zfs.datasets import Property
@@ -14,7 +14,7 @@ from zsnapdb.zfs.datasets import Property
 _KEYS = ("encryption", "encryptionroot", "keystatus", "keylocation")
 
 
-def at_rest(names: Iterable[str]) -> dict[str, AtRest]:
+def at_rest(names: Iterable[str]) -> dict[str, DatasetEncryption]:
     """Return how each of the datasets is encrypted. One command reads them. NotThere if one does not exist.
 
     zfsprops(7): `encryption` is off or the cipher; `encryptionroot` is the dataset with the key; `keystatus` is
@@ -26,8 +26,8 @@ def at_rest(names: Iterable[str]) -> dict[str, AtRest]:
     return {name: _at_rest(values) for name, values in datasets.properties_of(chosen, _KEYS).items()}
 
 
-def _at_rest(values: Mapping[str, Property]) -> AtRest:
-    return AtRest(
+def _at_rest(values: Mapping[str, Property]) -> DatasetEncryption:
+    return DatasetEncryption(
         None if values["encryption"].value in ("off", datasets.UNSET) else values["encryption"].value,
         None if values["encryptionroot"].value in ("", datasets.UNSET) else values["encryptionroot"].value,
         is_unlocked=values["keystatus"].value != "unavailable",
@@ -40,7 +40,7 @@ class ReceivingPlace:
     """Free bytes and encryption of a dataset below which a stream is to be received."""
 
     free: int
-    at_rest: AtRest
+    at_rest: DatasetEncryption
 
 
 def receiving_place(dataset: str) -> ReceivingPlace:

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, ExistsError, MissingSource, PreflightError, ZsnapdbError
 from zsnapdb.base.model import pool_of
 
 _NAMES = (
@@ -79,7 +79,7 @@ _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
 
 _KNOWN = {
     errno.EEXIST: (ExistsError, "see `zfs list -t all` and `zfs holds`; nothing was overwritten"),
-    errno.ENOENT: (NotThere, "check the dataset with `zfs list`"),
+    errno.ENOENT: (MissingSource, "check the dataset with `zfs list`"),
     errno.EPERM: (
         PreflightError,
         "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)",

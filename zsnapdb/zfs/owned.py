@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import NotOursError, NotThere
+from zsnapdb.base.errors import MissingSource, NotOursError
 from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
 from zsnapdb.zfs import datasets, holds, mounting, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
@@ -41,7 +41,7 @@ def is_ours(name: str, *marks: Mark) -> bool:
     """Whether the dataset or snapshot exists and carries one of the marks."""
     try:
         prove([name], *marks)
-    except (NotOursError, NotThere):
+    except (NotOursError, MissingSource):
         return False
     return True
 
@@ -208,7 +208,7 @@ def destroy_set(names: Sequence[str], backup_id: str) -> None:
     existing = []
     for name in names:
         _check_separator(name, "@")
-        with contextlib.suppress(NotThere):
+        with contextlib.suppress(MissingSource):
             prove([name], _backup_mark(backup_id))
             existing.append(name)
     for name in existing:
@@ -230,7 +230,7 @@ def destroy_stored(name: str, guid: int, backup_id: str) -> None:
     mark = _backup_mark(backup_id)
     try:
         properties = datasets.properties(name, ["guid", mark.name])
-    except NotThere:
+    except MissingSource:
         return
     _prove_guid(name, guid, int(properties["guid"].value))
     _prove(name, properties, [mark])

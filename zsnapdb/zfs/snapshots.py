@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import ConsistencyError, NotThere
+from zsnapdb.base.errors import ConsistencyError, MissingSource
 from zsnapdb.base.model import Snapshot
 from zsnapdb.planning import order
 from zsnapdb.zfs import datasets, libzfs
@@ -103,7 +103,7 @@ def describe(names: Sequence[str]) -> list[Snapshot]:
         by_name[name] = _snapshot(name, number_in(guid, argv), number_in(createtxg, argv))
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise NotThere(f"`zfs list` did not list {missing[0]}", hint="see `zfs list -t snapshot`")
+        raise MissingSource(f"`zfs list` did not list {missing[0]}", hint="see `zfs list -t snapshot`")
     return [by_name[name] for name in names]
 
 
@@ -178,7 +178,7 @@ def _read_there(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapsho
     while asked:
         try:
             return _read_owned([], asked, frozenset(name.partition("@")[0] for name in asked), names)
-        except NotThere:
+        except MissingSource:
             there = [name for name in asked if datasets.exists(name)]
             if len(there) == len(asked):
                 raise
@@ -335,7 +335,7 @@ def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
     """Return the result of `send_points` for the datasets that exist."""
     try:
         return send_points(places)
-    except NotThere:
+    except MissingSource:
         return send_points([place for place in places if datasets.exists(place)])
 
 
@@ -356,7 +356,7 @@ def bookmark(names: Sequence[str]) -> None:
     guids = {name: guid for points in known.values() for guid, name in points.snapshots.items()}
     gone = [name for name in names if name not in guids]
     if gone:
-        raise NotThere(f"`zfs list` did not list {gone[0]}", hint="see `zfs list -t snapshot`")
+        raise MissingSource(f"`zfs list` did not list {gone[0]}", hint="see `zfs list -t snapshot`")
     missing = {_bookmark_of(name): name for name in names if guids[name] not in known[name.partition("@")[0]].bookmarks}
     library = libzfs.load()
     if missing and library is not None:

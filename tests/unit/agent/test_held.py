@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.moving_host import MovingHost, moving_host
-from zsnapdb.agent.supervisor import held_back
+from zsnapdb.agent.supervisor import suspended_instances
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MoveRecord
@@ -34,13 +34,13 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
 
 def test_a_move_that_left_its_server_down_holds_the_jobs_of_its_instance_back(host: MovingHost, tmp_path: Path) -> None:
     settings = parse(CONFIGURATION.format(folder=tmp_path), "test")
-    assert held_back(settings) == {}
+    assert suspended_instances(settings) == {}
     move_state.journal().parent.mkdir(parents=True, exist_ok=True)
     move_state.write(MoveRecord(host.move(), MovePhase.COPIED))
-    assert held_back(settings) == {}, "the server runs on its old files"
+    assert suspended_instances(settings) == {}, "the server runs on its old files"
     host.runs_on = ""
-    held = held_back(settings)
+    held = suspended_instances(settings)
     assert list(held) == ["main"]
     assert "`zsnapdb setup` with the same words goes on" in held["main"]
     move_state.journal().write_text("{")
-    assert held_back(settings) == {}, "nothing is held back by what cannot be read"
+    assert suspended_instances(settings) == {}, "nothing is held back by what cannot be read"

@@ -23,7 +23,7 @@ from zsnapdb.agent.orphan_children import work_of
 from zsnapdb.agent.records import Records
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import Settings, parse
-from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of, one_job
+from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of, run_one_job
 from zsnapdb.planning.agent.runs import PauseRecord, RunRecord, jitter
 
 CONFIGURATION = """
@@ -364,9 +364,9 @@ def test_every_job_has_the_command_that_a_person_would_type() -> None:
         "deep-verify main": "verify main --deep --limit 5",
         "backup other": "backup other",
     }
-    assert one_job(known, "reap", None).name.instance == HOST
+    assert run_one_job(known, "reap", None).name.instance == HOST
     with pytest.raises(ConfigError, match="the agent has no job drill"):
-        one_job(known, "drill", None)
+        run_one_job(known, "drill", None)
     with pytest.raises(ConfigError, match="no other configured repository"):
         settings('copy_to = { to = "here", every = "1d" }')
 

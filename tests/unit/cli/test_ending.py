@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb_from_nothing
-from zsnapdb.cli.exit_codes import command_words
+from zsnapdb.cli.exit_codes import command_arguments
 
 WORKS = """
 import os, signal, sys, zsnapdb.cli.app as app
@@ -186,4 +186,4 @@ def test_a_usage_error_ends_with_2() -> None:
     ],
 )
 def test_the_end_of_a_run_is_told_with_the_words_of_its_command_alone(argv: list[str], words: list[str]) -> None:
-    assert command_words(argv) == words
+    assert command_arguments(argv) == words

@@ -22,7 +22,7 @@ from zsnapdb.mysql.binlog_clients import ReplicaIdentity
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
-from zsnapdb.planning.restore.replica_checks import RegisteredReplica, SeenReaders
+from zsnapdb.planning.restore.replica_checks import ObservedReaders, RegisteredReplica
 from zsnapdb.planning.restore.steps import LeaveStopped, Promote, PromotePart
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
@@ -30,7 +30,7 @@ from zsnapdb.zfs.datasets import Property
 ID, LATER = "20261120T120000Z-0001", "20261121T120000Z-0001"
 UUID, SOURCE = "bc4d710e-e87a-11f1-9a7c-618471ac0a2b", "428226cb-e87a-11f1-8d14-618472ad114a"
 PLACES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
-ONE = SeenReaders(
+ONE = ObservedReaders(
     connections=("replica@db2",), replicas=(RegisteredReplica(2, UUID, "db2", 3306),), written=f"{SOURCE}:1-14"
 )
 
@@ -39,7 +39,7 @@ class World:
     """A server with given readers (None: it does not answer), and the restore whose datasets are in its place."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seen: SeenReaders | None = ONE
+        self.seen: ObservedReaders | None = ONE
         self.in_place: dict[str, Property] = {}
         self.gtids = [f"{SOURCE}:1-12"]
         """What the server has, then what the other instance has."""
@@ -155,7 +155,7 @@ def test_readers_stay_named_after_a_second_rewind_at_which_they_are_not_connecte
 ) -> None:
     affected_replicas.prepare(instance.rebuilding_replicas(True), plan())
     world.exchanged(ID)
-    world.seen = SeenReaders()
+    world.seen = ObservedReaders()
     affected_replicas.prepare(instance, plan(LATER))
     world.exchanged(LATER)
     (text,) = told(instance)
@@ -187,7 +187,7 @@ def test_a_replica_of_mariadb_that_is_not_ahead_is_not_taken_for_rebuilt(
     world: World, instance: Instance, other: ReplicaIdentity, has: str, is_named: bool
 ) -> None:
     """Its newest GTID alone is known. And a server_id stands for another server elsewhere."""
-    world.seen = SeenReaders(replicas=(RegisteredReplica(2, None, "db2", 3306),), written="0-1-14")
+    world.seen = ObservedReaders(replicas=(RegisteredReplica(2, None, "db2", 3306),), written="0-1-14")
     affected_replicas.prepare(
         instance.rebuilding_replicas(True),
         replace(plan(), flavour=Flavour.MARIADB, point=RestorePoint("0-1-12", None, None, ())),

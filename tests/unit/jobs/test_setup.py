@@ -27,7 +27,7 @@ from zsnapdb.jobs.setup import removal
 from zsnapdb.jobs.setup import steps as setup_steps
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.mysql.process import discovery
-from zsnapdb.mysql.process.discovery import DiscoveredProcess, SeenByRoot
+from zsnapdb.mysql.process.discovery import DiscoveredProcess, RootObservation
 from zsnapdb.notify.commands import send_test
 from zsnapdb.planning.backup.at_rest import CLEAR
 from zsnapdb.planning.setup import layout
@@ -119,7 +119,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
         monkeypatch.setattr(module, "CRON_FOLDER", str(tmp_path / "cron.d"))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(discovery, "server_processes", lambda: [PROCESS])
-    monkeypatch.setattr(discovery, "seen_by_root", lambda socket: SeenByRoot(16384, False, False))
+    monkeypatch.setattr(discovery, "seen_by_root", lambda socket: RootObservation(16384, False, False))
     monkeypatch.setattr(job, "greeting", lambda address: "8.4.6")
     monkeypatch.setattr(job, "find_binary", lambda configured, flavour: Path("/opt/x/mysqld"))
     monkeypatch.setattr(job, "mounted", lambda: [MountEntry("/var/lib/mysql/data", "zfs", "tank/mysql/data")])

@@ -13,8 +13,8 @@ import pytest
 from tests.unit.support.binlog_file import XID, File
 from tests.unit.support.row_events import TABLE_MAP, compressed, table
 from zsnapdb.jobs.host.archived_binlogs import whole_span
-from zsnapdb.mysql.binlog.created_tables import MadeTables, left_open, name_in
-from zsnapdb.planning.binlog.created_tables import MadeTable
+from zsnapdb.mysql.binlog.created_tables import CreatedTables, left_open, name_in
+from zsnapdb.planning.binlog.created_tables import CreatedTable
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "made_tables"
 
@@ -23,8 +23,8 @@ def text(statement: bytes, variables: bytes = b"") -> bytes:
     return struct.pack("<IIBHH", 1, 0, 3, 0, len(variables)) + variables + b"app\0" + statement
 
 
-def found(data: bytes | bytearray, start: int = 0) -> list[MadeTable]:
-    made = MadeTables()
+def found(data: bytes | bytearray, start: int = 0) -> list[CreatedTable]:
+    made = CreatedTables()
     made.read(io.BytesIO(bytes(data)), "binlog.000001", start)
     return [one for _, one in made.numbered()]
 
@@ -137,7 +137,7 @@ def test_a_compressed_statement_of_mariadb_is_read() -> None:
     assert (str(made), made.is_transactional) == ("app.a", None)
 
 
-def mariadb(*after: str, kind: bytes = b"TABLE t (id INT)") -> MadeTable:
+def mariadb(*after: str, kind: bytes = b"TABLE t (id INT)") -> CreatedTable:
     """Return app.t, made in a binlog of MariaDB in which these transactions follow."""
     file = File(version=b"11.8.6-MariaDB").mariadb(1, standalone=True).query(b"CREATE " + kind)
     for number, one in enumerate(after, 2):
@@ -250,5 +250,5 @@ def test_each_statement_is_told_with_its_schema_also_a_long_compressed_one() -> 
     file.mariadb(7, standalone=True).query(b"DROP EVENT e").mariadb(8).query(b"BEGIN").query(
         b"INSERT INTO t VALUES (1)"
     )
-    MadeTables(lambda schema, statement: told.append((schema, statement[:12]))).read(io.BytesIO(file.data), "b.1", 0)
+    CreatedTables(lambda schema, statement: told.append((schema, statement[:12]))).read(io.BytesIO(file.data), "b.1", 0)
     assert told == [("app", "CREATE EVENT"), ("app", "DROP EVENT e")]

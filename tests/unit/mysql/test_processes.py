@@ -22,20 +22,20 @@ from zsnapdb.mysql.process.processes import (
     Limits,
     SystemdUnits,
     choose,
-    limiting_words,
+    limiting_arguments,
     unit_properties,
-    widening_words,
+    widening_arguments,
 )
 
 MIB = 1 << 20
 
 
 def test_no_limits_are_no_words() -> None:
-    assert limiting_words("one", Limits(), [0, 1]) == []
+    assert limiting_arguments("one", Limits(), [0, 1]) == []
 
 
 def test_limits_are_words_before_the_program() -> None:
-    words = limiting_words("one", Limits(512 * MIB, 1.5, 7), [0, 1, 2, 3])
+    words = limiting_arguments("one", Limits(512 * MIB, 1.5, 7), [0, 1, 2, 3])
     assert words[:3] == ["nice", "-n", "7"]
     assert words[3:5] == ["prlimit", "--data=536870912"]
     assert words[5:7] == ["taskset", "-c"]
@@ -43,11 +43,11 @@ def test_limits_are_words_before_the_program() -> None:
 
 
 def test_as_many_processors_as_there_are_is_no_limit() -> None:
-    assert limiting_words("one", Limits(processors=2), [0, 1]) == []
+    assert limiting_arguments("one", Limits(processors=2), [0, 1]) == []
 
 
 def test_servers_spread_over_the_processors() -> None:
-    chosen = {limiting_words(f"clone-{n}", Limits(processors=1), [0, 1, 2, 3])[-1] for n in range(40)}
+    chosen = {limiting_arguments(f"clone-{n}", Limits(processors=1), [0, 1, 2, 3])[-1] for n in range(40)}
     assert chosen == {"0", "1", "2", "3"}
 
 
@@ -90,15 +90,15 @@ def test_limits_of_the_callers_shell_are_taken_from_a_server() -> None:
         "as": (endless, endless),
         "data": (endless, endless),
     }
-    assert widening_words(usual, Limits()) == []
-    assert widening_words({}, Limits()) == []
+    assert widening_arguments(usual, Limits()) == []
+    assert widening_arguments({}, Limits()) == []
     narrow = {"nofile": (64, 64), "fsize": (4096, 4096), "cpu": (60, endless), "data": (MIB, MIB)}
-    program, *options = widening_words(narrow, Limits())
+    program, *options = widening_arguments(narrow, Limits())
     assert program == "prlimit"
     assert options[:3] == ["--fsize=unlimited:unlimited", "--cpu=unlimited:unlimited", "--data=unlimited:unlimited"]
     soft, _, hard = options[3].removeprefix("--nofile=").partition(":")
     assert (int(soft), int(hard) >= 1024) == (1024, True)
-    assert "--data" not in " ".join(widening_words(narrow, Limits(memory=MIB)))
+    assert "--data" not in " ".join(widening_arguments(narrow, Limits(memory=MIB)))
 
 
 def test_a_detached_process_has_its_own_group_and_its_limits(tmp_path: Path) -> None:

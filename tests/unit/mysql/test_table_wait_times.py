@@ -12,7 +12,7 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql import table_wait_times
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.mysql.table_wait_times import TableWatch
-from zsnapdb.planning.clone.migration import TableAccess, WaitOfTable
+from zsnapdb.planning.clone.migration import TableAccess, TableWait
 from zsnapdb.planning.sql_text import TableName
 
 ITEMS = TableName("shop", "items")
@@ -58,7 +58,7 @@ def watching() -> Iterator[Callable[[FakeServer], TableWatch]]:
         watch.stop.set()
 
 
-def write_of(watch: TableWatch) -> WaitOfTable:
+def write_of(watch: TableWatch) -> TableWait:
     (found,) = (one for one in watch.end().tables if one.access is TableAccess.WRITE)
     return found
 

@@ -13,8 +13,8 @@ from zsnapdb.planning.clone.migration import (
     SecondRun,
     TableAccess,
     TableEffect,
+    TableWait,
     TouchedTable,
-    WaitOfTable,
     problems,
 )
 from zsnapdb.planning.sql_text import TableName
@@ -26,7 +26,7 @@ CHECKED = CheckedMigration(
     command=("/srv/shop/manage.py", "migrate"),
     tables=(TouchedTable(ORDERS, frozenset({TableEffect.REDEFINED, TableEffect.REWRITTEN})),),
     findings=MigrationFindings(
-        MigrationRun(2.5), (WaitOfTable(ORDERS, TableAccess.WRITE, 1.25, 0.01, 90),), 0.02, SecondRun.FAILS
+        MigrationRun(2.5), (TableWait(ORDERS, TableAccess.WRITE, 1.25, 0.01, 90),), 0.02, SecondRun.FAILS
     ),
     difference="--- shop.new_orders before\n+++ shop.new_orders after\n+  `paid` int",
     unwatched=0,

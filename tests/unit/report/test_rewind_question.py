@@ -8,7 +8,7 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.restore.rewind import Outage
 from zsnapdb.mysql.process.service import ServerService
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
-from zsnapdb.planning.restore.replica_checks import SeenReaders
+from zsnapdb.planning.restore.replica_checks import ObservedReaders
 from zsnapdb.report.restore.result import question
 
 PLAN = RestorePlan(
@@ -29,12 +29,12 @@ PLAN = RestorePlan(
 )
 
 
-def asked(readers: SeenReaders | None) -> str:
+def asked(readers: ObservedReaders | None) -> str:
     return question(Outage(PLAN, ServerService(("stop",), ("start",), 60.0), 1.0, readers))
 
 
 def test_the_question_names_readers_accounts_that_may_read_and_what_cannot_be_seen() -> None:
-    readers = SeenReaders(("replica@db2",), may_read=("'replica'@'%'",), unknown=("who db2 is",))
+    readers = ObservedReaders(("replica@db2",), may_read=("'replica'@'%'",), unknown=("who db2 is",))
     text = asked(readers)
     for words in ("replica@db2", "'replica'@'%'", "who db2 is", "must be rebuilt"):
         assert words in text
@@ -42,4 +42,4 @@ def test_the_question_names_readers_accounts_that_may_read_and_what_cannot_be_se
 
 
 def test_the_question_says_nothing_of_replicas_of_a_server_without_any() -> None:
-    assert "eplica" not in asked(SeenReaders())
+    assert "eplica" not in asked(ObservedReaders())

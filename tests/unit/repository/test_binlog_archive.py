@@ -15,7 +15,7 @@ from tests.unit.support.binlog_archive import ID, IDENTITY, INCARNATION, KEY, NA
 from tests.unit.support.rewritten import rewritten
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
 from zsnapdb.jobs.base.events import SILENT
-from zsnapdb.jobs.repository.verify import look_at_binlogs
+from zsnapdb.jobs.repository.verify import observe_binlogs
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, remove, remove_unneeded, sweep, undescribed
@@ -324,7 +324,7 @@ def test_a_rotated_file_is_verified_chunk_by_chunk(store: LocalStore, archive: B
     (file,) = archive.load().files
 
     def damage() -> tuple[str, ...] | None:
-        ((_, finding, _),) = look_at_binlogs(archive, [file], depth, 2, SILENT)
+        ((_, finding, _),) = observe_binlogs(archive, [file], depth, 2, SILENT)
         return finding
 
     # Its bytes are as they were written, and they are no binlog.

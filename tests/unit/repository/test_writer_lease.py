@@ -22,7 +22,7 @@ from zsnapdb.base.errors import (
     ChangedError,
     ExistsError,
     LeaseError,
-    NotThere,
+    MissingSource,
     PreflightError,
     RepositoryError,
 )
@@ -363,7 +363,7 @@ def test_a_good_store_whose_first_answers_are_lost_is_not_taken_for_one_that_loo
 def test_the_proof_of_a_lease_that_was_taken_before_changes_nothing_in_a_good_store(
     store: Store, repository: Repository
 ) -> None:
-    with pytest.raises(NotThere):
+    with pytest.raises(MissingSource):
         leases.prove_exclusive(repository, "main/writer")
     store.put(KEY, foreign().encode())
     leases.prove_exclusive(repository, "main/writer")

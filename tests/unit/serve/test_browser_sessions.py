@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.serve.page_views import SECONDS, BegunByBrowser, BrowserSessions, OpenedSession
+from zsnapdb.serve.page_views import SECONDS, BrowserSessions, OpenedSession, SessionOperations
 
 
 @dataclass
@@ -73,12 +73,12 @@ def test_ids_and_marks_of_forms_are_new_each_time_and_the_id_is_not_kept() -> No
 
 def test_a_login_is_shown_once_and_old_operations_are_forgotten() -> None:
     session = opened(BrowserSessions(Clock())).session
-    session.began("first", BegunByBrowser("Making", 1.0))
+    session.began("first", SessionOperations("Making", 1.0))
     assert [session.shows_login(one) for one in ("first", "first", "of another")] == [True, False, False]
-    session.began("first", BegunByBrowser("Making again", 2.0))
-    assert (session.shows_login("first"), session.begun("first")) == (False, BegunByBrowser("Making", 1.0))
+    session.began("first", SessionOperations("Making again", 2.0))
+    assert (session.shows_login("first"), session.begun("first")) == (False, SessionOperations("Making", 1.0))
     for number in range(200):
-        session.began(str(number), BegunByBrowser("Making", 1.0))
+        session.began(str(number), SessionOperations("Making", 1.0))
     known = [number for number in range(200) if session.begun(str(number)) is not None]
     assert known == list(range(100, 200))
     assert (session.shows_login("99"), session.shows_login("100")) == (False, True)

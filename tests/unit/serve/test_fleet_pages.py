@@ -20,7 +20,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.repository_reader import LONGEST, SeenFiles, SeenProblem, SeenRepository
-from zsnapdb.report.fleet.status import FleetLook
+from zsnapdb.report.fleet.status import FleetSnapshot
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.serve.fleet_pages import csv_of, fleet_of
 from zsnapdb.serve.page_app import create_pages
@@ -50,7 +50,7 @@ def fleet_host(tmp_path: Path, yard: FleetYard) -> Iterator[ServeHost]:
     """A host whose helper answers about the fleet of the yard."""
     folder = tmp_path / "helper"
     folder.mkdir()
-    look = FleetLook(Host(now=lambda: yard.now), yard.folder / "fleet.toml")
+    look = FleetSnapshot(Host(now=lambda: yard.now), yard.folder / "fleet.toml")
     host = ServeHost(folder, fleet=look, now=NOW)
     with host.helper():
         yield host

@@ -19,7 +19,7 @@ from zsnapdb.agent.fork_server import JobStarter
 from zsnapdb.agent.orphan_children import AdoptedProcess, children_of
 from zsnapdb.base import run_id
 from zsnapdb.base.processes import Process
-from zsnapdb.jobs.clone.expected_clone import MeantClone
+from zsnapdb.jobs.clone.expected_clone import ExpectedClone
 from zsnapdb.serve.command_processes import CLEAN, ChildRunner, CommandCall, StartCommand
 from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer
 
@@ -112,7 +112,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 
 def call(subject: str = "ci:shop/web", words: tuple[str, ...] = ("clone", "list", "--json")) -> CommandCall:
-    meant = MeantClone(owner=subject, id="c1")
+    meant = ExpectedClone(owner=subject, id="c1")
     return CommandCall(words, subject, run_id.new(), 60.0, issuer="https://ci.example.org", meant=meant)
 
 

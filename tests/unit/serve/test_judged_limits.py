@@ -11,7 +11,7 @@ import zsnapdb
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings
-from zsnapdb.serve.clone_documents import SeenCommit
+from zsnapdb.serve.clone_documents import PublicCommit
 from zsnapdb.serve.helper_messages import FailureAnswer
 from zsnapdb.serve.limits import JUDGED_BY
 from zsnapdb.serve.roles import VerbKind
@@ -127,7 +127,7 @@ def test_a_verb_over_its_limit_begins_no_command(tmp_path: Path, terms: str, ver
     # The host of these tests names some limits already: a day, and three commits.
     host = ServeHost(tmp_path, per_subject=1 if terms == "per_subject" else 9, more=terms if "=" in terms else "")
     if terms == "commits_per_subject":
-        host.commits += [SeenCommit(f"20261120T100000Z-000{number}", SUBJECT) for number in range(3)]
+        host.commits += [PublicCommit(f"20261120T100000Z-000{number}", SUBJECT) for number in range(3)]
     with host.helper():
         host.clones({"name": "mine", "owner": SUBJECT})
         answer = host.ask(host.token(SUBJECT), verb)

@@ -20,7 +20,7 @@ from zsnapdb.serve.helper_messages import FailureAnswer
 from zsnapdb.serve.limits import (
     AdmittedClone,
     CountedClone,
-    LimitedThing,
+    LimitKind,
     LimitRefusal,
     admitted,
     is_in_project,
@@ -96,7 +96,7 @@ def test_clones_that_are_admitted_one_after_another_keep_every_limit(
             assert "serve." in answer.message
     for limit in itertools.chain.from_iterable(limits_of(one, limits) for one in set(asking)):
         used = limit.used_by(made)
-        is_bytes = limit.thing is LimitedThing.BYTES
+        is_bytes = limit.thing is LimitKind.BYTES
         assert (sum(one.most_bytes for one in used) if is_bytes else len(used)) <= limit.most
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.unit.serve.test_roles import LOGINS, MAY, OPERATIONS
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.clone_documents import SeenCommit
+from zsnapdb.serve.clone_documents import PublicCommit
 from zsnapdb.serve.helper_messages import FailureAnswer, PendingAnswer, ResultAnswer, status_of
-from zsnapdb.serve.roles import Belonging, Role, VerbKind
+from zsnapdb.serve.roles import CloneOwnership, Role, VerbKind
 from zsnapdb.serve.verbs import Verb
 from zsnapdb.verbs.requests import (
     BeatCloneVerb,
@@ -188,17 +188,19 @@ def outcome(answer: object) -> str:
 
 
 @pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("belonging", Belonging)
-def test_every_verb_of_every_role_gives_exactly_the_table(host: ServeHost, role: Role, belonging: Belonging) -> None:
+@pytest.mark.parametrize("belonging", CloneOwnership)
+def test_every_verb_of_every_role_gives_exactly_the_table(
+    host: ServeHost, role: Role, belonging: CloneOwnership
+) -> None:
     tells(host)
     host.clones(MINE, THEIRS)
-    operation = began(host, ANN if belonging is Belonging.OTHERS else SUBJECT)
+    operation = began(host, ANN if belonging is CloneOwnership.OTHERS else SUBJECT)
     verbs = ABOUT_NOTHING
-    if belonging is not Belonging.NOBODY:
-        verbs = about("mine" if belonging is Belonging.OWN else "theirs", operation)
+    if belonging is not CloneOwnership.NOBODY:
+        verbs = about("mine" if belonging is CloneOwnership.OWN else "theirs", operation)
     token = host.token(SUBJECT, role)
     for kind, verb in verbs.items():
-        foreign = belonging is Belonging.OTHERS
+        foreign = belonging is CloneOwnership.OTHERS
         if foreign and (kind in OPERATIONS or role in (Role.VIEWER, Role.DEVELOPER)):
             expected = "hidden"
         elif foreign and kind in LOGINS:
@@ -206,7 +208,7 @@ def test_every_verb_of_every_role_gives_exactly_the_table(host: ServeHost, role:
         else:
             expected = "allowed" if role in MAY[kind] else "forbidden"
         assert outcome(host.ask(token, verb)) == expected, kind
-    if belonging is Belonging.OWN:
+    if belonging is CloneOwnership.OWN:
         assert {*verbs, *ABOUT_NOTHING} == set(VerbKind)
 
 
@@ -297,7 +299,7 @@ def test_a_protection_has_the_limit_of_a_lease(host: ServeHost) -> None:
 def test_commits_have_a_limit_that_many_requests_at_once_keep(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1)
     host.clones(MINE)
-    host.commits += [SeenCommit("20260101T000000Z-aaaa", SUBJECT), SeenCommit("20260101T000000Z-bbbb", "ann")]
+    host.commits += [PublicCommit("20260101T000000Z-aaaa", SUBJECT), PublicCommit("20260101T000000Z-bbbb", "ann")]
     host.let("slow", "60")
     token = host.token(SUBJECT)
     with host.helper(), ThreadPoolExecutor(6) as pool:
@@ -311,7 +313,7 @@ def test_commits_have_a_limit_that_many_requests_at_once_keep(tmp_path: Path) ->
 def test_a_branch_and_a_switch_take_the_place_of_a_commit_unless_they_make_none(host: ServeHost) -> None:
     tells(host)
     host.clones(MINE)
-    host.commits += [SeenCommit(f"20260101T000000Z-{n:04x}", SUBJECT) for n in range(3)]
+    host.commits += [PublicCommit(f"20260101T000000Z-{n:04x}", SUBJECT) for n in range(3)]
     token = host.token(SUBJECT)
     for verb in (
         CreateBranchVerb(name="mine", wanted=NewBranch(branch="x")),

@@ -25,7 +25,7 @@ from zsnapdb.client.http import Client
 from zsnapdb.mcp.server import server_of
 from zsnapdb.mcp.tools import Toolbox
 from zsnapdb.serve import page_app, web_app
-from zsnapdb.serve.clone_documents import SeenCommit
+from zsnapdb.serve.clone_documents import PublicCommit
 from zsnapdb.serve.operations import OperationRecord
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.pages import BrowserPages
@@ -65,7 +65,7 @@ def host(tmp_path: Path) -> Iterator[ServeHost]:
             "bind_address": "10.99.99.99", "branch": "acme-secret-branch", "set": "acme",
         },
     )  # fmt: skip
-    made.commits.append(SeenCommit("20260101T000000Z-beef", OTHER))
+    made.commits.append(PublicCommit("20260101T000000Z-beef", OTHER))
     made.let("undeclared", "yes")
     made.let("fails", json.dumps({"error": {"code": "preflight", "message": SAYS, "hint": f"existing: {SAYS}"}}))
     with made.helper() as desk:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.serve.roles import USERS, Belonging, Role, RoleVerdict, VerbKind, decide, sees_all
+from zsnapdb.serve.roles import USERS, CloneOwnership, Role, RoleVerdict, VerbKind, decide, sees_all
 
-TRIPLES = st.tuples(st.sampled_from(Role), st.sampled_from(VerbKind), st.sampled_from(Belonging))
+TRIPLES = st.tuples(st.sampled_from(Role), st.sampled_from(VerbKind), st.sampled_from(CloneOwnership))
 OPERATIONS = {VerbKind.OPERATION_GET, VerbKind.OPERATION_CANCEL, VerbKind.OPERATION_WATCH}
 LOGINS = {VerbKind.CLONE_LOGIN, VerbKind.CLONE_NEW_LOGIN}
 TABLE = """
@@ -47,11 +47,11 @@ operation.watch          developer operator
 MAY = {VerbKind(line.split()[0]): {Role(word) for word in line.split()[1:]} for line in TABLE.strip().splitlines()}
 
 
-@pytest.mark.parametrize(("verb", "role", "belonging"), list(itertools.product(VerbKind, Role, Belonging)))
-def test_the_answer_to_each_role_is_that_of_the_table(verb: VerbKind, role: Role, belonging: Belonging) -> None:
-    if belonging is Belonging.OTHERS and (verb in OPERATIONS or role in (Role.VIEWER, Role.DEVELOPER)):
+@pytest.mark.parametrize(("verb", "role", "belonging"), list(itertools.product(VerbKind, Role, CloneOwnership)))
+def test_the_answer_to_each_role_is_that_of_the_table(verb: VerbKind, role: Role, belonging: CloneOwnership) -> None:
+    if belonging is CloneOwnership.OTHERS and (verb in OPERATIONS or role in (Role.VIEWER, Role.DEVELOPER)):
         expected = RoleVerdict.HIDDEN
-    elif belonging is Belonging.OTHERS and verb in LOGINS:
+    elif belonging is CloneOwnership.OTHERS and verb in LOGINS:
         expected = RoleVerdict.FORBIDDEN
     else:
         expected = RoleVerdict.ALLOWED if role in MAY[verb] else RoleVerdict.FORBIDDEN
@@ -63,14 +63,16 @@ def test_the_table_has_every_verb() -> None:
 
 
 @given(TRIPLES)
-def test_a_refusal_has_a_reason_and_a_permission_has_none(asked: tuple[Role, VerbKind, Belonging]) -> None:
+def test_a_refusal_has_a_reason_and_a_permission_has_none(asked: tuple[Role, VerbKind, CloneOwnership]) -> None:
     decision = decide(*asked)
     assert bool(decision.reason) == (decision.verdict is not RoleVerdict.ALLOWED)
 
 
 @given(TRIPLES)
-def test_nobody_may_more_with_what_is_others_than_with_what_is_own(asked: tuple[Role, VerbKind, Belonging]) -> None:
+def test_nobody_may_more_with_what_is_others_than_with_what_is_own(
+    asked: tuple[Role, VerbKind, CloneOwnership],
+) -> None:
     role, verb, _ = asked
-    if decide(role, verb, Belonging.OTHERS).verdict is RoleVerdict.ALLOWED:
-        assert decide(role, verb, Belonging.OWN).verdict is RoleVerdict.ALLOWED
+    if decide(role, verb, CloneOwnership.OTHERS).verdict is RoleVerdict.ALLOWED:
+        assert decide(role, verb, CloneOwnership.OWN).verdict is RoleVerdict.ALLOWED
         assert sees_all(role)

@@ -11,8 +11,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.unit.support.s3 import answer_with, bucket, s3, watch_clients
-from zsnapdb.base.errors import NotThere, RepositoryError
-from zsnapdb.store.base import Afterlife, ObjectHold
+from zsnapdb.base.errors import MissingSource, RepositoryError
+from zsnapdb.store.base import DeletionPolicy, ObjectHold
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -48,7 +48,7 @@ def test_a_lock_that_has_run_out_holds_nothing(locked_bucket: S3Client, monkeypa
 
 
 def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S3Client) -> None:
-    assert s3().afterlife() == Afterlife(keeps_versions=True, days=None, has_locks=True)
+    assert s3().afterlife() == DeletionPolicy(keeps_versions=True, days=None, has_locks=True)
     rule: LifecycleRuleTypeDef = {
         "ID": "old",
         "Status": "Enabled",
@@ -56,7 +56,7 @@ def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S
         "NoncurrentVersionExpiration": {"NoncurrentDays": 30},
     }
     locked_bucket.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
-    assert s3().afterlife() == Afterlife(keeps_versions=True, days=30, has_locks=True)
+    assert s3().afterlife() == DeletionPolicy(keeps_versions=True, days=30, has_locks=True)
 
 
 def test_a_refused_removal_is_an_error_that_names_the_object(
@@ -103,7 +103,7 @@ def test_a_missing_object_is_missing_although_the_provider_denies_to_read_it(
     store = s3()
     store.put("secret", b"")
     for read in (store.get, lambda key: store.read_into(key, memoryview(bytearray(1)))):
-        with pytest.raises(NotThere):
+        with pytest.raises(MissingSource):
             read("none")
         with pytest.raises(RepositoryError, match="AccessDenied"):
             read("secret")

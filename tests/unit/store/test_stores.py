@@ -26,12 +26,12 @@ from zsnapdb.base.errors import (
     ConfigError,
     DamagedError,
     ExistsError,
-    NotThere,
+    MissingSource,
     RepositoryError,
     UnreachableError,
 )
 from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings, S3Settings
-from zsnapdb.store.base import Afterlife, Store
+from zsnapdb.store.base import DeletionPolicy, Store
 from zsnapdb.store.layers import Pauses, RetryingStore, ThrottledStore
 from zsnapdb.store.local import LocalStore, TimedFolder
 from zsnapdb.store.open import STORES, open_store
@@ -199,15 +199,15 @@ def test_only_the_version_that_was_read_is_replaced(store: Store) -> None:
     store.delete("lock")
     with pytest.raises(ChangedError):
         store.replace("lock", b"gone", tag=read.tag)
-    with pytest.raises(NotThere):
+    with pytest.raises(MissingSource):
         store.read_version("lock")
     assert list(store.list("")) == []
 
 
 def test_what_is_not_there_is_said_to_be_so(store: Store) -> None:
-    with pytest.raises(NotThere):
+    with pytest.raises(MissingSource):
         store.get("none")
-    with pytest.raises(NotThere):
+    with pytest.raises(MissingSource):
         store.read_into("none", memoryview(bytearray(1)))
 
 
@@ -259,7 +259,7 @@ def test_a_listing_tells_when_an_object_was_written(store: Store) -> None:
 def test_nothing_is_held_where_nobody_locked_it(store: Store) -> None:
     store.put("k", b"")
     assert (store.hold("k"), store.hold("none")) == (None, None)
-    assert store.afterlife() == Afterlife(keeps_versions=False)
+    assert store.afterlife() == DeletionPolicy(keeps_versions=False)
 
 
 def test_check_passes_on_a_store_that_is_there(store: Store) -> None:
@@ -275,7 +275,7 @@ def test_a_missing_folder_is_not_an_empty_repository(tmp_path: Path) -> None:
         lambda: store.put("k", b""),
         lambda: store.delete("k"),
     ):
-        with pytest.raises(NotThere, match="does not exist"):
+        with pytest.raises(MissingSource, match="does not exist"):
             ask()
     assert not (tmp_path / "unmounted").exists()
 
@@ -298,7 +298,7 @@ def aws() -> Iterator[None]:
 
 @pytest.mark.usefixtures("aws")
 def test_a_missing_bucket_is_named_with_a_hint() -> None:
-    with pytest.raises(NotThere, match="NoSuchBucket") as caught:
+    with pytest.raises(MissingSource, match="NoSuchBucket") as caught:
         s3("nowhere").check()
     assert "create the bucket nowhere" in caught.value.hint
 

@@ -16,7 +16,7 @@ from zsnapdb.planning.notifications.events import (
     TargetMemory,
     concerns,
     is_news,
-    of_judgements,
+    judgement_metrics,
     overall,
 )
 
@@ -104,7 +104,7 @@ class AlarmMonth:
             health = judge(facts, objectives) if readable else None
             judged = [JudgedInstance("main", "here", health)]
             whole = overall(target, judged, ["main"], at)
-            occasions = [whole] if whole is not None else list(of_judgements(judged, at))
+            occasions = [whole] if whole is not None else list(judgement_metrics(judged, at))
             for occasion in occasions:
                 if concerns(target, occasion) and is_news(target, memory, occasion):
                     memory = memory.arrived(occasion)

@@ -32,7 +32,7 @@ from zsnapdb.serve.issuer_requests import (
     https_ask,
     tls_context,
 )
-from zsnapdb.serve.login_handler import LoginDesk
+from zsnapdb.serve.login_handler import LoginHandler
 
 SITE = "https://zsnapdb.example.net"
 CLIENT = "zsnapdb-at-work"
@@ -178,7 +178,9 @@ def with_logins(host: ServeHost, known: list[LoginProvider], more: str = "") -> 
     keys = IssuerKeys(host.folder / "issuers", issuers, fetch, lambda: host.now, patience=0.05)
     keys.fetch_due()
     host.id_tokens = IdTokens(issuers, keys, said.append)
-    host.logins = LoginDesk(lambda: host.settings().serve, host.book, keys, host.id_tokens, exchange, lambda: host.now)
+    host.logins = LoginHandler(
+        lambda: host.settings().serve, host.book, keys, host.id_tokens, exchange, lambda: host.now
+    )
     return said
 
 

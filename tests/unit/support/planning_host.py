@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site, id_of
-from zsnapdb.base.errors import NotThere
+from zsnapdb.base.errors import MissingSource
 from zsnapdb.base.model import Snapshot
 from zsnapdb.config import settings
 from zsnapdb.jobs.base import host as jobs_host
@@ -23,7 +23,7 @@ from zsnapdb.jobs.clone import source_fetch
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore import startup_steps
-from zsnapdb.jobs.restore.handover import HandedOver
+from zsnapdb.jobs.restore.handover import CompletedHandover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.startup_steps import ServerWork
 from zsnapdb.jobs.trial import scratch_datasets
@@ -89,7 +89,7 @@ class PlanningHost:
 
 def no_snapshot(names: Sequence[str]) -> list[Snapshot]:
     """Answer for a host without any snapshot of a backup."""
-    raise NotThere(f"{names[0]} does not exist")
+    raise MissingSource(f"{names[0]} does not exist")
 
 
 def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHost:
@@ -122,10 +122,10 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
         return []
 
     noted = dict.fromkeys((Preflight, MakeTop, Receive, MountVolumes, Recover), remember)
-    handed_over = dict.fromkeys(get_args(HandoverStep), lambda work, step: HandedOver(None))
+    handed_over = dict.fromkeys(get_args(HandoverStep), lambda work, step: CompletedHandover(None))
     handlers = {**restoring.HANDLERS, **noted, **handed_over}
     monkeypatch.setattr(restoring, "SERVER", replace(restoring.SERVER, handlers=handlers))
-    monkeypatch.setattr(restoring, "leave_to_trial", lambda work, step: HandedOver(None))
+    monkeypatch.setattr(restoring, "leave_to_trial", lambda work, step: CompletedHandover(None))
     monkeypatch.setattr(restoring, "preflight", remember)
     monkeypatch.setattr("zsnapdb.jobs.restore.preflight.preflight", remember)
     monkeypatch.setattr(startup_steps, "remove_all", lambda plan, copy: None)

@@ -19,16 +19,16 @@ from pathlib import Path
 from zsnapdb.agent.children import apart
 from zsnapdb.config import settings
 from zsnapdb.config.settings import Settings
-from zsnapdb.serve.clone_documents import SeenCommit
+from zsnapdb.serve.clone_documents import PublicCommit
 from zsnapdb.serve.command_processes import ChildRunner
 from zsnapdb.serve.helper import HelperServer, bound
 from zsnapdb.serve.helper_messages import Ending, FailureAnswer, HelperClient, ResultAnswer, no_such
-from zsnapdb.serve.login_handler import LiveTokens, LoginDesk
+from zsnapdb.serve.login_handler import LiveTokens, LoginHandler
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.protection import ProtectionReader
-from zsnapdb.serve.request_handler import Desk
+from zsnapdb.serve.request_handler import RequestHandler
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.tokens import CredentialBook, EveryCredential, TokenBook
+from zsnapdb.serve.tokens import CredentialBook, CredentialStore, TokenBook
 from zsnapdb.serve.verbs import HelperRequest, Verb
 from zsnapdb.verbs.requests import FleetQuery
 
@@ -79,10 +79,10 @@ class ServeHost:
     seconds: float = 10.0
     most_clients: int = 64
     most_changes: int = 8
-    commits: list[SeenCommit] = field(default_factory=list)
+    commits: list[PublicCommit] = field(default_factory=list)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     id_tokens: CredentialBook | None = None
-    logins: LoginDesk | None = None
+    logins: LoginHandler | None = None
     fleet: Callable[[FleetQuery, Role], ResultAnswer] | None = None
     more: str = ""
     beats: list[str] = field(default_factory=list)
@@ -106,7 +106,7 @@ class ServeHost:
         return settings.parse(CONFIGURATION.format(per_subject=self.per_subject, more=self.more), "the test")
 
     @contextmanager
-    def helper(self) -> Iterator[Desk]:
+    def helper(self) -> Iterator[RequestHandler]:
         """Answer on the socket during the block."""
         stop = threading.Event()
         start = partial(apart, program=(sys.executable, "-I", "-S", str(PROGRAM)))
@@ -114,9 +114,9 @@ class ServeHost:
         runner = ChildRunner(start, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)
         live = LiveTokens(self.book, lambda: self.settings().serve.issuer)
-        credentials = EveryCredential(live, self.id_tokens) if self.id_tokens is not None else live
+        credentials = CredentialStore(live, self.id_tokens) if self.id_tokens is not None else live
         reader = ChildRunner(start, environment, patience=10, grace=5)
-        desk = Desk(
+        desk = RequestHandler(
             settings=self.settings,
             tokens=credentials,
             operations=operations,

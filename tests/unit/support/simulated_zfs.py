@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zsnapdb.base.errors import CommandError, NotThere
+from zsnapdb.base.errors import CommandError, MissingSource
 from zsnapdb.jobs.backup.source import SnapshotRequest
 
 CHANGES = ("set", "hold", "release", "bookmark", "destroy")
@@ -57,7 +57,7 @@ class SimulatedZfs:
         """Return the snapshot or bookmark of that name; NotThere if there is none."""
         snap = self.snapshots.get(name) or self.bookmarks.get(name)
         if snap is None:
-            raise NotThere(f"{name}: dataset does not exist")
+            raise MissingSource(f"{name}: dataset does not exist")
         return snap
 
     def _zfs_list(self, words: list[str]) -> str:

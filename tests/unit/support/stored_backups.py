@@ -22,7 +22,7 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.repository.keys import SigningKey, write_secret
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
 from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 
@@ -300,7 +300,7 @@ class DyingStore:
     def extend_lock(self, key: str, until: datetime) -> None:
         self._change("lock", key, lambda: self.inner.extend_lock(key, until))
 
-    def afterlife(self) -> Afterlife:
+    def afterlife(self) -> DeletionPolicy:
         return self.inner.afterlife()
 
     def give_up(self) -> None:

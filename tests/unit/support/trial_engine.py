@@ -79,9 +79,9 @@ def engine(folder: Path, port: int, *settings: str) -> Iterator[subprocess.Popen
     """Run the server during the block; it answers when the block starts. Its files are in the folder."""
     program = temporal()
     assert program is not None
-    from zsnapdb.fleet.trial_fleet import LESS_MEMORY, engine_words
+    from zsnapdb.fleet.trial_fleet import LESS_MEMORY, engine_description
 
-    words = engine_words(port, "fleet", folder / "engine.db")
+    words = engine_description(port, "fleet", folder / "engine.db")
     words += [word for setting in settings for word in ("--dynamic-config-value", setting)]
     with (folder / "engine.log").open("ab") as out:
         process = subprocess.Popen(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import of_instance
+from zsnapdb.cli.command_context import instance_metrics
 from zsnapdb.cli.notified_commands import evidence_of
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import (
@@ -186,7 +186,7 @@ def create(
         _check_point(source, at, history)
         if once is not None and count is not None:
             raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")
-        settings, chosen = of_instance(config, instance, binary=binary)
+        settings, chosen = instance_metrics(config, instance, binary=binary)
         request = requests.CloneRequest(
             owner=owner or _owner(),
             name=name,

@@ -246,7 +246,9 @@ def send_heartbeat(
 
     settings, host = on_host(config)
     info = (
-        lifecycle.beat(settings, host, name) if process is None else lifecycle.beat_while(settings, host, name, process)
+        lifecycle.beat(settings, host, name)
+        if process is None
+        else lifecycle.heartbeat_while(settings, host, name, process)
     )
     show(report.ChangedView(info, "in use"), json)
 
@@ -339,11 +341,11 @@ def destroy(
     error. With --once a newer clone of the same name is kept.
     """
     from zsnapdb.jobs.clone import destroy as job
-    from zsnapdb.jobs.copies.sweep import GoesToo
+    from zsnapdb.jobs.copies.sweep import ExtraRemoval
     from zsnapdb.report.clone import change as report
 
     settings, host = on_host(config)
-    also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
+    also = [ExtraRemoval.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     if plan:
         show(report.DestroyPlanView(job.plan(settings, host, name, also), name), json)
         return

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import of_instance, on_host
+from zsnapdb.cli.command_context import instance_metrics, on_host
 from zsnapdb.cli.notified_commands import evidence_of_pool, evidence_of_removed
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import (
@@ -38,7 +38,7 @@ def pool(
     from zsnapdb.jobs.clone import pool_filling as job
     from zsnapdb.report.clone import pool as report
 
-    settings, chosen = of_instance(config, instance)
+    settings, chosen = instance_metrics(config, instance)
     if plan:
         show(report.PoolPlanView(job.plan_fill(settings, chosen)), json)
         return
@@ -84,7 +84,7 @@ def prepare(
     from zsnapdb.report.clone.change import IntentionView
     from zsnapdb.report.clone.create import PreparedView, RemovedFormsView
 
-    settings, chosen = of_instance(config, instance, binary=binary)
+    settings, chosen = instance_metrics(config, instance, binary=binary)
     if removes:
         act = job.forms_of if plan else job.remove_forms
         show(RemovedFormsView(tuple(act(settings, chosen, source)), is_done=not plan), json)
@@ -117,7 +117,7 @@ def reap(
     """
     from zsnapdb.jobs.base import clock_record
     from zsnapdb.jobs.clone import reaper
-    from zsnapdb.jobs.copies.sweep import GoesToo
+    from zsnapdb.jobs.copies.sweep import ExtraRemoval
     from zsnapdb.jobs.doctor import orphans
     from zsnapdb.jobs.vm import removal as vm_reaper
     from zsnapdb.report.clone import change as report
@@ -125,7 +125,7 @@ def reap(
     settings, host = on_host(config)
     if trust_clock and not plan:
         clock_record.confirm(host)
-    also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
+    also = [ExtraRemoval.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     note = functools.partial(evidence_of_removed, settings)
     clones = reaper.plan(settings, host) if plan else reaper.reap(settings, host, also, note)
     outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]

@@ -64,7 +64,7 @@ def tunnel(
         f"  mysql --host={LOCAL_HOST} --port={made.local_port} --user={ACCOUNT} --password",
         flush=True,
     )
-    program_start.become(made.arguments(program), program_start.for_site())
+    program_start.become_user(made.arguments(program), program_start.for_site())
 
 
 def _asked(name: str, via: str | None, authority: Path | None) -> tuple[str, str, int]:

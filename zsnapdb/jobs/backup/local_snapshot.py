@@ -26,7 +26,7 @@ from zsnapdb.jobs.base.events import Events, KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.private_folder import make_private
-from zsnapdb.jobs.base.run_locks import alone_at_source, for_instance
+from zsnapdb.jobs.base.run_locks import for_instance, sole_reader
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     LOCAL,
@@ -365,7 +365,7 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
     with for_instance(instance, "snapshot", "snapshotting"):
-        with opener(instance) as source, alone_at_source(instance):
+        with opener(instance) as source, sole_reader(instance):
             recovered = source.recover()
             if recovered is not None:
                 events.warn(recovered)

@@ -58,7 +58,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
             _set(before)
 
 
-def lower_for_good() -> None:
+def lower_permanently() -> None:
     """Run the rest of this thread, and all that it starts from now on, at low priority.
 
     No process waits for it any more.

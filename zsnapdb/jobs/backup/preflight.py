@@ -152,7 +152,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     Raises:
         ServerError: the server does not answer.
     """
-    judged = JudgedDatasets()
+    judged = CheckedDatasets()
     if instance.settings.volumes is not None:
         judged = _judge_datasets(instance, instance.settings.volumes)
     findings = list(judged.findings)
@@ -283,7 +283,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
 
 
 @dataclass(frozen=True)
-class JudgedDatasets:
+class CheckedDatasets:
     """A finding per volume, the ciphers of the encrypted ones, and the properties that were read.
 
     `seen` has the properties of the volumes and of their pools.
@@ -294,7 +294,7 @@ class JudgedDatasets:
     seen: Mapping[str, dict[str, Property]] = field(default_factory=dict)
 
 
-def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> JudgedDatasets:
+def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatasets:
     """Judge the volumes, each of which must exist and be a filesystem. The same command also reads their space."""
     findings: list[FitnessFinding] = []
     ciphers: dict[str, str] = {}
@@ -317,7 +317,7 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> JudgedDatase
         else:
             findings.append(ok("datasets", f"{role} = {dataset}"))
     findings += judge_sending(ciphers, version.kernel_release() if ciphers else ())
-    return JudgedDatasets(tuple(findings), ciphers, seen)
+    return CheckedDatasets(tuple(findings), ciphers, seen)
 
 
 def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:

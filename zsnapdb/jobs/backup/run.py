@@ -14,7 +14,7 @@ from zsnapdb.base.errors import (
     CommandTimeout,
     ConsistencyError,
     DamagedError,
-    NotThere,
+    MissingSource,
     UnreachableError,
 )
 from zsnapdb.base.model import SnapshotSet, pool_of
@@ -28,17 +28,17 @@ from zsnapdb.jobs.backup.send import Sender, protect, started_backup
 from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source import SourceDescription, SourceOpener, take
 from zsnapdb.jobs.backup.store_local_set import (
-    EarlySet,
+    OutageSnapshot,
     kept_on_error,
     open_set,
+    snapshot_during_outage,
     store_is_away,
-    take_early,
     wait_for_store,
 )
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.run_locks import alone_at_source, for_instance, is_at_work
+from zsnapdb.jobs.base.run_locks import for_instance, is_at_work, sole_reader
 from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
@@ -69,7 +69,7 @@ def stored(instance: Instance) -> Manifest | None:
         latest = instance.host.now() + _CLOCKS
         own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
         return repository.manifest(instance.name, own.backup_id) if own is not None else None
-    except NotThere:
+    except MissingSource:
         return None
 
 
@@ -166,7 +166,7 @@ def backup(
             continued = _finish_interrupted(request)
             result = _made_before(request) or _make_backup(request)
         else:
-            early = take_early(request.instance, events, opener, done, outage)
+            early = snapshot_during_outage(request.instance, events, opener, done, outage)
             with kept_on_error(early):
                 wait_for_store(request.instance, events, early, outage)
                 continued = _finish_interrupted(request)
@@ -221,7 +221,7 @@ def _made_before(request: _BackupRequest) -> BackupResult | None:
     return BackupResult(manifest, 0.0, 0.0, (), is_repeat=True) if manifest is not None else None
 
 
-def _kept_local(early: EarlySet, before: BackupResult) -> BackupResult:
+def _kept_local(early: OutageSnapshot, before: BackupResult) -> BackupResult:
     """Leave the set on this host as a set of `zsnapdb snapshot`, because the run of this id has a backup.
 
     Return that backup.
@@ -241,7 +241,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
     with contextlib.ExitStack() as until_stored:
         with request.opener(instance) as source:
             # 1. Recover: undo the leftovers of a killed run on the source, such as a stopped applier.
-            with alone_at_source(instance):
+            with sole_reader(instance):
                 recovered = source.recover()
             if recovered is not None:
                 request.warn(recovered)
@@ -271,7 +271,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             request.done.begins(backup_id, observed.volumes)
             to_hold = base_holds.may_hold(instance, planned.to_hold, {one.snapshot.full_name for one in seen})
             until_stored.enter_context(undone_on_error(lambda: holds.release(to_hold, BASE_TAG)))
-            with alone_at_source(instance):
+            with sole_reader(instance):
                 taken = take(
                     source,
                     observed,
@@ -300,7 +300,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
 
 
-def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
+def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult:
     """Store the snapshot set that was created while the store was unreachable.
 
     The phases are those of `_make_backup`.

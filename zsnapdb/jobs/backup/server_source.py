@@ -33,7 +33,7 @@ from zsnapdb.jobs.host.site_settings import recorded_settings
 from zsnapdb.jobs.record import binlog_tail_record, systemd_unit_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.read import KnownTail, find_position, tail_near_end
-from zsnapdb.mysql.probe import published_position, what_may_have_changed
+from zsnapdb.mysql.probe import possibly_changed, published_position
 from zsnapdb.mysql.process.ddl_log import statements_half_done
 from zsnapdb.mysql.process.paths import absolute_tablespaces, keyring_paths
 from zsnapdb.mysql.process.server import owner_of_files
@@ -458,7 +458,7 @@ def _low_priority_outside_lock(
 
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
     """Raise PreflightError if the server has changed since it was observed and is no longer fit for a backup."""
-    facts = what_may_have_changed(session, observed.facts, engines=choice.lock.needs_crash_safe)
+    facts = possibly_changed(session, observed.facts, engines=choice.lock.needs_crash_safe)
     error = objection(judge_durability(facts))
     if error is not None:
         raise error

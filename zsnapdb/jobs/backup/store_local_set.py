@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import NotThere, PreflightError, UnreachableError, ZsnapdbError
+from zsnapdb.base.errors import MissingSource, PreflightError, UnreachableError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.hooks import DoneHooks
@@ -20,7 +20,7 @@ from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpe
 from zsnapdb.jobs.base import snapshot_cache
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import alone_at_source
+from zsnapdb.jobs.base.run_locks import sole_reader
 from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
 from zsnapdb.jobs.host.local_snapshot_sets import local_sets
 from zsnapdb.planning.backup.fitness import FitnessFinding, warnings
@@ -28,7 +28,7 @@ from zsnapdb.zfs import holds, snapshots
 
 
 @dataclass(frozen=True)
-class EarlySet:
+class OutageSnapshot:
     """A proved snapshot set that is not stored yet. `created` is the time of its proof, `seconds` its duration.
 
     `instance` is the instance with its volumes.
@@ -80,16 +80,16 @@ def store_is_away(instance: Instance) -> UnreachableError | None:
     return None
 
 
-def take_early(
+def snapshot_during_outage(
     instance: Instance, events: KeptWarnings, opener: SourceOpener, done: DoneHooks, outage: UnreachableError
-) -> EarlySet:
+) -> OutageSnapshot:
     """Create the snapshot set of a backup whose store is unreachable.
 
     Raises:
         UnreachableError: `outage`, because no set on this host is stored yet, so the address may be wrong.
     """
     with opener(instance) as source:
-        with alone_at_source(instance):
+        with sole_reader(instance):
             recovered = source.recover()
         if recovered is not None:
             events.warn(recovered)
@@ -101,9 +101,9 @@ def take_early(
         started = time.monotonic()
         backup_id = instance.host.new_backup_id()
         done.begins(backup_id, observed.volumes)
-        with alone_at_source(instance):
+        with sole_reader(instance):
             taken = take(source, observed, instance.name, backup_id, events, LOCAL, run_id=instance.host.run_id())
-        made = EarlySet(
+        made = OutageSnapshot(
             instance,
             observed,
             source.describe(observed, taken.proof),
@@ -117,7 +117,7 @@ def take_early(
 
 
 @contextlib.contextmanager
-def kept_on_error(early: EarlySet) -> Iterator[None]:
+def kept_on_error(early: OutageSnapshot) -> Iterator[None]:
     """Run the block. If it fails before the set is that of a backup, a note says where the set is."""
     try:
         yield
@@ -131,7 +131,7 @@ def kept_on_error(early: EarlySet) -> Iterator[None]:
         raise
 
 
-def wait_for_store(instance: Instance, events: KeptWarnings, early: EarlySet, outage: UnreachableError) -> None:
+def wait_for_store(instance: Instance, events: KeptWarnings, early: OutageSnapshot, outage: UnreachableError) -> None:
     """Return when the store can be reached.
 
     Raises:
@@ -169,7 +169,7 @@ class _RecordedSource:
         return replace(self, findings=(*self.findings, *more))
 
 
-def open_set(instance: Instance, requested: str) -> EarlySet:
+def open_set(instance: Instance, requested: str) -> OutageSnapshot:
     """Return the local set of that id, or the newest for `latest`. Local retention spares the set from now on.
 
     Raises:
@@ -182,7 +182,7 @@ def open_set(instance: Instance, requested: str) -> EarlySet:
     sets = {one.backup_id: one for one in local_sets(instance, LOCAL)}
     name = next(reversed(sets), requested) if requested == LATEST else requested
     if name not in sets:
-        raise NotThere(
+        raise MissingSource(
             f"instance {instance.name} has no local set {requested} on this host",
             hint="`zsnapdb list --local` lists the sets; one with state `local` can be stored",
         )
@@ -195,6 +195,6 @@ def open_set(instance: Instance, requested: str) -> EarlySet:
     made = sets[name]
     described = SourceDescription(manifest.source, {volume.role: volume.type for volume in manifest.volumes})
     ciphers = {one.dataset: one.type.encryption for one in manifest.volumes if one.type.encryption is not None}
-    early = EarlySet(instance, _RecordedSource(instance.volumes, ciphers), described, made, manifest.created, 0.0)
+    early = OutageSnapshot(instance, _RecordedSource(instance.volumes, ciphers), described, made, manifest.created, 0.0)
     early.spare()
     return early

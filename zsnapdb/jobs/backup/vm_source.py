@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import LockNotGranted, NotThere, PreflightError, ServerError
+from zsnapdb.base.errors import LockNotGranted, MissingSource, PreflightError, ServerError
 from zsnapdb.base.model import Position, SnapshotSet
 from zsnapdb.config.instance import VmSourceSettings
 from zsnapdb.jobs.backup import guest_freeze
@@ -61,7 +61,7 @@ class ObservedInside:
 
 
 @dataclass
-class HeldInside:
+class LockedGuestServer:
     """The server while it is locked, for at most `remaining()` seconds.
 
     Afterwards `after` is the position that it had published when the lock was released, and `lock` describes the hold.
@@ -154,7 +154,7 @@ def _prove_inside(host: str, addresses: Collection[str]) -> None:
 
 
 @contextlib.contextmanager
-def locked(instance: Instance, observed: ObservedInside) -> Iterator[HeldInside]:
+def locked(instance: Instance, observed: ObservedInside) -> Iterator[LockedGuestServer]:
     """Hold the server's lock for the block, at most lock.deadline. All slow work is done before the lock.
 
     Raises:
@@ -171,12 +171,12 @@ def locked(instance: Instance, observed: ObservedInside) -> Iterator[HeldInside]
     ):
         before = published_position(asking, observed.facts)
         with locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold:
-            held = HeldInside(observed.facts, observed.choice, before, hold)
+            held = LockedGuestServer(observed.facts, observed.choice, before, hold)
             yield held
         held.after = published_position(asking, observed.facts)
 
 
-InsideLock = Callable[[Instance, ObservedInside], AbstractContextManager[HeldInside]]
+InsideLock = Callable[[Instance, ObservedInside], AbstractContextManager[LockedGuestServer]]
 """Locks the server inside a machine for a block."""
 
 
@@ -324,7 +324,7 @@ class MachineSource:
 
     def _snapshot_held(
         self, observed: ObservedMachine, hooked: Hooked, request: SnapshotRequest
-    ) -> tuple[Freeze, HeldInside | None]:
+    ) -> tuple[Freeze, LockedGuestServer | None]:
         """Create the snapshots with the guest frozen, under the lock of the inside server if there is one.
 
         All slow work is done before anything is held. The kernel finishes late snapshots after the thaw.
@@ -346,7 +346,7 @@ class MachineSource:
 
     def _under_lock(
         self, inside: ObservedInside, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots
-    ) -> HeldInside | None:
+    ) -> LockedGuestServer | None:
         """Create the snapshots under the lock and the freeze. A lock that is not granted is tried again in lock.budget.
 
         Return None, without a freeze, if it was never granted.
@@ -371,7 +371,7 @@ class MachineSource:
             return server
 
     def _under_freeze(
-        self, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots, server: HeldInside | None
+        self, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots, server: LockedGuestServer | None
     ) -> None:
         """Freeze, create the snapshots, thaw.
 
@@ -469,7 +469,7 @@ def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict
     for target, dataset in sorted(volumes.items()):
         try:
             at_rest = encryption.at_rest([dataset])[dataset]
-        except NotThere:
+        except MissingSource:
             text = f"the zvol {dataset} of the disk {target} is gone"
             findings.append(unfit("zvols", text, "see `zfs list -t volume`"))
             continue

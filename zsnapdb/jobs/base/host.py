@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from zsnapdb.config.repository import RepositorySettings
     from zsnapdb.planning.clock_guard import ClockReading
     from zsnapdb.repository.backup_journal import JournalDisk
-    from zsnapdb.repository.evidence_log import WhoPart
+    from zsnapdb.repository.evidence_log import AuthorPart
     from zsnapdb.repository.writer_lease import Holder
     from zsnapdb.store.base import Store
 
@@ -34,14 +34,14 @@ def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None
     return open_store(settings, tell)
 
 
-def _who() -> WhoPart:
+def _who() -> AuthorPart:
     """Return the user of this process according to the kernel, sudo, and a service that acts for a user.
 
     Source: proc(5), loginuid; sudo(8).
     """
-    from zsnapdb.repository.evidence_log import WhoPart
+    from zsnapdb.repository.evidence_log import AuthorPart
 
-    return WhoPart(
+    return AuthorPart(
         account=_account(os.geteuid()),
         login=_login(),
         sudo=os.environ.get("SUDO_USER", ""),
@@ -171,7 +171,7 @@ class Host:
     run_id: Callable[[], str] = run_id.current
     """The id of the run that this job is part of."""
 
-    who: Callable[[], WhoPart] = _who
+    who: Callable[[], AuthorPart] = _who
     """The user of the job: the accounts of this process, unless a service runs it for another user."""
 
     open_store: OpenStore = _open_store

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import ConfigError, NotThere, PreflightError, ServerError, UsageError
+from zsnapdb.base.errors import ConfigError, MissingSource, PreflightError, ServerError, UsageError
 from zsnapdb.config.repository import KeepSettings, RepositorySettings
 from zsnapdb.config.settings import InstanceSettings, MachineSettings, Settings
 from zsnapdb.hooks import Hook, OnFailure, When
@@ -32,9 +32,9 @@ FIRST_LEVEL = 3
 """The first zstd level of `level = "auto"`."""
 
 
-def nothing_there(repository: str, url: str, error: NotThere) -> NotThere:
+def nothing_there(repository: str, url: str, error: MissingSource) -> MissingSource:
     """Return the error for an address at which no repository was found, with the address that was tried."""
-    return NotThere(
+    return MissingSource(
         f"nothing is there: is the address right? Repository {repository!r} is at {url}, and {error.message}",
         hint=error.hint,
     )
@@ -283,7 +283,7 @@ class Instance:
 
         try:
             repository = Repository.open(*self.open_store(), self.keyring(), instances=(self.name,))
-        except NotThere as error:
+        except MissingSource as error:
             raise nothing_there(self.settings.repository, self.repository.url, error) from error
         if repository.note:
             self.events.tell(repository.note)

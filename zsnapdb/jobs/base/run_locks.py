@@ -163,7 +163,7 @@ def _holder(file: TextIO) -> str:
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
 
 
-def alone_at_source(instance: Instance) -> contextlib.AbstractContextManager[None]:
+def sole_reader(instance: Instance) -> contextlib.AbstractContextManager[None]:
     """Exclude other runs of this host that lock the instance's server or clean up after a killed run.
 
     Such a lock ends within lock.budget, so other runs wait for it.

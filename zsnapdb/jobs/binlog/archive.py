@@ -13,7 +13,7 @@ from pathlib import Path
 from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedError,
-    NotThere,
+    MissingSource,
     PreflightError,
     RepositoryError,
     ServerError,
@@ -245,7 +245,7 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Ar
     """
     try:
         return archiver_of(instance, source)
-    except (RepositoryError, DamagedError, NotThere, PreflightError, OSError):
+    except (RepositoryError, DamagedError, MissingSource, PreflightError, OSError):
         return archiver
 
 

@@ -47,9 +47,9 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
 from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
-from zsnapdb.planning.binlog.commit_times import ArchiverLook, Witness, sighting_between
+from zsnapdb.planning.binlog.commit_times import ArchiverObservation, Witness, sighting_between
 from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
-from zsnapdb.planning.binlog.created_tables import MOST_MADE, MadeTable
+from zsnapdb.planning.binlog.created_tables import MOST_MADE, CreatedTable
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids
 from zsnapdb.planning.binlog.history import CompleteUntil, RouteEnd
 from zsnapdb.planning.repository.host_record import ArchivedPosition
@@ -57,7 +57,7 @@ from zsnapdb.planning.server_facts import Dialect
 from zsnapdb.repository import binlog_archive
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import active_file
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, MadeTablePart, Segment
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, CreatedTablePart, Incarnation, Segment
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
@@ -66,7 +66,9 @@ from zsnapdb.stream.upload import UploadSettings
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
-def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTable]) -> tuple[MadeTablePart, ...]:
+def made_parts(
+    instance: Instance, source: BinlogSource, tables: Iterable[CreatedTable]
+) -> tuple[CreatedTablePart, ...]:
     """Return the server's answers about the tables that still have the engine from their statement.
 
     Attributes that a later ALTER may have changed are left out. The result is empty if the server does not answer or is
@@ -85,10 +87,12 @@ def made_parts(instance: Instance, source: BinlogSource, tables: Iterable[MadeTa
     return tuple(part for made, words in said if words is not None and (part := _part(made, *map(_word, words))))
 
 
-def _part(made: MadeTable, engine: str | None, collation: str | None, row_format: str | None) -> MadeTablePart | None:
+def _part(
+    made: CreatedTable, engine: str | None, collation: str | None, row_format: str | None
+) -> CreatedTablePart | None:
     if engine is None:
         return None
-    return MadeTablePart(
+    return CreatedTablePart(
         offset=made.offset,
         engine=engine,
         collation=None if made.is_converted else collation,
@@ -241,7 +245,7 @@ class Archiver:
         self._incarnation, self._kept, self._elsewhere = known.incarnation, list(known.files), known.elsewhere
         newest = self._kept[-1] if self._kept else None
         seen = last_seen(newest, contents.state.complete) if newest is not None else None
-        self._last_look = None if seen is None else ArchiverLook(seen)
+        self._last_look = None if seen is None else ArchiverObservation(seen)
         """The last look at the binlogs after which everything that it found was archived."""
         self._look = self._look_now()
         rotated = [file for file in self._kept if file.is_rotated]
@@ -249,8 +253,8 @@ class Archiver:
             # A killed run may have left segments next to the newest file.
             self._remove_unneeded(rotated[-1])
 
-    def _look_now(self) -> ArchiverLook:
-        return ArchiverLook(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
+    def _look_now(self) -> ArchiverObservation:
+        return ArchiverObservation(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
 
     def _witness(self, known: ArchivedFile | None) -> Witness:
         """Return the facts about the commit times of a binlog whose bytes can be read now."""

@@ -17,13 +17,13 @@ from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.read import index_entries
-from zsnapdb.mysql.binlog.transactions import Head, read_head, transactions
+from zsnapdb.mysql.binlog.transactions import BinlogHeader, read_head, transactions
 from zsnapdb.mysql.process.paths import KEYRING_VARIABLES, keyring_paths
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.archive import ServerBinlog, has_all_of
 from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Witness
-from zsnapdb.planning.binlog.created_tables import MadeTable
+from zsnapdb.planning.binlog.created_tables import CreatedTable
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.planning.server_family import family, flavour_of
 from zsnapdb.repository.binlog_contents import Archive
@@ -108,7 +108,7 @@ def find_source(session: Session) -> BinlogSource:
 class Opening:
     """The head of a binlog file, the fingerprint that identifies the file, and whether the server encrypts it."""
 
-    head: Head
+    head: BinlogHeader
     fingerprint: str
     is_encrypted: bool = False
 
@@ -216,7 +216,7 @@ class SegmentCut:
     start: int
     end: int
     span: SpanPart
-    tables: tuple[MadeTable, ...] = ()
+    tables: tuple[CreatedTable, ...] = ()
 
 
 def cuts(

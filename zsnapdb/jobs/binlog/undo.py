@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb.base import atomic_file, safe_open
-from zsnapdb.base.errors import ConsistencyError, ExistsError, NotThere, PreflightError, ServerError
+from zsnapdb.base.errors import ConsistencyError, ExistsError, MissingSource, PreflightError, ServerError
 from zsnapdb.base.gtid import contains
 from zsnapdb.base.model import parse_gtids
 from zsnapdb.base.patterns import below
@@ -64,7 +64,7 @@ def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> Logged
             return found
     found = _archived(instance, files, live, gtid)
     if found is None:
-        raise NotThere(
+        raise MissingSource(
             f"transaction {gtid} is not in the binlogs that the server has, nor in the archive of its history",
             hint="`zsnapdb binlog find` lists transactions; `zsnapdb rescue --to before-GTID` brings tables back",
         )

@@ -53,7 +53,7 @@ def route_of(info: CloneInfo) -> KeptRoute:
     return KeptRoute(info.host, info.port)
 
 
-def lead(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
+def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
     """Lead the kept port of the clone to its server and end all earlier sessions of the port.
 
     The caller holds the lock of names and ports. A failure of HAProxy becomes a warning. Return the clone with the new
@@ -71,11 +71,11 @@ def lead(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
 
 
 def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
-    """Call `lead` if HAProxy does not lead the kept port to the server yet; the caller holds the clone's lock."""
+    """Call `route_port` if HAProxy does not lead the kept port to the server yet; the caller holds the clone's lock."""
     if info.kept_port is None or info.is_led_to:
         return info
     with locks.names_and_ports():
-        return lead(settings, info, events)
+        return route_port(settings, info, events)
 
 
 def close(settings: Settings, host: Host, info: CloneInfo) -> None:

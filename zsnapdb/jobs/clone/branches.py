@@ -263,7 +263,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     state = reset_baseline.read(host, info)
     if state is None:
         return None
-    noted, newest = reset_baseline.of_state(state), newest_commit(info)
+    noted, newest = reset_baseline.state_metrics(state), newest_commit(info)
     if newest is None:
         return noted if known.head == info.backup_id else None
     end = LogEnd.parse(newest.log_end or "")

@@ -206,7 +206,7 @@ class CloneRecord(CloneClaim):
     origin: Origin = field(metadata=_of(ORIGIN, _STAYS, _STAYS, _TAKEN))
     is_ephemeral: bool = field(metadata=_of(flag(f"{PROPERTY}:ephemeral"), _STAYS, _STAYS, _STAYS))
     """Whether a command created the clone for itself. The clone is removed after the end of that command
-    (`locks.as_maker`)."""
+    (`locks.ephemeral_owner`)."""
     follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
     """The port of the clone that is its replication source."""
     pool: PoolMark | None = field(default=None, metadata=_of(_POOL, _TAKEN, _EXCHANGED, _STAYS))

@@ -126,7 +126,7 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
     """Return the present end of the clone's binlog; None if its server does not run or the end is not known."""
     if info.pid is not None:
         with contextlib.suppress(ZsnapdbError), session(info) as opened:
-            return reset_baseline.of_running(opened)
+            return reset_baseline.running_metrics(opened)
     return None
 
 

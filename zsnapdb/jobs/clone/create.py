@@ -184,7 +184,7 @@ def _obtain(
     A live set that is taken now stays locked until `locked` is left, so that no sweep removes it as a leftover.
     """
     if planned is None:
-        locked.enter_context(locks.on_live_sets(instance.name))
+        locked.enter_context(locks.check_live_sets(instance.name))
         return take_live(instance)
     if isinstance(planned, RestorePlan):
         top = home_for(settings, list(instance.volumes.values()))
@@ -260,7 +260,7 @@ def ephemeral_clone(settings: Settings, instance: Instance, request: CloneReques
     If this process is killed, the next `zsnapdb reap` removes the clone.
     """
     name = f"own-{secrets.token_hex(5)}"
-    with locks.as_maker(name):
+    with locks.ephemeral_owner(name):
         made = make_running(settings, instance.with_events(SILENT), replace(request, name=name, is_ephemeral=True))
         try:
             yield made

@@ -23,7 +23,7 @@ from zsnapdb.jobs.clone.properties import refuse_name, requested_text
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.source_lookup import home_for, locate, origin_of_live, pool_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
-from zsnapdb.jobs.clone.space_limits import HomeRoom
+from zsnapdb.jobs.clone.space_limits import PoolSpace
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
@@ -82,7 +82,7 @@ class ClonePlan(CloneRecord):
     layout: CopyLayout
     copy: Copy
     quota: int
-    home: HomeRoom
+    home: PoolSpace
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         made_from=made_from,
         layout=layout,
         copy=copy,
-        quota=space_limits.of_new_clone(settings, seen.free, request.quota),
+        quota=space_limits.new_clone_metrics(settings, seen.free, request.quota),
         home=seen,
     )
     copy.render(CloneServer(copy, planned, limits.accounts == "lock").identity())
@@ -293,7 +293,7 @@ def _admitted(
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
     lease = first_lease(request.ttl, policy(limits), host.latest(), request.heartbeat)
-    used = {claim.port for claim in clones} | set(limits.reserved_ports) | haproxy.ports_led_to(limits.address)
+    used = {claim.port for claim in clones} | set(limits.reserved_ports) | haproxy.routed_ports(limits.address)
     port = choose_port(limits.first_port, limits.last_port, used, port_is_free)
     if request.waits or request.is_ephemeral:
         return lease, port, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.errors import MissingSource, PreflightError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
@@ -102,7 +102,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
     instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
     try:
         return _proved(info, locate(settings, instance, info.original, rules))
-    except NotThere as error:
+    except MissingSource as error:
         raise PreflightError(
             f"clone {info.label} was created from the snapshot set {info.original}, which does not exist any more",
             hint="choose another snapshot set with --from",
@@ -165,7 +165,7 @@ def replace_data(
             revision = _clone_beside(settings, info, source, made)
     else:
         instance = with_volumes(Instance.of(settings, info.instance, events).on_host(host))
-        with locks.on_live_sets(instance.name):
+        with locks.check_live_sets(instance.name):
             made, source = commits(info.current), take_live(instance)
             with undone_on_error(lambda: drop_live(source)):
                 begun = cached_sets.begun_after(settings, host, info, source)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import MissingSource, PreflightError, ZsnapdbError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -35,7 +35,7 @@ from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, comm
 from zsnapdb.jobs.clone.volumes import SeenSnapshots, drop_detaching, is_detaching, remove_folders
 from zsnapdb.jobs.copies.catalogue import dependents
 from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
-from zsnapdb.jobs.copies.sweep import GoesToo
+from zsnapdb.jobs.copies.sweep import ExtraRemoval
 from zsnapdb.jobs.host.local_snapshot_sets import described_sets
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
 from zsnapdb.planning.clone.pool import PoolMark
@@ -148,7 +148,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         if planned.has_detaching:
             drop_detaching(anchor, mark)
         for item in planned.prepared:
-            with locks.on_reusable_set(PREPARED, item.name):
+            with locks.check_reusable_set(PREPARED, item.name):
                 cached_sets.remove(item)
         heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
         if heirs:
@@ -199,7 +199,7 @@ class DestroyPlan:
         return tuple(one for one in self.commits if one.set.backup_id in self.removal.steps.removed)
 
 
-def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
+def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Return the plan of `destroy` for each clone of that name; change nothing.
 
     The name is that of a clone or of a set, whose replicas come first. The result is empty if nothing has the name.
@@ -216,17 +216,17 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = 
 
 def named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
     """Return the clone of that name, or the clones of that set with replicas first; empty if nothing has the name."""
-    with contextlib.suppress(NotThere):
+    with contextlib.suppress(MissingSource):
         return [find(settings, host, name)]
     members = [info for info in listing(settings, host) if info.set_name == name]
     return sorted(members, key=lambda info: (info.part == SOURCE_PART, info.name))
 
 
-def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
+def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
     seen = snapshots.below(info.top, tuple({*volumes.COLUMNS, *COMMIT_COLUMNS}))
     planned = plan_removal(info.top, info.name, seen)
     refuse_obstacles(info.name, planned)
-    going = volumes.refuse(info.top, info.name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also, seen=seen)
+    going = volumes.refuse(info.top, info.name, may_go=ExtraRemoval.FOREIGN_SNAPSHOTS in also, seen=seen)
     own = mounts.namespace_of(info.pid) if info.pid is not None else ""
     elsewhere = [
         mount
@@ -237,7 +237,7 @@ def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
     return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going), tuple(elsewhere))
 
 
-def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
+def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with that name.
 
     The result is empty if nothing has the name, so the command can be repeated. Every dataset must itself carry the
@@ -267,7 +267,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[GoesToo]
 
 
 def destroy_locked(
-    settings: Settings, host: Host, name: str, also: Collection[GoesToo] = (), *, called: str | None = None
+    settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = (), *, called: str | None = None
 ) -> list[DestroyPlan]:
     """Destroy the clone whose dataset has this name, if it exists; the caller holds the clone's lock.
 
@@ -277,7 +277,7 @@ def destroy_locked(
         found = of_dataset(settings, host, name)
         if called is not None and not (found.is_called(called) or found.set_name == called):
             return []
-    except NotThere:
+    except MissingSource:
         return []
     expected_clone.require(found, name)
     gone = _destroy(settings, host, found, also)
@@ -291,7 +291,7 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
     The check of `meant` is left out: its variable names the clone that the user wants to compare, not this one.
     """
-    with locks.on_clone(name), contextlib.suppress(NotThere):
+    with locks.on_clone(name), contextlib.suppress(MissingSource):
         _destroy(settings, host, of_dataset(settings, host, name), ())
 
 
@@ -305,11 +305,11 @@ def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
             _destroy(settings, host, before, ())
 
 
-def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[GoesToo]) -> list[DestroyPlan]:
+def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[ExtraRemoval]) -> list[DestroyPlan]:
     name = found.name
     try:
         planned = _plan_one(found, also)
-    except NotThere:
+    except MissingSource:
         return []
     info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
     # The clone may have taken over its parent commit and be the last clone of a live set.

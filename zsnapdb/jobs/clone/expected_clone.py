@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
 
 
-class MeantClone(BaseModel):
+class ExpectedClone(BaseModel):
     """The clone that is meant: its owner, and its id and time of creation.
 
     If id and time are None, any clone of the owner is meant. `id` is its unchanging name, `created` its time of
@@ -48,7 +48,7 @@ class MeantClone(BaseModel):
         )
 
 
-def meant_clone() -> MeantClone | None:
+def expected_clone() -> ExpectedClone | None:
     """Return the clone that is meant; None if the environment names none, so that any clone is allowed.
 
     Raises:
@@ -58,7 +58,7 @@ def meant_clone() -> MeantClone | None:
     if given is None:
         return None
     try:
-        return MeantClone.model_validate_json(given)
+        return ExpectedClone.model_validate_json(given)
     except ValidationError:
         raise UsageError(
             f"the variable {MEANT_VARIABLE} names no clone",
@@ -71,7 +71,7 @@ def require(info: CloneInfo, name: str) -> None:
 
     A caller that changes the clone holds its lock, so the clone stays the same.
     """
-    meant = meant_clone()
+    meant = expected_clone()
     if meant is not None and not meant.is_this(info):
         raise UnknownNameError(
             f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()

@@ -89,7 +89,7 @@ def _refuse_foreign(settings: AddressSettings) -> None:
         raise PreflightError(f"{place} is no socket", hint=HINT)
 
 
-def ports_led_to(settings: AddressSettings | None) -> set[int]:
+def routed_ports(settings: AddressSettings | None) -> set[int]:
     """Return the server ports to which HAProxy leads, right or wrong. No other server may get these ports."""
     return {route.port for route in routes_or_none(settings).values() if route is not None}
 

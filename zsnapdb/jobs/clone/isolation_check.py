@@ -23,7 +23,7 @@ from zsnapdb.mysql.binlog.read import KnownTail
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.replication import applier
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT, Promise, broken
+from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT, IdentityCheck, broken
 from zsnapdb.planning.server_copy.copy_options import Access, ServerIdentity
 from zsnapdb.planning.server_facts import ServerFacts
 
@@ -147,7 +147,7 @@ def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
     if clone.locks_accounts:
         awake = accounts.awake(session, clone.record.origin.flavour)
     record, identity = clone.record, clone.identity()
-    promise = Promise(record.server_id, record.port, record.bind_address, identity.socket, record.follows)
+    promise = IdentityCheck(record.server_id, record.port, record.bind_address, identity.socket, record.follows)
     breaches = clone.copy.breaches(identity, connects=record.follows is not None)
     wrong = broken(facts, record.origin, promise, awake, breaches)
     if wrong:

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import (
     ConfigError,
-    NotThere,
+    MissingSource,
     PreflightError,
     ServerError,
     UnknownNameError,
@@ -322,7 +322,7 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
     return replace(info, lease=replace(info.lease, heartbeat=now_there))
 
 
-def beat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
+def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
     """Send heartbeats until that process of this host has ended. Return the last observed state of the clone.
 
     The first heartbeat has the errors of `beat`. Later only the end of the clone is an error. Other errors of a look at
@@ -336,17 +336,17 @@ def beat_while(settings: Settings, host: Host, name: str, process: int) -> Clone
     try:
         watched = os.pidfd_open(process)
     except OSError as error:
-        raise NotThere(
+        raise MissingSource(
             f"there is no process {process} to beat for: {error.strerror}", hint="name a process that runs"
         ) from error
     try:
-        return beat_until(settings, host, name, lambda seconds: bool(select.select([watched], [], [], seconds)[0]))
+        return heartbeat_until(settings, host, name, lambda seconds: bool(select.select([watched], [], [], seconds)[0]))
     finally:
         os.close(watched)
 
 
-def beat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
-    """Send heartbeats until `has_ended`, which waits for the given seconds, is true. See `beat_while`.
+def heartbeat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
+    """Send heartbeats until `has_ended`, which waits for the given seconds, is true. See `heartbeat_while`.
 
     Return the last observed state of the clone.
     """
@@ -443,7 +443,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
     # Clients ignore an option file that is writable for all accounts.
     os.fchmod(options, 0o600)
     os.write(options, login.option_file.encode())
-    program_start.become(client_arguments(program, f"/proc/self/fd/{options}", login.host, login.port, words))
+    program_start.become_user(client_arguments(program, f"/proc/self/fd/{options}", login.host, login.port, words))
 
 
 @dataclass(frozen=True)
@@ -524,7 +524,7 @@ class RequestLines:
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
     """Send heartbeats for the clone, and call `reset` with its first state for each line `reset`.
 
-    The errors of heartbeats are those of `beat_while`. A clone without a heartbeat in its lease gets none.
+    The errors of heartbeats are those of `heartbeat_while`. A clone without a heartbeat in its lease gets none.
 
     Raises:
         UsageError: a line asks for another action.
@@ -541,7 +541,7 @@ def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Call
         return lines.has_ended
 
     if info.lease.heartbeat is not None:
-        return beat_until(settings, host, info.id, has_ended)
+        return heartbeat_until(settings, host, info.id, has_ended)
     while not has_ended(_POLL_SECONDS):
         pass
     return info

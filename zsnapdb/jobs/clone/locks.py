@@ -40,7 +40,7 @@ def name_of_maker(name: str) -> str:
     return f"maker-{name}"
 
 
-def as_maker(name: str) -> contextlib.AbstractContextManager[None]:
+def ephemeral_owner(name: str) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of the command for which the ephemeral clone is created.
 
     Without the lock `reap` removes the clone.
@@ -48,7 +48,7 @@ def as_maker(name: str) -> contextlib.AbstractContextManager[None]:
     return exclusive(name_of_maker(name), doing=f"using clone {name}")
 
 
-def on_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
+def check_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
     """Take the lock for taking or removing live sets (snapshot sets that are no backups) of the instance."""
     return exclusive(f"live-{instance}", doing=f"cloning the live state of {instance}", patience=10 * PATIENCE)
 
@@ -58,7 +58,7 @@ def name_of_reusable_set(kind: str, set_id: str) -> str:
     return f"{kind}-{set_id}"
 
 
-def on_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager[None]:
+def check_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager[None]:
     """Take the lock for making or removing the received or prepared set."""
     name = name_of_reusable_set(kind, set_id)
     return exclusive(name, doing=f"making the {kind} set {set_id}", patience=3600.0)

@@ -43,9 +43,9 @@ from zsnapdb.planning.clone.masking import (
     canaries,
     histories_to_drop,
     longest,
+    needs_rebuild,
     remains,
     renewing_options,
-    to_rebuild,
 )
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.copy_options import Access, binlog_paths
@@ -373,7 +373,7 @@ def _scrub(
 
     Return the rebuilt tables, and whether the undo tablespaces were created again.
     """
-    chosen = to_rebuild(stored_tables(session), masking.rebuild, masking.keep_history, changes)
+    chosen = needs_rebuild(stored_tables(session), masking.rebuild, masking.keep_history, changes)
     old_row_removal.rebuild(session, chosen)
     old_row_removal.purge(session)
     kind = family(facts.flavour)

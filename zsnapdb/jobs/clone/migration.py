@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from zsnapdb import hooks
 from zsnapdb.base import safe_open
-from zsnapdb.base.errors import ConfigError, HookError, NotThere, PreflightError, ServerError, UsageError
+from zsnapdb.base.errors import ConfigError, HookError, MissingSource, PreflightError, ServerError, UsageError
 from zsnapdb.base.model import pool_of
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.clones import MigrationSettings
@@ -141,7 +141,7 @@ def _from(instance: Instance, repository: Repository, manifest: Manifest, second
         raise PreflightError(objection, hint="name a set from after gtid_mode was changed with --from")
     steps = located_in(chosen.replays(_ALL), archive, local)
     if not steps:
-        raise NotThere(
+        raise MissingSource(
             f"no binlog has what was committed in the {format_duration(seconds)} after {manifest.backup_id}",
             hint="run `zsnapdb binlog status` to list the archived binlogs",
         )

@@ -14,7 +14,7 @@ from enum import StrEnum
 from zsnapdb.base.errors import (
     AmbiguousPointError,
     HistoryError,
-    NotThere,
+    MissingSource,
     PreflightError,
     RepositoryError,
     UsageError,
@@ -114,7 +114,7 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
     is_set = isinstance(target, AtBackup)
     try:
         nearest: Moment | None = choose(candidates, requested)
-    except NotThere:
+    except MissingSource:
         if is_set:
             raise
         nearest = None
@@ -197,7 +197,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
         NotThere: no set is early enough.
     """
     if not candidates:
-        raise NotThere("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
+        raise MissingSource("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
     target = parse_target(requested)
     if isinstance(target, Latest):
         return _moment(requested, candidates[-1], exact=False)
@@ -205,7 +205,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
         newest = target.backup_id is None
         named = candidates if newest else [c for c in candidates if c.backup_id == requested]
         if not named:
-            raise NotThere(
+            raise MissingSource(
                 f"no snapshot set {requested} on this host",
                 hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}",
             )
@@ -260,7 +260,7 @@ def _moment(requested: str, chosen: Candidate, *, exact: bool) -> Moment:
 
 def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
     oldest = candidates[0]
-    raise NotThere(
+    raise MissingSource(
         f"no snapshot set on this host is at or before {requested}",
         hint=(
             f"the oldest is {oldest.backup_id}, made {oldest.made:%Y-%m-%dT%H:%M:%SZ}; restore an older state from the"

@@ -120,7 +120,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
             # The quota is set before the clone has a user.
             datasets.set_properties(info.current, {"quota": str(min(request.quota, info.quota or request.quota))})
         datasets.set_properties(info.top, facts)
-        handed_out = address.lead(settings, of_dataset(settings, host, info.name), instance.events)
+        handed_out = address.route_port(settings, of_dataset(settings, host, info.name), instance.events)
     seconds = CreateDurations(start=time.monotonic() - began)
     return Created(handed_out, password, seconds, is_of_pool=True)
 
@@ -216,10 +216,10 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
     now = instance.host.latest()
-    return planning.objection(as_slot(instance, info, now), wish_of(settings, instance, request), now)
+    return planning.objection(as_slot(instance, info, now), requested_slot(settings, instance, request), now)
 
 
-def wish_of(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
+def requested_slot(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
     """Return the requirements of the request on a slot.
 
     Raises:

@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.create import create
 from zsnapdb.jobs.clone.create_plan import planned_source
 from zsnapdb.jobs.clone.destroy import destroy_locked
-from zsnapdb.jobs.clone.pool import OWNER, as_slot, settings_of, slots_of, wish_of
+from zsnapdb.jobs.clone.pool import OWNER, as_slot, requested_slot, settings_of, slots_of
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.source_lookup import home_for
 from zsnapdb.jobs.clone.sources import with_volumes
@@ -49,12 +49,14 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     Raises:
         ConfigError: the instance has no pool.
     """
-    wish, time = wish_of(settings, instance, CloneRequest(OWNER)), removal_time(instance.host)
+    wish, time = requested_slot(settings, instance, CloneRequest(OWNER)), removal_time(instance.host)
     slots = [as_slot(instance, info, time.at) for info in slots_of(settings, instance)]
     instance = with_volumes(instance)
     chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
     makes_form = chosen.masking.way is MaskingWay.PREPARES
-    host = of_host(settings, instance.name, home_for(settings, list(instance.volumes.values())), makes_form=makes_form)
+    host = host_metrics(
+        settings, instance.name, home_for(settings, list(instance.volumes.values())), makes_form=makes_form
+    )
     newest = backup_time(chosen.set_id)
     return planning.filling(slots, settings_of(instance), wish, time, host, newest)
 
@@ -96,7 +98,7 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
             return False
 
 
-def of_host(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
+def host_metrics(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
     """Return the free memory and space of this host for clones below the dataset `above`.
 
     `makes_form`: a masked form of the newest set is created first. Its expected size is that of the largest masked form
@@ -139,7 +141,7 @@ def _seen(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostR
     rules = masking_policy.rules_of(instance.settings.masking, requested=False)
     known = cached_sets.listing(settings) if rules else []
     makes_form = bool(rules) and not any((one.instance, one.rules) == (instance.name, rules) for one in known)
-    host = of_host(settings, instance.name, above, makes_form=makes_form)
+    host = host_metrics(settings, instance.name, above, makes_form=makes_form)
     return [as_slot(instance, info, removal_time(instance.host).at) for info in slots_of(settings, instance)], host
 
 

@@ -127,7 +127,7 @@ def prepare_source(
         return PreparedSet(source)
     top = home(settings, source.pool)
     datasets.ensure(top)
-    with locks.on_reusable_set(PREPARED, name_of(source, own)):
+    with locks.check_reusable_set(PREPARED, name_of(source, own)):
         existing = prepared_form(top, source, own)
         if is_done(existing, own):
             return PreparedSet(existing)
@@ -165,7 +165,7 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
     """Destroy the prepared forms of that set, and return them. The errors are those of `forms_of` and `remove`."""
     gone = forms_of(settings, instance, requested)
     for form in gone:
-        with locks.on_reusable_set(PREPARED, form.name):
+        with locks.check_reusable_set(PREPARED, form.name):
             # Meanwhile the form may have been cloned, or another process removed it.
             for now_there in cached_sets.listing(settings):
                 if now_there.anchor == form.anchor:

@@ -38,7 +38,7 @@ from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies import sweep
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
-from zsnapdb.jobs.copies.sweep import CopyKind, GoesToo, Leak, ReapOutcome, carried_out
+from zsnapdb.jobs.copies.sweep import CopyKind, ExtraRemoval, Leak, ReapOutcome, carried_out
 from zsnapdb.jobs.host import live_server_checks
 from zsnapdb.jobs.host.live_server_checks import ReplacedServer
 from zsnapdb.jobs.steps import restore_journal
@@ -119,7 +119,7 @@ def plan(settings: Settings, host: Host) -> list[ReapOutcome]:
 def reap(
     settings: Settings,
     host: Host,
-    also: Collection[GoesToo] = (),
+    also: Collection[ExtraRemoval] = (),
     removed: Callable[[ReapOutcome], None] = lambda _: None,
 ) -> list[ReapOutcome]:
     """Remove the leftovers of killed runs, and at most `clones.reap_limit` expired clones in one sweep.
@@ -139,7 +139,7 @@ def reap(
 
 
 def _sweep(
-    settings: Settings, host: Host, time: RemovalTime, *, act: bool, also: Collection[GoesToo] = ()
+    settings: Settings, host: Host, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval] = ()
 ) -> Iterator[ReapOutcome]:
     clones = _clones(settings, host, time, act=act, also=also)
     yield from sweep.sweep(clones, act=act, limit=settings.clones.reap_limit)
@@ -151,7 +151,7 @@ def _sweep(
 
 
 def _clones(
-    settings: Settings, host: Host, time: RemovalTime, *, act: bool, also: Collection[GoesToo] = ()
+    settings: Settings, host: Host, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval] = ()
 ) -> CopyKind[CloneInfo]:
     return CopyKind[CloneInfo](
         what="clone",
@@ -179,7 +179,7 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 
 
 def _judge_clone(
-    settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[GoesToo]
+    settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval]
 ) -> JudgedLease:
     """Judge one clone under its lock. `act`: first repair it if necessary, and record its use for the next sweep."""
     if info.phase in HALF_MADE:
@@ -203,7 +203,7 @@ def _judge_clone(
     return replace(verdict, reason=f"{verdict.reason}{note}")
 
 
-def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collection[GoesToo]) -> None:
+def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collection[ExtraRemoval]) -> None:
     beats = info.lease.heartbeat
     if info.phase in HALF_MADE:
         _let_foreign_go(info.top, info.name, also)
@@ -229,11 +229,11 @@ def _is_abandoned(info: CloneInfo) -> bool:
         return is_free
 
 
-def _let_foreign_go(top: str, name: str, also: Collection[GoesToo]) -> None:
-    volumes.let_go(volumes.refuse(top, name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also), name)
+def _let_foreign_go(top: str, name: str, also: Collection[ExtraRemoval]) -> None:
+    volumes.let_go(volumes.refuse(top, name, may_go=ExtraRemoval.FOREIGN_SNAPSHOTS in also), name)
 
 
-def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:
+def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | None:
     """Repair a clone after an interrupted reset or detach: the clone keeps its old data, the new revision is removed.
 
     A revision with snapshots of other programs stays. The returned error names them.

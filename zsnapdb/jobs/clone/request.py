@@ -56,7 +56,7 @@ class CloneRequest:
     is_ephemeral: bool = False
     """Whether the caller creates the clone for itself.
 
-    It holds `locks.as_maker` of the clone until the clone is destroyed.
+    It holds `locks.ephemeral_owner` of the clone until the clone is destroyed.
     """
     waits: bool = False
     """Whether the clone waits in the pool of its instance until it is requested."""

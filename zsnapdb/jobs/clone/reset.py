@@ -353,7 +353,7 @@ def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, 
         changed = datasets.set_together({slot.top: _of_user(host, info), info.top: _of_nobody(slot)})
         if not changed:
             raise PreflightError("the properties of both clones could not be changed", hint=_HINT)
-        taken = address.lead(settings, of_dataset(settings, host, slot.name), events)
+        taken = address.route_port(settings, of_dataset(settings, host, slot.name), events)
     heartbeat.forget(host, info.name)
     return taken
 

@@ -59,7 +59,7 @@ class NotedReset(BaseModel):
     reason: str = ""
 
 
-class HandedState(BaseModel):
+class ResetBaseline(BaseModel):
     """The data set, the server process (`started` in clock ticks since boot), and the end of its binlog.
 
     `rules` is the digest of the rules for masking the clone ("": no masking). The binlog has the file number `inode`
@@ -117,7 +117,7 @@ def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
         offset = int(status["Position"])
         with open_binlog(folder / os.path.basename(status["File"]), copy.keys) as file:
             digest, inode = digest_of(file, offset), os.fstat(file.fileno()).st_ino
-        state = HandedState(
+        state = ResetBaseline(
             backup_id=record.backup_id,
             revision=record.revision,
             rules=rules,
@@ -143,7 +143,7 @@ def binlog_folder(copy: Copy) -> Path | None:
     return None if paths is None else Path(copy.paths.translate(paths[0])).parent
 
 
-def store(host: Host, name: str, state: HandedState) -> None:
+def store(host: Host, name: str, state: ResetBaseline) -> None:
     """Store the state of the clone. After a failure there is no record."""
     with contextlib.suppress(OSError, PreflightError):
         file = _file(host, name)
@@ -164,12 +164,12 @@ def note_reset(host: Host, info: CloneInfo, reset: NotedReset) -> None:
         store(host, info.name, state.model_copy(update={"reset": reset}))
 
 
-def read(host: Host, info: CloneInfo) -> HandedState | None:
+def read(host: Host, info: CloneInfo) -> ResetBaseline | None:
     """Return the recorded state; None if there is no record, or if the server or the data is another one now."""
     try:
         opened = os.open(_file(host, info.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(opened, "rb") as file:
-            state = HandedState.model_validate_json(file.read(_MOST_BYTES))
+            state = ResetBaseline.model_validate_json(file.read(_MOST_BYTES))
     except (OSError, ValidationError):
         return None
     now = (info.backup_id, info.revision, info.pid, started_at(info.pid) if info.pid is not None else None)
@@ -206,7 +206,7 @@ class LogEnd:
         return cls(match.group(1), int(match.group(2)), match.group(3)) if match is not None else None
 
 
-def of_running(session: Session) -> LogEnd | None:
+def running_metrics(session: Session) -> LogEnd | None:
     """Return the end of the running server's binlog; None if it is not known, or if the binlog may lack changes."""
     status = binlog_status(session)
     if log_objection(status) is not None or routine_of_another(session) or has_prepared_transactions(session):
@@ -214,7 +214,7 @@ def of_running(session: Session) -> LogEnd | None:
     return LogEnd.parse(f"{os.path.basename(status['File'])}:{status.get('Position', '')}:{definitions(session)}")
 
 
-def of_state(state: HandedState) -> LogEnd | None:
+def state_metrics(state: ResetBaseline) -> LogEnd | None:
     """Return the binlog's end at the handover of the clone, or at the last undo of its rows."""
     return LogEnd.parse(f"{os.path.basename(state.file)}:{state.offset}:{state.definitions}")
 

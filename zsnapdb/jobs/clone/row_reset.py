@@ -22,7 +22,7 @@ from zsnapdb.jobs.clone import masking_policy, reset_baseline
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.lifecycle import server_of, session
 from zsnapdb.jobs.clone.properties import SOURCE_PART
-from zsnapdb.jobs.clone.reset_baseline import HandedState
+from zsnapdb.jobs.clone.reset_baseline import ResetBaseline
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.mysql.accounts import routine_of_another
@@ -105,7 +105,7 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
     raise PreflightError("others write all the time", hint=_HINT)
 
 
-def _moved(copy: Copy, state: HandedState, since: _Since) -> HandedState:
+def _moved(copy: Copy, state: ResetBaseline, since: _Since) -> ResetBaseline:
     folder = reset_baseline.binlog_folder(copy)
     if folder is None:
         raise PreflightError("the server writes no binlog", hint=_HINT)
@@ -124,7 +124,7 @@ def plan(settings: Settings, host: Host, info: CloneInfo) -> int:
         return len(_since(server_of(settings, info).copy, own, state).changes)
 
 
-def _state(settings: Settings, host: Host, info: CloneInfo) -> HandedState:
+def _state(settings: Settings, host: Host, info: CloneInfo) -> ResetBaseline:
     """Return the recorded state of the clone.
 
     Raises:
@@ -177,7 +177,7 @@ def _end(own: Session) -> tuple[str, int]:
     return status.get("File", ""), int(position) if position.isdecimal() else 0
 
 
-def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
+def _since(copy: Copy, own: Session, state: ResetBaseline) -> _Since:
     """Return the changes since the state, up to the end of the binlog that the server reports."""
     _refuse(planning.log_objection(binlog_status(own)))
     routine = routine_of_another(own)
@@ -199,7 +199,7 @@ def _since(copy: Copy, own: Session, state: HandedState) -> _Since:
 
 
 def _transactions(
-    copy: Copy, state: HandedState, last: str, end: int
+    copy: Copy, state: ResetBaseline, last: str, end: int
 ) -> Iterator[tuple[TransactionChanges, list[LoggedRow]]]:
     """Yield the transactions after the end of the state, up to `end` in the newest file, with their rows.
 
@@ -225,7 +225,7 @@ def _transactions(
                 yield transaction, row_changes(file, name, transaction)
 
 
-def _other_file(file: BinaryIO, name: str, state: HandedState) -> str | None:
+def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
     """Return why the file is not the state's binlog with additional events; None if it is, or is a later binlog."""
     if name != state.file:
         return None
@@ -272,7 +272,7 @@ def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
     own.query("COMMIT")
 
 
-def _set_counters_back(own: Session, state: HandedState) -> None:
+def _set_counters_back(own: Session, state: ResetBaseline) -> None:
     wanted, now = state.by_table, counters(own, planning.MOST_TABLES)
     if now is None or wanted is None or now.keys() != wanted.keys():
         raise PreflightError("there are other tables with counters than there were", hint=_HINT)

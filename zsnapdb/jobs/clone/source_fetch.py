@@ -58,7 +58,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
     """
     manifest = remote.manifest
     set_id = manifest.backup_id
-    with locks.on_reusable_set(RECEIVED, set_id):
+    with locks.check_reusable_set(RECEIVED, set_id):
         existing = cached_sets.find_received(home, set_id, manifest.guids())
         if existing is not None:
             return existing
@@ -119,7 +119,7 @@ def reach(
         return reached
     set_id = planned.restore_id
     own_settings = _with_own_mount_root(settings, set_id)
-    with locks.on_reusable_set(RECEIVED, set_id):
+    with locks.check_reusable_set(RECEIVED, set_id):
         anchor = _fresh_anchor(home, set_id)
         origin = origin_at(first_manifest(instance, repository, planned), planned)
         facts = facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.latest())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.errors import MissingSource, PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.server_source import open_server, origin_of
 from zsnapdb.jobs.backup.source import take
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import alone_at_source
+from zsnapdb.jobs.base.run_locks import sole_reader
 from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone.catalogue import home
@@ -60,7 +60,7 @@ def locate(
         point = cached_sets.find_point(settings, instance.name, requested)
         if point is not None:
             return cached_sets.prepared_form(home(settings, point.pool), point, rules)
-        raise NotThere(
+        raise MissingSource(
             f"instance {instance.name} has no snapshot set {requested}, neither on this host nor in the repository",
             hint="run `zsnapdb list` to see the backups",
             about=(),
@@ -162,7 +162,7 @@ def take_live(instance: Instance) -> CloneSource:
     """
     with open_server(instance) as source:
         observed = source.observe()
-        with alone_at_source(instance):
+        with sole_reader(instance):
             taken = take(
                 source,
                 observed,

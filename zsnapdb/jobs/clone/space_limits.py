@@ -118,7 +118,7 @@ def available_below(home: str) -> int:
     return datasets.available(home if is_limited else pool_of(home))
 
 
-def of_new_clone(settings: Settings, free: int, wanted: int | None = None) -> int:
+def new_clone_metrics(settings: Settings, free: int, wanted: int | None = None) -> int:
     """Return the quota of a new clone in bytes (0: no quota is configured).
 
     `free` is the free space of its pool in bytes. `wanted` is the quota in the request (None: not given).
@@ -141,7 +141,7 @@ def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> i
         PreflightError: the remaining quota is less than a server needs.
     """
     if not info.quota:
-        return of_new_clone(settings, datasets.available(pool_of(info.top)))
+        return new_clone_metrics(settings, datasets.available(pool_of(info.top)))
     left = info.quota - info.own_bytes if keeps_data else info.written_quota
     if left < LEAST:
         raise PreflightError(
@@ -159,7 +159,7 @@ def of_prepared_form(settings: Settings, free: int) -> int:
 
 
 @dataclass(frozen=True)
-class HomeRoom:
+class PoolSpace:
     """The space and quota of all clones in a pool, and the free space of the pool, in bytes.
 
     `home` is the dataset above these clones. `quota` 0: none is set. `is_administrators`: zsnapdb did not set that
@@ -173,19 +173,19 @@ class HomeRoom:
     free: int
 
 
-def look(home: str) -> HomeRoom:
+def look(home: str) -> PoolSpace:
     """Return the space of this home of all clones; zeros if it does not exist yet. One `zfs` command is run."""
     pool = pool_of(home)
     if not datasets.exists(home):
-        return HomeRoom(home, 0, 0, is_administrators=False, free=datasets.available(pool))
+        return PoolSpace(home, 0, 0, is_administrators=False, free=datasets.available(pool))
     both = datasets.properties_of([home, pool], ["used", "quota", "available", _GUARD])
     seen, free = both[home], both[pool]["available"].value
     used, quota = (number_in(seen[key].value, ["zfs", "get", key, home]) for key in ("used", "quota"))
     is_administrators = quota != 0 and seen[_GUARD].value != str(quota)
-    return HomeRoom(home, used, quota, is_administrators, number_in(free, ["zfs", "get", "available", pool]))
+    return PoolSpace(home, used, quota, is_administrators, number_in(free, ["zfs", "get", "available", pool]))
 
 
-def guard(settings: Settings, reserved: int = 0, known: HomeRoom | None = None) -> None:
+def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None) -> None:
     """Set the quota of all clones together, so that they leave `clones.free_floor` free in the pool.
 
     `reserved` bytes of the free space are for a set that is being created next to them. This is called for each new

@@ -14,7 +14,7 @@ from zsnapdb.jobs.clone.create import OWNER, ephemeral_clone
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.source_lookup import home_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
-from zsnapdb.jobs.restore.offline_restore import host_alone, open_for_restore
+from zsnapdb.jobs.restore.offline_restore import offline_repository, open_for_restore
 from zsnapdb.mysql.schema.definitions import TableShapes
 from zsnapdb.mysql.schema.tables import exact_rows, referring_rows
 from zsnapdb.mysql.session import Session
@@ -182,7 +182,7 @@ def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterat
 def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
     """Return the plan that leads to the state, from this host alone if possible."""
     home = home_for(settings, list(instance.volumes.values()))
-    here = host_alone(instance)
+    here = offline_repository(instance)
     if here is not None:
         try:
             return source_fetch.point_plan(settings, instance, here, home, at)

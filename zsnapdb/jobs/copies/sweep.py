@@ -19,7 +19,7 @@ from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict
 C = TypeVar("C", bound=NamedCopy)
 
 
-class GoesToo(StrEnum):
+class ExtraRemoval(StrEnum):
     """Things that are removed with a copy only if the caller allows it: foreign snapshots on the copy."""
 
     FOREIGN_SNAPSHOTS = "foreign-snapshots"

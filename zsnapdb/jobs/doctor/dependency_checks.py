@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from zsnapdb.base.errors import NotThere, ZsnapdbError
+from zsnapdb.base.errors import MissingSource, ZsnapdbError
 from zsnapdb.base.quantities import counted, size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, examine
@@ -114,7 +114,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         findings.append(server_rules.possible(findings))
     about_clones = (*_clock(instance.host), *rule_facts.findings(settings, instance, here))
     # The running server and its newest backup may lack the same plugins.
-    together = dict.fromkeys((*findings, *about_stored(instance), *about_clones))
+    together = dict.fromkeys((*findings, *describe_stored(instance), *about_clones))
     return Diagnosis(instance.name, tuple(together), observed)
 
 
@@ -137,7 +137,7 @@ def _at_rest(
     return findings + [replace(key, severity=Severity.WARNING) for key in keys if key.severity is not Severity.OK]
 
 
-def about_stored(instance: Instance) -> list[FitnessFinding]:
+def describe_stored(instance: Instance) -> list[FitnessFinding]:
     """Check the repository, its backups and binlogs of the instance, and the objectives.
 
     The repository is read once.
@@ -220,15 +220,15 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
         repository = instance.open_repository()
         repository.check_writable()
         refuse_unfit(instance.repository)
-        with contextlib.suppress(NotThere):
+        with contextlib.suppress(MissingSource):
             # The test needs the marker. If the marker is lost, the note below reports that.
             prove_conditional_writes(repository)
-        with contextlib.suppress(NotThere):
+        with contextlib.suppress(MissingSource):
             # Before the first backup there is no lease. Taking a lease is also a proof.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
         locks = _object_locks(instance, repository)
-    except NotThere as error:
+    except MissingSource as error:
         try:
             instance.open_store()[0].check()
         except ZsnapdbError as unreachable:

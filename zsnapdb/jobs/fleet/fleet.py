@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import NotThere, UnreachableError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import MissingSource, UnreachableError, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.repository_reader import SeenFiles, SeenMemory, SeenProblem, SeenRepository
@@ -145,7 +145,7 @@ def _repository(
         )
     seen = reading.seen if reading is not None else memory.repository(files) if memory else files.repository()
     if seen is None and error is None:
-        error = NotThere(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")
+        error = MissingSource(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")
     return RepositoryState(
         name=name,
         seen=seen,

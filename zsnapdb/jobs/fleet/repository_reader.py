@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from zsnapdb import __version__
 from zsnapdb.base import atomic_file, patterns
-from zsnapdb.base.errors import NotThere, ZsnapdbError
+from zsnapdb.base.errors import MissingSource, ZsnapdbError
 from zsnapdb.base.quantities import counted
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.instance import ObjectiveSettings
@@ -76,7 +76,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class SeenInstance(_Part):
+class PublicInstance(_Part):
     """An instance at the time of its reading. `evidence` is the number of the newest evidence record (0: none).
 
     `future` counts the backups and signs of life that were in the future then. The facts leave them out.
@@ -133,7 +133,7 @@ class SeenRepository(_Part):
     is_encrypted: bool
     note: SeenText = ""
     foreign: patterns.Count = 0
-    instances: dict[patterns.InstanceName, SeenInstance]
+    instances: dict[patterns.InstanceName, PublicInstance]
     problems: dict[patterns.InstanceName, SeenProblem] = {}
 
 
@@ -375,14 +375,14 @@ class RepositoryReader:
         files.keep(seen, {one.name: one.trace for one in results if one.trace is not None})
         return Reading(seen, sum(one.is_new for one in results))
 
-    def _disappeared(self, before: SeenInstance) -> NotThere:
-        return NotThere(
+    def _disappeared(self, before: PublicInstance) -> MissingSource:
+        return MissingSource(
             f"nothing of it is in the repository any more, which had {counted(before.backups, 'backup')} of it at"
             f" {before.read:%Y-%m-%d %H:%M} UTC; if that was wanted, remove {self.files.folder}"
         )
 
     def _read_all(
-        self, repository: Repository, names: list[str], known: Mapping[str, SeenInstance], traces: Mapping[str, Trace]
+        self, repository: Repository, names: list[str], known: Mapping[str, PublicInstance], traces: Mapping[str, Trace]
     ) -> list[_Result]:
         def one(name: str) -> _Result:
             before = known.get(name)
@@ -396,7 +396,7 @@ class RepositoryReader:
             return list(pool.map(one, names))
 
     def _read_instance(
-        self, repository: Repository, name: str, before: SeenInstance | None, trace: Trace | None
+        self, repository: Repository, name: str, before: PublicInstance | None, trace: Trace | None
     ) -> _Result:
         number = evidence_log.newest_number(repository, name, before.evidence if before is not None else 0)
         compared = _Remembering(repository)
@@ -420,7 +420,7 @@ class RepositoryReader:
         # Objects from the future count once their time has come, even if the repository does not change.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
-    def _seen(self, repository: Repository, name: str, written: _Written) -> SeenInstance | None:
+    def _seen(self, repository: Repository, name: str, written: _Written) -> PublicInstance | None:
         """Return the state of the instance in the repository. Return None if there is nothing of it."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
@@ -440,7 +440,7 @@ class RepositoryReader:
         signs = (*(backup.created for backup in backups), facts.archived_until, drilled, recorded)
         heard = newest_sign(signs, self.host.now())
         ahead = sum(sign is not None and (heard is None or sign > heard) for sign in signs)
-        return SeenInstance(
+        return PublicInstance(
             read=self.host.now(),
             host=host,
             tool_version=newest.tool_version if newest is not None else "",
@@ -495,13 +495,13 @@ class _Result:
     """The state of an instance after a look. `is_new`: it was read, because something had changed."""
 
     name: str
-    seen: SeenInstance | None
+    seen: PublicInstance | None
     trace: Trace | None
     problem: ZsnapdbError | None = None
     is_new: bool = False
 
 
-def _gone(past: SeenRepository | None, now: Collection[str]) -> dict[str, SeenInstance]:
+def _gone(past: SeenRepository | None, now: Collection[str]) -> dict[str, PublicInstance]:
     """Return the instances that had backups before, and now have no objects at all.
 
     Otherwise the destruction of all backups would turn red into green.

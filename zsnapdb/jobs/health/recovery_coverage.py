@@ -12,7 +12,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.binlog.completeness import complete_until
-from zsnapdb.planning.binlog.failover_history import RepeatedGtids, given_again, repeated_gtids
+from zsnapdb.planning.binlog.failover_history import RepeatedGtids, repeated_gtids, reused_gtids
 from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.planning.known_damage import DamageRegister
@@ -176,4 +176,4 @@ def repeated_after(instance: Instance, repository: Repository, planned: RestoreP
     points = points_of(instance.summaries(repository).backups)
     known = [file.reached for file in files] + [point.gtids for point in points]
     start = parse_gtids(planned.flavour, planned.point.gtids)
-    return given_again(server_name(None, server_id), start, known)
+    return reused_gtids(server_name(None, server_id), start, known)

@@ -27,11 +27,11 @@ from zsnapdb.mysql.variables import server_flavour
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.replica_checks import (
-    AskedReader,
     NotedReader,
+    ObservedReaders,
+    QueriedReader,
     ReaderNote,
     ReaderNotes,
-    SeenReaders,
     beyond,
     judge,
     noted,
@@ -45,7 +45,7 @@ _MOST_BYTES = 4 << 20
 _PATIENCE = 10.0
 
 
-def look(instance: Instance, datadir: Path) -> SeenReaders | None:
+def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
     """Return the present binlog clients of the instance's server. None if no server answers and none serves `datadir`.
 
     If a server runs but does not answer, its clients are unknown.
@@ -53,12 +53,12 @@ def look(instance: Instance, datadir: Path) -> SeenReaders | None:
     try:
         session = instance.session()
     except ServerError as error:
-        return SeenReaders(hidden=error.message) if serving(datadir) is not None else None
+        return ObservedReaders(hidden=error.message) if serving(datadir) is not None else None
     with session:
         try:
             return asked.seen(session)
         except ServerError as error:
-            return SeenReaders(hidden=error.message)
+            return ObservedReaders(hidden=error.message)
 
 
 def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
@@ -66,7 +66,7 @@ def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     return _findings(instance, _of(instance, planned)) if isinstance(planned.steps[-1], Promote) else []
 
 
-def refuse(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+def refuse(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
     """Return the binlog clients of the server that the restore replaces; None if it does not answer.
 
     Raises PreflightError if there are clients, or they are unknown, unless the user confirmed that all will be rebuilt.
@@ -78,17 +78,17 @@ def refuse(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
     return seen
 
 
-def _of(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+def _of(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
     return look(instance, Path(planned.variables["datadir"]))
 
 
-def _findings(instance: Instance, seen: SeenReaders | None) -> list[FitnessFinding]:
+def _findings(instance: Instance, seen: ObservedReaders | None) -> list[FitnessFinding]:
     found = judge(seen, will_be_rebuilt=instance.replicas_will_be_rebuilt)
     told = [unfit(_WHAT, f.text, f.hint) if f.refuses else warning(_WHAT, f.text, f.hint) for f in found]
     return told or [ok(_WHAT, "nobody reads the binlogs of the server, and no account is made for it")]
 
 
-def prepare(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
+def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
     """Refuse like `refuse`, record the binlog clients and return them, if the restore replaces a server."""
     if not isinstance(planned.steps[-1], Promote):
         return None
@@ -97,7 +97,7 @@ def prepare(instance: Instance, planned: RestorePlan) -> SeenReaders | None:
     return seen
 
 
-def note(instance: Instance, planned: RestorePlan, seen: SeenReaders | None) -> None:
+def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None) -> None:
     """Record the binlog clients of the server before its datasets are exchanged. A server that is down adds none.
 
     Raises PreflightError if the record cannot be written, so the replicas to rebuild could not be reported.
@@ -183,14 +183,14 @@ def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str)
             continue
 
 
-def _answer(reader: NotedReader, servers: list[_Server]) -> AskedReader | None:
+def _answer(reader: NotedReader, servers: list[_Server]) -> QueriedReader | None:
     for server in servers:
         # A server_id is only unique among servers that replicate from each other.
         its, who = server.identity, (reader.server_id, reader.port)
         if its.server_uuid == reader.server_uuid if reader.server_uuid else (its.server_id, its.port) == who:
             # MariaDB reports only the newest GTID: a replica that is no longer ahead may still differ.
             is_proof = reader.server_uuid is not None or bool(server.lacking)
-            return AskedReader(server.instance, server.lacking if is_proof else None)
+            return QueriedReader(server.instance, server.lacking if is_proof else None)
     return None
 
 

@@ -16,13 +16,13 @@ from zsnapdb.base.model import BinlogCoordinates, backup_time, parse_gtids, serv
 from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.created_tables import MadeTables
+from zsnapdb.mysql.binlog.created_tables import CreatedTables
 from zsnapdb.mysql.binlog.events import Event
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.binlog.transaction_tracker import Numbers, Walk
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
 from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Stretch, Witness, with_stretch
-from zsnapdb.planning.binlog.created_tables import MOST_MADE, MadeTable
+from zsnapdb.planning.binlog.created_tables import MOST_MADE, CreatedTable
 from zsnapdb.planning.binlog.route import BackupPoint
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -88,10 +88,10 @@ class SpanBuilder:
         self._gtids: list[str] = []
         self._times: list[int] = []
         self._is_exact = True
-        self._tables = MadeTables()
+        self._tables = CreatedTables()
 
     @property
-    def tables(self) -> tuple[MadeTable, ...]:
+    def tables(self) -> tuple[CreatedTable, ...]:
         return tuple(self._tables.tables)
 
     def watch(self, event: Event, walk: Walk, is_end: bool) -> None:
@@ -156,7 +156,9 @@ def whole_span(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> Span
     return span_and_tables(file, name, witness)[0]
 
 
-def span_and_tables(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> tuple[SpanPart, tuple[MadeTable, ...]]:
+def span_and_tables(
+    file: BinaryIO, name: str, witness: Witness = NO_WITNESS
+) -> tuple[SpanPart, tuple[CreatedTable, ...]]:
     """Return that span, and the tables that statements without ENGINE created in it."""
     builder = SpanBuilder(0, 0, witness)
     walk = transactions(file, name, watch=builder.watch)

@@ -52,7 +52,7 @@ from zsnapdb.planning.repository.known_backups import (
     judge_future,
 )
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.keyring import Unbelieved
+from zsnapdb.repository.keyring import UntrustedRecord
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.manifest_source import ServerSourcePart
 from zsnapdb.repository.repository import Repository
@@ -286,7 +286,7 @@ def check(
         local,
         is_signed=bool(repository.keyring.trusted),
         consolidated=[one.backup_id for one in there if isinstance(one, Summary | Manifest) and is_consolidated(one)],
-        unbelieved={name: error.message for name, error in errors.items() if isinstance(error, Unbelieved)},
+        unbelieved={name: error.message for name, error in errors.items() if isinstance(error, UntrustedRecord)},
     )
     archive, strange = known_archive(instance, repository, archive)
     compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)

@@ -10,7 +10,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
 from zsnapdb.jobs.record.record_file import read
-from zsnapdb.planning.repository.production_restores import Placed, PutBack, PutBackRecord
+from zsnapdb.planning.repository.production_restores import Placed, ProductionRestore, PutBackRecord
 from zsnapdb.zfs import datasets
 
 
@@ -43,7 +43,7 @@ def taken_back(instance: Instance, backups: Iterable[Placed]) -> Mapping[str, st
     return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
 
 
-def note(instance: Instance, made: PutBack) -> None:
+def note(instance: Instance, made: ProductionRestore) -> None:
     """Record that a restore took production's place. Warn if that fails."""
     folder = instance.host.put_backs
     file = folder / f"{instance.name}.json"

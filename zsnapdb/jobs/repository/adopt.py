@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.base.errors import DamagedError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, MissingSource, PreflightError, ZsnapdbError
 from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import archive_record, host_record
@@ -19,7 +19,7 @@ from zsnapdb.jobs.record.document_digests import DocumentPlaces, documents_of, f
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import verify
-from zsnapdb.jobs.repository.prune_facts import look_locally
+from zsnapdb.jobs.repository.prune_facts import read_local_sets
 from zsnapdb.planning.backup_chain import Lineage
 from zsnapdb.planning.repository.host_record import EvidenceEnd, RemovedBackup
 from zsnapdb.repository import evidence_log, layout
@@ -87,7 +87,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     foreign = [backup for backup in stored if backup.backup_id in checked.provenance.for_removal.foreign]
     for name in names:
         if name not in {backup.backup_id for backup in foreign}:
-            raise NotThere(
+            raise MissingSource(
                 f"backup {name} of instance {instance.name} is not a foreign one that can be read",
                 hint=f"`zsnapdb adopt {instance.name} --plan` lists the foreign backups",
             )
@@ -154,7 +154,7 @@ def _judged(
     here: Mapping[str, frozenset[int]] = {}
     # A host that only prunes or verifies has no ZFS.
     with contextlib.suppress(ZsnapdbError):
-        here = look_locally(instance, stored).guids
+        here = read_local_sets(instance, stored).guids
     own = {backup.writer for backup in stored if backup.backup_id in checked.provenance.proofs}
     twins = {_guids(backup) for backup in stored if backup.backup_id in checked.provenance.for_removal.proofs}
     lineage = Lineage(stored)
@@ -279,7 +279,7 @@ def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
     missing = {backup.backup_id: backup for backup in checked.missing}
     for name in names:
         if name not in missing:
-            raise NotThere(
+            raise MissingSource(
                 f"backup {name} of instance {instance.name} is not one that this host stored and the repository lacks",
                 hint="run `zsnapdb list` to see the missing backups",
             )

@@ -15,7 +15,7 @@ from zsnapdb.jobs.health import evidence
 from zsnapdb.jobs.health.evidence import EvidenceLog
 from zsnapdb.jobs.record.host_record import drilled_here
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
-from zsnapdb.planning.evidence.daily_summary import DoneRun, JudgedDay, ReportedDay, days, judged
+from zsnapdb.planning.evidence.daily_summary import CompletedRun, JudgedDay, ReportedDay, days, judged
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, PastDrills
@@ -61,7 +61,7 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
     begin = first or end - _USUAL_DAYS
     log = evidence.read(instance)
     runs = [
-        DoneRun(record.job, record.finished, (record.finished - record.started).total_seconds(), record.exit_code)
+        CompletedRun(record.job, record.finished, (record.finished - record.started).total_seconds(), record.exit_code)
         for record in _without_repeats(log.believed)
         if record.job != POLICY
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.base.errors import NotThere, UsageError
+from zsnapdb.base.errors import MissingSource, UsageError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
@@ -23,7 +23,7 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     if backup_id == "latest":
         known = host_record.choosable(instance, repository)
         if not known:
-            raise NotThere(f"the repository has no backup of instance {instance.name}", hint=OTHER_ADDRESS_HINT)
+            raise MissingSource(f"the repository has no backup of instance {instance.name}", hint=OTHER_ADDRESS_HINT)
         backup_id = known[-1].backup_id
     made = pins.pin(repository, instance.name, backup_id, reason.strip())
     host_record.note_pinned(instance, repository, backup_id)

@@ -32,7 +32,7 @@ from zsnapdb.jobs.base.run_locks import writing
 from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.jobs.record.record_file import StoredCheck
 from zsnapdb.jobs.repository import prune_facts, verify
-from zsnapdb.jobs.repository.prune_facts import LocalLeftovers, OldBinlog, look_locally
+from zsnapdb.jobs.repository.prune_facts import LocalLeftovers, OldBinlog, read_local_sets
 from zsnapdb.planning.backup_chain import Lineage, choose_base
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.repository import leftover_sweep, local_snapshot_sets, retention
@@ -50,7 +50,7 @@ from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished_backups import unfinished
 from zsnapdb.repository.verifications import known_damage
-from zsnapdb.store.base import Afterlife
+from zsnapdb.store.base import DeletionPolicy
 from zsnapdb.zfs import owned
 
 _PARALLEL_LISTINGS = 8
@@ -66,7 +66,7 @@ class PrunePlan:
     retention: Retention
     leftovers: tuple[SweepDecision[Leftover], ...]
     local: tuple[LocalDecision, ...]
-    afterlife: Afterlife
+    afterlife: DeletionPolicy
     base: str
     binlogs: tuple[OldBinlog, ...] = ()
     binlog_leftovers: tuple[SweepDecision[BinlogLeftover], ...] = ()
@@ -166,7 +166,7 @@ def _plan(
 ) -> PrunePlan:
     policy, moment = instance.retention_policy(), time.at
     backups, checked = host_record.stored(instance, repository)
-    here = local if local is not None else look_locally(instance, backups.backups)
+    here = local if local is not None else read_local_sets(instance, backups.backups)
     marks = unfinished(repository, instance.name)
     provenance = checked.provenance.for_removal
     base: Summary | None = None

@@ -186,7 +186,7 @@ NOTHING_LOCAL = LocalLeftovers((), (), {})
 """For a host without the instance, or for another repository than that of the instance."""
 
 
-def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:
+def read_local_sets(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:
     """Return the snapshots and bookmarks that backups of the instance left on this host.
 
     If no volumes are configured, the volumes of the newest backup are used.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.base.errors import DamagedError, NotThere, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, MissingSource, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
@@ -114,7 +114,7 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
             hint="run `zsnapdb verify`, which lists the restorable backups",
         )
     if not status.window.ranges and not status.machines:
-        return NotThere(
+        return MissingSource(
             f"nothing of instance {status.instance} can be restored: the repository has no backup that can",
             hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
         )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zsnapdb.base import untrusted_text
-from zsnapdb.base.errors import ConfigError, DamagedError, NotThere, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import ConfigError, DamagedError, MissingSource, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
@@ -92,7 +92,7 @@ def _read_document(repository: Repository, key: Key) -> bool | DamagedError | No
     place = repository.place(key)
     try:
         body = repository.get(key)
-    except NotThere:
+    except MissingSource:
         if key == layout.MARKER:
             return DamagedError(f"the marker {place} is missing", hint="run `zsnapdb init`, which writes it again")
         return None
@@ -130,7 +130,7 @@ def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
         yield from (one.key for one in repository.list(layout.segments(*place)))
 
 
-def look_at_binlogs(
+def observe_binlogs(
     archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
 ) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
     """Yield each binlog, its damage (None if it was changed or removed in the meantime) and the number of read bytes.
@@ -239,7 +239,7 @@ class VerifyResult:
                 hint="read the lists of damaged and restorable backups; begin a new chain with `zsnapdb backup --full`",
             )
         if not self.plan.backups.backups:
-            return NotThere(
+            return MissingSource(
                 f"the repository has no backup of instance {self.plan.instance}; nothing was verified",
                 hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
             )
@@ -302,7 +302,7 @@ def verify(
             total += size
             notebook.note(name, depth, damage)
         archive, concurrency = BinlogArchive(repository, instance.name), instance.repository.stream.concurrency
-        for file, damage, size in look_at_binlogs(archive, planned.binlogs, depth, concurrency, instance.events):
+        for file, damage, size in observe_binlogs(archive, planned.binlogs, depth, concurrency, instance.events):
             total += size
             if file.is_rotated:
                 notebook.note(name_of(file), depth, damage)
@@ -422,7 +422,7 @@ def damage_of(
         manifest = repository.manifest(instance, backup_id)
     except DamagedError as error:
         return (error.message,)
-    except NotThere:
+    except MissingSource:
         return None
     sizes = repository.sizes(layout.chunks_of_backup(instance, backup_id))
     damage: list[str] = []
@@ -518,7 +518,7 @@ class Reader:
                         " right ones"
                     )
                 return plain
-            except NotThere:
+            except MissingSource:
                 return DamagedError(f"{what} is missing")
             except KeyError:
                 return DamagedError(f"{what} names key {chunk.key_id}, which its manifest does not have")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.base.errors import NotThere, PreflightError, UnknownNameError, UsageError
+from zsnapdb.base.errors import MissingSource, PreflightError, UnknownNameError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import affected_replicas
@@ -22,7 +22,7 @@ from zsnapdb.jobs.restore.volume_receive import restored_mark
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.replays import beyond
-from zsnapdb.planning.restore.steps import CheckServer, LeaveStopped, LookAround, Replay, TakeUp
+from zsnapdb.planning.restore.steps import CheckServer, LeaveStopped, ReadOnlyStart, Replay, ResumedRun
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, owned
@@ -60,7 +60,11 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
             datasets.exists(name) and owned.is_ours(name, restored_mark(planned))
             for name in planned.layout.datasets.values()
         )
-        if isinstance(planned.steps[-1], LeaveStopped | LookAround) and is_here and top in (None, planned.layout.top):
+        if (
+            isinstance(planned.steps[-1], LeaveStopped | ReadOnlyStart)
+            and is_here
+            and top in (None, planned.layout.top)
+        ):
             known[planned.layout.top] = journal
     if len(known) != 1:
         raise UnknownNameError(
@@ -120,7 +124,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
             "the transactions of the restored server have no GTIDs, so nothing proves where it is",
             hint="restore to the point again, into another dataset",
         )
-    after_look = isinstance(before.steps[-1], LookAround)
+    after_look = isinstance(before.steps[-1], ReadOnlyStart)
     pid = None if after_look else copy_of(instance, before).process().pid()
     if pid is not None:
         raise PreflightError(
@@ -128,8 +132,8 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
             hint="shut it down, then continue; transactions that were written to it prevent that",
         )
     kept = tuple(step for step in before.steps[:-1] if not isinstance(step, CheckServer))
-    number = 1 + max((step.number for step in kept if isinstance(step, Replay | TakeUp)), default=0)
-    steps = (*kept, TakeUp(number, before.point.gtids, after_look))
+    number = 1 + max((step.number for step in kept if isinstance(step, Replay | ResumedRun)), default=0)
+    steps = (*kept, ResumedRun(number, before.point.gtids, after_look))
     planned = replace(before, created=instance.host.now(), requested=requested, steps=steps)
     if target is not None:
         planned = _with_replay(settings, instance, repository, request, planned, target, number)
@@ -163,7 +167,9 @@ def _with_replay(
     wanted = [log for step in chosen.replays(_WHOLE) for log in step.logs]
     rest = beyond([log for step in planned.replays for log in step.logs], wanted)
     if not rest:
-        raise NotThere("the restore is at that point already", hint=f"name a later one, or `{HERE}` to hand it over")
+        raise MissingSource(
+            "the restore is at that point already", hint=f"name a later one, or `{HERE}` to hand it over"
+        )
     steps = (Replay(number, rest, chosen.point.gtids),)
     replays = replay_steps(settings, instance, repository, planned, steps, archive, local)
     return replace(planned, point=chosen.point, steps=(*planned.steps, *replays))
@@ -177,7 +183,7 @@ def next_transaction(planned: RestorePlan) -> str:
     """
     following = planned.point.following
     if following is None or following.gtid is None:
-        raise NotThere(
+        raise MissingSource(
             f"no transaction is known behind {planned.requested}, the point of the restore",
             hint="name a later time or GTID; `zsnapdb binlog find` lists transactions",
         )

@@ -11,16 +11,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from zsnapdb.base.errors import CommandError, CommandTimeout, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, CommandTimeout, MissingSource, PreflightError, ZsnapdbError
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import printable
 from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.host import live_server_checks
-from zsnapdb.planning.backup.at_rest import CLEAR, AtRest, NameChange, judge_key, objection_to
+from zsnapdb.planning.backup.at_rest import CLEAR, DatasetEncryption, NameChange, judge_key, objection_to
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.dataset_properties import GUARANTEES, SPACE, PropertyClass, names_of, removed_names
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.dataset_exchange import Exchange, ExchangeState, NamedDataset, judge, names_in, ways_back
+from zsnapdb.planning.restore.dataset_exchange import (
+    Exchange,
+    ExchangeState,
+    NamedDataset,
+    judge,
+    names_in,
+    recovery_commands,
+)
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Promote, PromotePart
 from zsnapdb.zfs import datasets, delegated_permissions, encryption, mounting, own_properties, owned
@@ -39,7 +46,7 @@ def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
     for name in names_in(step):
         try:
             seen = datasets.properties(name, ["guid", RESTORED_PROPERTY, INCARNATION_PROPERTY])
-        except NotThere:
+        except MissingSource:
             continue
         marks = ((RESTORED_PROPERTY, plan.restore_id), (INCARNATION_PROPERTY, step.incarnation))
         is_restored = any(seen[key].is_local and seen[key].value == value for key, value in marks)
@@ -151,7 +158,7 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
             f" promote`, with `zsnapdb restore {plan.instance} --resume`; what was replaced is kept",
         )
     live_server_checks.refuse_running(names_in(step), "the exchange of datasets is to be undone")
-    for new, old in ways_back(step):
+    for new, old in recovery_commands(step):
         if datasets.exists(new) and not datasets.exists(old):
             datasets.unmount(new)
             datasets.rename(new, old)
@@ -375,7 +382,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
     own_keys = set(plan.with_own_keys)
     for source, place in tops:
         # A received dataset inherits the encryption of the dataset above it, unless its stream is raw (zfs-receive(8)).
-        own = AtRest("raw", source) if source in own_keys else seen[shown[origins.get(source, source)]]
+        own = DatasetEncryption("raw", source) if source in own_keys else seen[shown[origins.get(source, source)]]
         home, around = (seen[shown[name.rpartition("/")[0]]] for name in (source, place))
         replaced = seen[place] if shown[place] == place else CLEAR
         objection = objection_to(NameChange(source, place, own, home, around, replaced))
@@ -410,7 +417,7 @@ def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
             )
 
 
-def top_beside(place: str, name: str) -> str | None:
+def encrypted_sibling(place: str, name: str) -> str | None:
     """Return the dataset `name` next to the place if the place is encrypted; else None.
 
     A clone of the place at that dataset can take its name and give it back.

@@ -43,17 +43,17 @@ from zsnapdb.mysql.replication import replica
 from zsnapdb.mysql.replication.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.repository.production_restores import PutBack
+from zsnapdb.planning.repository.production_restores import ProductionRestore
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
     HandoverStep,
     LeaveStopped,
-    LookAround,
     MakeReplica,
+    ParallelRun,
     Promote,
     PromotePart,
+    ReadOnlyStart,
     Recover,
-    RunBeside,
 )
 from zsnapdb.planning.server_copy.copy_options import Access, PathMap
 from zsnapdb.planning.server_copy.source_facts import Origin, Place
@@ -69,7 +69,7 @@ _PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
-class HandedOver:
+class CompletedHandover:
     """The result of a handover: the option file (None: that of the site), and port and process if the server runs.
 
     `socket` is that of a server to look around in.
@@ -82,7 +82,7 @@ class HandedOver:
     socket: Path | None = None
 
 
-def _look_around(work: ServerWork, step: LookAround) -> HandedOver:
+def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
     """Start the server read-only. It is not handed over: datasets and snapshots still belong to the restore."""
     be_mounted(work)
     copy = work.copy
@@ -107,7 +107,7 @@ def _look_around(work: ServerWork, step: LookAround) -> HandedOver:
         f" `{again} here` ends the look and leaves it stopped"
     )
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
-    return HandedOver(None, pid=copy.process().pid(), notes=(note,), socket=Path(identity.socket))
+    return CompletedHandover(None, pid=copy.process().pid(), notes=(note,), socket=Path(identity.socket))
 
 
 def _check_point(work: ServerWork, session: Session) -> ServerFacts:
@@ -124,10 +124,10 @@ def _check_point(work: ServerWork, session: Session) -> ServerFacts:
     return facts
 
 
-def hand_over(work: ServerWork, step: HandoverStep) -> HandedOver:
+def hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
     """Run the handover step. It can be repeated after an interruption."""
     left = _left(work, step)
-    if isinstance(step, LookAround):
+    if isinstance(step, ReadOnlyStart):
         return left
     return replace(left, notes=(*left.notes, *_zone_notes(work.plan, step), *notes_on_site(work.plan.site_commands)))
 
@@ -141,8 +141,8 @@ def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:
     return (f"its source had another time zone than this host: give a unit that starts it the line {line}",)
 
 
-def _left(work: ServerWork, step: HandoverStep) -> HandedOver:
-    if isinstance(step, LookAround):
+def _left(work: ServerWork, step: HandoverStep) -> CompletedHandover:
+    if isinstance(step, ReadOnlyStart):
         return _look_around(work, step)
     if isinstance(step, Promote):
         return _promote(work, step)
@@ -153,7 +153,7 @@ def _left(work: ServerWork, step: HandoverStep) -> HandedOver:
     datasets.inherit(owned.ours(named, work.mark), list(NO_SNAPSHOTS))
     if isinstance(step, LeaveStopped):
         return _leave_stopped(work, step)
-    return _run_beside(work, step) if isinstance(step, RunBeside) else _make_replica(work, step)
+    return _run_beside(work, step) if isinstance(step, ParallelRun) else _make_replica(work, step)
 
 
 def _drop_step_snapshots(work: ServerWork) -> None:
@@ -161,7 +161,7 @@ def _drop_step_snapshots(work: ServerWork) -> None:
         owned.destroy_snapshot(name, work.mark)
 
 
-def leave_to_trial(work: ServerWork, step: LeaveStopped) -> HandedOver:
+def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
     """Leave an ephemeral copy stopped, with its option file. It still belongs to the restore.
 
     So it is not mounted at boot and other programs do not snapshot it. It has been mounted since its first recovery.
@@ -169,10 +169,10 @@ def leave_to_trial(work: ServerWork, step: LeaveStopped) -> HandedOver:
     copy = work.copy
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
     copy.write_option_file(identity)
-    return HandedOver(Path(identity.option_file))
+    return CompletedHandover(Path(identity.option_file))
 
 
-def _leave_stopped(work: ServerWork, step: LeaveStopped) -> HandedOver:
+def _leave_stopped(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
     left = leave_to_trial(work, step)
     _drop_step_snapshots(work)
     notes: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ def _leave_stopped(work: ServerWork, step: LeaveStopped) -> HandedOver:
     return replace(left, notes=notes)
 
 
-def _run_beside(work: ServerWork, step: RunBeside) -> HandedOver:
+def _run_beside(work: ServerWork, step: ParallelRun) -> CompletedHandover:
     copy = work.copy
     copy.process().kill_all()
     copy.remove_identity()
@@ -194,12 +194,12 @@ def _run_beside(work: ServerWork, step: RunBeside) -> HandedOver:
     return _running(work, copy, step.server_id, step.port, ())
 
 
-def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> HandedOver:
+def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> CompletedHandover:
     """Write the option file for all later starts, and return the running server."""
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS)
     copy.write_option_file(identity, last)
     _drop_step_snapshots(work)
-    return HandedOver(Path(identity.option_file), port, copy.process().pid())
+    return CompletedHandover(Path(identity.option_file), port, copy.process().pid())
 
 
 def _check_other(work: ServerWork, session: Session, server_id: int, port: int) -> None:
@@ -219,7 +219,7 @@ def _check_other(work: ServerWork, session: Session, server_id: int, port: int) 
         )
 
 
-def _make_replica(work: ServerWork, step: MakeReplica) -> HandedOver:
+def _make_replica(work: ServerWork, step: MakeReplica) -> CompletedHandover:
     copy = work.copy
     copy.process().kill_all()
     copy.remove_identity()
@@ -277,7 +277,7 @@ def _catch_up(work: ServerWork, session: Session) -> None:
         time.sleep(0.5)
 
 
-def _promote(work: ServerWork, step: Promote) -> HandedOver:
+def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
     """Put the restored datasets in place of the old datasets, which are kept.
 
     Parts that were done before an interruption are not repeated.
@@ -290,7 +290,7 @@ def _promote(work: ServerWork, step: Promote) -> HandedOver:
         return _take_over(work, step)
 
 
-def _take_over(work: ServerWork, step: Promote) -> HandedOver:
+def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
     """Give the datasets, which now have the old names, to the site. Finished parts are not repeated.
 
     Raises:
@@ -342,7 +342,7 @@ def _take_over(work: ServerWork, step: Promote) -> HandedOver:
             f"set {server_id} in the option file of the server, because it would reuse GTIDs of transactions that were"
             f" left out; then {again}"
         )
-    return HandedOver(None, notes=(*kept, again))
+    return CompletedHandover(None, notes=(*kept, again))
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:
@@ -356,7 +356,7 @@ def _note_history(work: ServerWork, step: Promote) -> None:
     place = step.parts[0].place
     seen = datasets.properties(sealed[0] if sealed else place, ["createtxg"])
     group = number_in(seen["createtxg"].value, ["zfs", "get", "createtxg"])
-    made = PutBack(
+    made = ProductionRestore(
         restore_id=work.plan.restore_id,
         base_pool=work.plan.base[0],
         base_group=work.plan.base[1],

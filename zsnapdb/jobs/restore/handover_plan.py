@@ -21,11 +21,11 @@ from zsnapdb.planning.restore.steps import (
     HandoverKind,
     HandoverStep,
     LeaveStopped,
-    LookAround,
     MakeReplica,
+    ParallelRun,
     Promote,
     PromotePart,
-    RunBeside,
+    ReadOnlyStart,
     replaced_suffix,
 )
 from zsnapdb.planning.server_family import family
@@ -66,14 +66,14 @@ def handover_step(
     if handover.kind == "stopped":
         return LeaveStopped(planned.server_id)
     if handover.kind == "look":
-        return LookAround(planned.server_id)
+        return ReadOnlyStart(planned.server_id)
     if handover.kind == "promote":
         return _planned_promote(planned, _promoted_server_id(instance, repository, planned, handover.server_id))
     port = handover.port or choose_port(settings.clones.first_port, settings.clones.last_port, set(), port_is_free)
     chosen = handover.server_id or fresh_server_id()
     _refuse_old_server_id(planned, chosen)
     if handover.kind == "run":
-        return RunBeside(chosen, port)
+        return ParallelRun(chosen, port)
     if handover.source is None:
         raise UsageError("a replica needs a source", hint="name the source with --source host:port and --source-user")
     source = handover.source

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from zsnapdb.base.errors import DamagedError, ExistsError, NotThere, PreflightError, UsageError
+from zsnapdb.base.errors import DamagedError, ExistsError, MissingSource, PreflightError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
@@ -20,13 +20,13 @@ from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.plan import refuse_no_parent, restored_top
 from zsnapdb.jobs.restore.preflight import judge_pool
-from zsnapdb.jobs.restore.restore_inputs import KnownToRestore, read_known
+from zsnapdb.jobs.restore.restore_inputs import RestorableSet, read_known
 from zsnapdb.jobs.restore.restore_run import (
     Body,
     Confirm,
-    alone_with_journal,
     always,
     clear_foreign,
+    exclusive_journal,
     give_up,
     refuse_existing,
     refuse_unfit,
@@ -138,7 +138,7 @@ def make(
 
 def _newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
-) -> tuple[KnownToRestore, Manifest]:
+) -> tuple[RestorableSet, Manifest]:
     """Return the facts for the restore, and the requested backup, else the newest that may be chosen."""
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
@@ -151,7 +151,7 @@ def _newest_wanted(
     )
     possible = [m for m in known.choosable() if known.named in (None, m.backup_id)]
     if not possible:
-        raise NotThere(f"there is no backup of {instance.name}", hint=OTHER_ADDRESS_HINT)
+        raise MissingSource(f"there is no backup of {instance.name}", hint=OTHER_ADDRESS_HINT)
     return known, known.whole(possible[-1])
 
 
@@ -312,7 +312,7 @@ def abandon(
     remove its domain, its datasets after proof that they are ours, and its journal.
     """
     journals = MachineJournals(settings.restore.journal)
-    with alone_with_journal(instance, journals, top) as journal:
+    with exclusive_journal(instance, journals, top) as journal:
         clear_foreign(journal.plan, may_go=with_foreign_snapshots)
         give_up(instance, journals, journal, lambda: remove_all(settings, journal.plan, connect))
     return journal.plan

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from zsnapdb.base.errors import DamagedError, NotThere, UnreachableError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, MissingSource, UnreachableError, ZsnapdbError
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
@@ -82,7 +82,7 @@ def archive_of(
     return _HostArchive(repository, instance.name, sets, target, only)
 
 
-def host_alone(instance: Instance) -> Repository | None:
+def offline_repository(instance: Instance) -> Repository | None:
     """Return the stand-in without asking the store; None if this host has no set to begin with."""
     return _stand_in(instance) if local_snapshot.load(instance) else None
 
@@ -99,8 +99,8 @@ def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in
     repository = open_for_restore(instance, RestoreOrigin.AUTO)
     try:
         return make(repository)
-    except NotThere:
-        here = None if is_in_history or is_stand_in(repository) else host_alone(instance)
+    except MissingSource:
+        here = None if is_in_history or is_stand_in(repository) else offline_repository(instance)
         if here is None:
             raise
         try:

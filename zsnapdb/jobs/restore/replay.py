@@ -30,7 +30,7 @@ from zsnapdb.jobs.restore.startup_steps import ServerWork, be_mounted, keep, tak
 from zsnapdb.jobs.restore.target_selection import client_programs
 from zsnapdb.jobs.server_copy.prepare import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
-from zsnapdb.mysql.binlog.created_tables import MadeTables
+from zsnapdb.mysql.binlog.created_tables import CreatedTables
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import replay as replaying
 from zsnapdb.mysql.replication import scheduled_events
@@ -39,16 +39,16 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.created_tables import (
     OTHER_POINT,
+    CreatedTable,
     Defaults,
     EngineStop,
-    MadeTable,
     RecordedTable,
     contradiction,
     named,
     plan_engines,
 )
 from zsnapdb.planning.binlog.event_states import EventStates, follow
-from zsnapdb.planning.restore.steps import Recover, Replay, Replayer, TakeUp
+from zsnapdb.planning.restore.steps import Recover, Replay, Replayer, ResumedRun
 from zsnapdb.planning.server_copy.copy_options import Access, binlog_paths
 from zsnapdb.planning.server_copy.server_identity_check import IDENTITY, only_on_server
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -76,7 +76,7 @@ def replay(work: ServerWork, step: Replay) -> None:
     work.copy.process().kill_all()
     if was_kept(work, step.name):
         return
-    names = [other.name for other in work.plan.steps if isinstance(other, (Recover, Replay, TakeUp))]
+    names = [other.name for other in work.plan.steps if isinstance(other, (Recover, Replay, ResumedRun))]
     take_back(work, f"zsnapdb-restore-{names[names.index(step.name) - 1]}")
     paths = binlog_paths(work.plan.variables, "relay_log")
     base = paths[0] if paths is not None else join(work.plan.variables["datadir"], "zsnapdb-relay")
@@ -94,13 +94,13 @@ def replay(work: ServerWork, step: Replay) -> None:
     keep(work, step.name)
 
 
-def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, MadeTable], ...]:
+def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
     """Return the tables of statements without ENGINE, each with the number of its relay log.
 
     `events` then has the states to which the statements lead. This must come first, because the applier removes the
     relay logs.
     """
-    made = MadeTables(partial(follow, events))
+    made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
         # Only the server can read an encrypted relay log.
         with safe_open.open_to_read(logs.file(number)) as file, contextlib.suppress(PreflightError):
@@ -109,7 +109,7 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
 
 
 def _engine_stops(
-    work: ServerWork, made: Iterable[tuple[int, MadeTable]], records: _Records, start: Defaults, *, by: Replayer
+    work: ServerWork, made: Iterable[tuple[int, CreatedTable]], records: _Records, start: Defaults, *, by: Replayer
 ) -> tuple[EngineStop, ...]:
     """Return the places at which the default engine changes; it is now that of `start`. Warn of uncertain tables.
 

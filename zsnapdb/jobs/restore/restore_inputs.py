@@ -59,7 +59,7 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 
 
 @dataclass(frozen=True)
-class KnownToRestore:
+class RestorableSet:
     """The facts in repository, archive and host for a restore to a target.
 
     `requested` is the target as the user named it. `archive` None: it was not read, because the target needs none.
@@ -290,7 +290,7 @@ def read_known(
     history: str | None = None,
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
     reads_archive: bool = True,
-) -> KnownToRestore:
+) -> RestorableSet:
     """Read the facts on which a restore to this target depends. The errors are those of `refuse_without_any`."""
     if isinstance(target, AtBackup) and target.backup_id is not None:
         is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
@@ -300,7 +300,7 @@ def read_known(
     needs_archive = reads_archive and not isinstance(target, AtBackup)
     archive = archive_of(instance, repository, target).load() if needs_archive else None
     catalogue, checked = catalogue_of(instance, repository, archive)
-    known = KnownToRestore(instance, repository, target, requested, catalogue, checked, archive, history, accepts_older)
+    known = RestorableSet(instance, repository, target, requested, catalogue, checked, archive, history, accepts_older)
     known.refuse_without_any()
     return known
 

@@ -18,7 +18,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.record.idempotency_records import OnceRecords
-from zsnapdb.jobs.restore.volume_receive import RestoreWork, restored_mark, tell_what_stays
+from zsnapdb.jobs.restore.volume_receive import RestoreWork, restored_mark, warn_remaining
 from zsnapdb.jobs.steps.journal import Done, Handlers, J, JournalFolder
 from zsnapdb.planning import foreign_snapshots
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
@@ -65,7 +65,7 @@ class Body(Generic[J, R]):
         """
         plan, journals = work.plan, self.journals(work.settings.restore.journal)
         with alone(work.instance, plan):
-            refuse_begun(journals, plan)
+            refuse_active(journals, plan)
             refuse_existing(plan.top, plan.mounts)
             journal = self.begin(plan, run_id=work.instance.host.run_id())
             run = RestoreRun(self, replace(work, is_first_run=True), journal, journals)
@@ -100,7 +100,7 @@ class Body(Generic[J, R]):
                 read under the lock of the restore. Nothing was changed.
         """
         journals = self.journals(settings.restore.journal)
-        with alone_with_journal(instance, journals, top) as journal:
+        with exclusive_journal(instance, journals, top) as journal:
             judge(journal)
             clear_foreign(journal.plan, may_go=foreign_may_go)
             own = instance.with_repository_of(settings, journal.plan.repository_name)
@@ -246,7 +246,7 @@ def alone(instance: Instance, plan: AnyRestorePlan) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone_with_journal(instance: Instance, journals: JournalFolder[J], top: str | None) -> Iterator[J]:
+def exclusive_journal(instance: Instance, journals: JournalFolder[J], top: str | None) -> Iterator[J]:
     """Yield the journal of an unfinished restore, read again under the lock of this restore.
 
     Raises:
@@ -263,7 +263,7 @@ def alone_with_journal(instance: Instance, journals: JournalFolder[J], top: str 
         yield journal
 
 
-def refuse_begun(journals: JournalFolder[J], plan: AnyRestorePlan) -> None:
+def refuse_active(journals: JournalFolder[J], plan: AnyRestorePlan) -> None:
     """Raise PreflightError if there is an unfinished restore to this target or to one of its mount points.
 
     Unreadable journals of other targets are ignored, so that they do not block a restore.
@@ -321,5 +321,5 @@ def give_up(instance: Instance, journals: JournalFolder[J], journal: J, remove: 
     """Remove everything that an interrupted restore created, and its journal. The caller has the locks of `alone`."""
     OnceRecords(instance.host).note_given_up(journal.run_id)
     remove()
-    tell_what_stays(instance.events, journal.plan.targets)
+    warn_remaining(instance.events, journal.plan.targets)
     journals.forget(journal.top)

@@ -32,7 +32,7 @@ from zsnapdb.jobs.restore import dataset_exchange, preflight, run
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.dataset_exchange import is_in_place
 from zsnapdb.jobs.restore.handover_plan import Handover
-from zsnapdb.jobs.restore.offline_restore import host_alone, open_for_restore, reopen
+from zsnapdb.jobs.restore.offline_restore import offline_repository, open_for_restore, reopen
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.replaced_server import OldServerControl, serving_process, wait_for_session
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
@@ -44,7 +44,7 @@ from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.dataset_exchange import ExchangeState, differences
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
-from zsnapdb.planning.restore.replica_checks import SeenReaders
+from zsnapdb.planning.restore.replica_checks import ObservedReaders
 from zsnapdb.planning.restore.steps import CheckServer, Promote, Recover
 from zsnapdb.planning.restore.targets import ago
 from zsnapdb.planning.server_family import family
@@ -114,7 +114,7 @@ def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list
 def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> RestorePlan:
     """Return the plan of the restore, from this host alone if possible."""
     on_host: ZsnapdbError | None = None
-    here = host_alone(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
+    here = offline_repository(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
     if here is not None and request.history is None:
         try:
             return restore_plan.make(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
@@ -160,7 +160,7 @@ class Outage:
     plan: RestorePlan
     service: ServerService
     start_seconds: float
-    readers: SeenReaders | None
+    readers: ObservedReaders | None
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ class _Rewinding:
             error.add_note(self.old.left_as())
             raise
 
-    def _readers(self) -> SeenReaders | None:
+    def _readers(self) -> ObservedReaders | None:
         """Record the readers of the server's binlogs, and return them.
 
         Raises:

@@ -20,7 +20,7 @@ from zsnapdb.jobs.base.run_locks import for_instance
 from zsnapdb.jobs.host import affected_replicas
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore.handover import HandedOver, hand_over, leave_to_trial
+from zsnapdb.jobs.restore.handover import CompletedHandover, hand_over, leave_to_trial
 from zsnapdb.jobs.restore.offline_restore import open_for_restore, reopen
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
 from zsnapdb.jobs.restore.preflight import preflight
@@ -31,11 +31,11 @@ from zsnapdb.jobs.restore.restore_run import (
     Confirm,
     RestoreRun,
     alone,
-    alone_with_journal,
     always,
     clear_foreign,
+    exclusive_journal,
     give_up,
-    refuse_begun,
+    refuse_active,
     refuse_unfit,
 )
 from zsnapdb.jobs.restore.startup_steps import ServerWork, check, mount, recover, remove_all, take_up
@@ -54,8 +54,8 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     Replay,
+    ResumedRun,
     Step,
-    TakeUp,
 )
 from zsnapdb.repository.repository import Repository
 
@@ -71,7 +71,7 @@ class RestoreResult:
     plan: RestorePlan
     position: Position
     done: tuple[Done, ...]
-    handed_over: HandedOver | None
+    handed_over: CompletedHandover | None
     next_step: Step | None = None
 
     @property
@@ -144,7 +144,7 @@ def execute_continued(
     """
     journals = Journals(settings.restore.journal)
     with alone(instance, continued.plan):
-        refuse_begun(journals, continued.plan)
+        refuse_active(journals, continued.plan)
         clear_foreign(continued.plan, may_go=False)
         work = ServerWork(settings, instance, repository, continued.plan)
         return SERVER.result(RestoreRun(SERVER, work, continued, journals).carry_out(confirm, stop_after))
@@ -179,7 +179,7 @@ def resume(
 
 
 @dataclass(frozen=True)
-class GivenUp:
+class AbandonedRun:
     """An abandoned restore. `left` is the state of the server that it was to replace; "" if it replaced none."""
 
     plan: RestorePlan
@@ -188,7 +188,7 @@ class GivenUp:
 
 def abandon(
     settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
-) -> GivenUp:
+) -> AbandonedRun:
     """Abandon an interrupted restore: remove its datasets, each after proof that it is ours, and its journal.
 
     Before the removal, a server that a rewind stopped runs again, from its own datasets and with its own option file.
@@ -204,7 +204,7 @@ def abandon(
         if before.plan.promotion is not None:
             # A rewind waits for an answer without the lock of its restore.
             locked.enter_context(for_instance(instance, "rewind", "giving a rewind up of"))
-        journal = locked.enter_context(alone_with_journal(instance, journals, before.top))
+        journal = locked.enter_context(exclusive_journal(instance, journals, before.top))
         planned, left = journal.plan, ""
         clear_foreign(planned, may_go=with_foreign_snapshots)
         step = planned.promotion
@@ -216,7 +216,7 @@ def abandon(
                 else:
                     dataset_exchange.swap_back(planned, step)
         give_up(instance, journals, journal, lambda: remove_all(planned, copy_of(instance, planned)))
-    return GivenUp(planned, left)
+    return AbandonedRun(planned, left)
 
 
 def _look_first(work: ServerWork, step: Preflight) -> None:
@@ -232,14 +232,14 @@ HANDLERS: Handlers = {
     MountVolumes: mount,
     Recover: recover,
     Replay: replay,
-    TakeUp: take_up,
+    ResumedRun: take_up,
     CheckServer: check,
     **dict.fromkeys(get_args(HandoverStep), hand_over),
 }
 """The function that executes each step of the restore of a server."""
 
 
-def result_of(journal: RestoreJournal, handed_over: HandedOver | None = None) -> RestoreResult:
+def result_of(journal: RestoreJournal, handed_over: CompletedHandover | None = None) -> RestoreResult:
     """Return the restore of this journal. `handed_over` is the state of its server (None: not known)."""
     planned = journal.plan
     last = planned.point.last
@@ -254,7 +254,7 @@ SERVER: Body[RestoreJournal, RestoreResult] = Body(
     RestoreJournal,
     HANDLERS,
     Preflight,
-    lambda run: result_of(run.journal, run.outcome if isinstance(run.outcome, HandedOver) else None),
+    lambda run: result_of(run.journal, run.outcome if isinstance(run.outcome, CompletedHandover) else None),
     # A handover writes its records about the old server into the journal on disk.
     lambda own, on_disk: replace(own, old_server=on_disk.old_server),
 )

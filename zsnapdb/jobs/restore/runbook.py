@@ -14,7 +14,7 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.planning.known_damage import KnownDamage
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
-from zsnapdb.planning.restore.steps import MakeReplica, Promote, RunBeside
+from zsnapdb.planning.restore.steps import MakeReplica, ParallelRun, Promote
 from zsnapdb.repository import drills
 from zsnapdb.repository.verifications import known_damage
 
@@ -69,7 +69,7 @@ def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
     """Return the command-line arguments for the plan's point and handover, with the chosen port and server_id."""
     last = planned.steps[-1]
     words = ["--handover", last.kind]
-    if isinstance(last, RunBeside | MakeReplica):
+    if isinstance(last, ParallelRun | MakeReplica):
         words += ["--port", str(last.port), "--server-id", str(last.server_id)]
     if isinstance(last, Promote) and last.server_id is not None:
         words += ["--server-id", str(last.server_id)]

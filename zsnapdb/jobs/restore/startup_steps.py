@@ -20,7 +20,7 @@ from zsnapdb.jobs.restore.volume_receive import RestoreWork, remove_datasets, re
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, TakeUp
+from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, ResumedRun
 from zsnapdb.planning.server_copy.copy_options import Access
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
@@ -207,7 +207,7 @@ def look(work: ServerWork, expected: Position) -> Position:
     return position
 
 
-def take_up(work: ServerWork, step: TakeUp) -> None:
+def take_up(work: ServerWork, step: ResumedRun) -> None:
     """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
 
     After a look around the volumes are rolled back to the snapshots of exactly this state.

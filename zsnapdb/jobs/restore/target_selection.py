@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.errors import MissingSource, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import below
 from zsnapdb.config.settings import Settings
@@ -24,7 +24,7 @@ from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of, points_of
 from zsnapdb.jobs.restore.offline_restore import archive_of
-from zsnapdb.mysql.binlog.created_tables import MadeTables
+from zsnapdb.mysql.binlog.created_tables import CreatedTables
 from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.mysql.process import programs, server_program
 from zsnapdb.planning.binlog.commit_times import Witness
@@ -140,7 +140,7 @@ def choose(
                 # backup leads there.
                 backups = backups[: backups.index(choice.point)]
                 if not backups:
-                    raise NotThere(
+                    raise MissingSource(
                         f"no backup is as old as the requested time: the oldest, {choice.point.backup_id}, contains"
                         " transactions that were committed later",
                         hint="name a later time, or restore that backup by its id",
@@ -152,7 +152,7 @@ def choose(
 def _holds(reader: TransactionReader, now: datetime, choice: RestoreRoute) -> bool:
     try:
         _bounded(choice, start_in(choice.route, reader.scan(choice.files[0])), reader, now)
-    except NotThere:
+    except MissingSource:
         return False
     return True
 
@@ -316,7 +316,7 @@ def check_engines(
         parts = [(part, described[part.incarnation, part.file]) for part in step.logs]
         flags = [file.span.has_unknown_engine(part.start, part.stop) for part, file in parts]
         first = flags.index(True) if any(flags) else len(flags)
-        made = MadeTables()
+        made = CreatedTables()
         records: dict[tuple[int, int], RecordedTable] = {}
         for number, (part, file) in enumerate(parts[first:]):
             with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:

@@ -15,7 +15,7 @@ from zsnapdb.base.errors import (
     CommandError,
     ConsistencyError,
     DamagedError,
-    NotThere,
+    MissingSource,
     PreflightError,
     ZsnapdbError,
 )
@@ -31,7 +31,7 @@ from zsnapdb.planning.backup.chunk_size import decide_workers
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import AnyRestorePlan, RestorePlan
-from zsnapdb.planning.restore.steps import CloneSnapshot, MakeTop, PoolNeeds, Receive, why_from_the_beginning
+from zsnapdb.planning.restore.steps import CloneSnapshot, MakeTop, PoolNeeds, Receive, full_replay_reason
 from zsnapdb.repository.manifest import FilesystemType, Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.buffer_pool import TransferMemory
@@ -177,7 +177,7 @@ def receives_of(
     )
 
 
-def tell_what_stays(events: Events, places: Iterable[str]) -> None:
+def warn_remaining(events: Events, places: Iterable[str]) -> None:
     """Warn of each dataset in a place of an abandoned restore that does not carry its mark.
 
     It has another owner, or the power failed while the restore created it. ZFS creates a dataset and sets its
@@ -347,7 +347,7 @@ def _rest_of(
     why: str | None
     try:
         point = parse_token(token)
-        why = why_from_the_beginning(
+        why = full_replay_reason(
             step, to_guid=point.to_guid, from_guid=point.from_guid, records=point.received > 0 and point.object > 0
         )
     except DamagedError as error:
@@ -459,7 +459,7 @@ def _refuse_another_origin(step: CloneSnapshot) -> None:
     """Raise PreflightError unless the snapshot is on this host and unchanged since the restore was planned."""
     try:
         is_same = datasets.guid(step.origin) == step.guid
-    except NotThere:
+    except MissingSource:
         is_same = False
     if not is_same:
         raise PreflightError(

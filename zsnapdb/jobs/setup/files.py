@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zsnapdb.base.model import Flavour
-from zsnapdb.mysql.process.discovery import FOLDER_VARIABLES, DiscoveredProcess, SeenByRoot, service_of
+from zsnapdb.mysql.process.discovery import FOLDER_VARIABLES, DiscoveredProcess, RootObservation, service_of
 from zsnapdb.mysql.process.paths import links_in
 from zsnapdb.planning.backup.placement import MountedFilesystem
 from zsnapdb.planning.server_family import family
@@ -16,7 +16,7 @@ from zsnapdb.planning.setup.move import FRAGMENT, option_folders, places
 
 
 def files_of(
-    process: DiscoveredProcess, flavour: Flavour, seen: SeenByRoot, mounts: Sequence[MountedFilesystem]
+    process: DiscoveredProcess, flavour: Flavour, seen: RootObservation, mounts: Sequence[MountedFilesystem]
 ) -> FoundFiles:
     """Return the facts for a move of this server's files."""
     datadir, paths = process.datadir, seen.paths

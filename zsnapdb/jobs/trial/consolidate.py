@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, replace
 
 from zsnapdb import __version__
-from zsnapdb.base.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.base.errors import DamagedError, MissingSource, RepositoryError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import settings_for, store_stream
@@ -200,11 +200,11 @@ def _receive(work: _Work) -> None:
     try:
         for step in planned.receives:
             volume_receive.receive(work, step)
-    except (DamagedError, NotThere) as error:
+    except (DamagedError, MissingSource) as error:
         there = set(work.repository.backup_ids(planned.instance))
         gone = [manifest.backup_id for manifest in planned.chain if manifest.backup_id not in there]
         if gone:
-            raise NotThere(
+            raise MissingSource(
                 f"backup {gone[0]} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
             ) from error
         raise
@@ -280,7 +280,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
         ) as writer,
     ):
         if not repository.exists(layout.manifest(planned.instance, planned.original.backup_id)):
-            raise NotThere(
+            raise MissingSource(
                 f"backup {planned.original.backup_id} was removed from the repository meanwhile",
                 hint="run again; see `zsnapdb list`",
             )

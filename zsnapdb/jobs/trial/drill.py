@@ -17,7 +17,7 @@ from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedBackupError,
     DamagedError,
-    NotThere,
+    MissingSource,
     PreflightError,
     ServerError,
     ZsnapdbError,
@@ -211,7 +211,7 @@ def _digest(instance: Instance, repository: Repository, backup_id: str) -> str |
     """Return the digest of the backup's manifest; None if it cannot be read, or the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
-    except (DamagedError, NotThere):
+    except (DamagedError, MissingSource):
         return None
 
 
@@ -374,7 +374,7 @@ def made(instance: Instance) -> DrillResult | None:
     """Return the drill of this run; None if there is none with trusted evidence."""
     try:
         repository = instance.open_repository()
-    except NotThere:
+    except MissingSource:
         return None
     for evidence in reversed(drills.newest(repository, instance.name, LOOKED_AT)):
         if evidence.run_id == instance.host.run_id():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotThere, PreflightError
+from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, MissingSource, PreflightError
 from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_snapshot
@@ -69,7 +69,7 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
             raise PreflightError(f"drill.dataset {configured}: the pool {pool} does not exist", hint="see `zpool list`")
         return f"{configured}/{instance.name}"
     if not volumes:
-        raise NotThere(f"there is no backup of instance {instance.name} to copy", hint=OTHER_ADDRESS_HINT)
+        raise MissingSource(f"there is no backup of instance {instance.name} to copy", hint=OTHER_ADDRESS_HINT)
     pool = pool_for_copy(volumes[0], f"name a dataset under [instance.{instance.name}.drill]")
     return f"{pool}/zsnapdb/scratch/{instance.name}"
 
@@ -190,9 +190,9 @@ def naming_removed(instance: Instance, repository: Repository, backup_id: str | 
     """
     try:
         yield
-    except (DamagedError, ConsistencyError, CommandError, NotThere) as error:
+    except (DamagedError, ConsistencyError, CommandError, MissingSource) as error:
         if backup_id is not None and backup_id not in repository.backup_ids(instance.name):
-            raise NotThere(
+            raise MissingSource(
                 f"backup {backup_id} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
             ) from error
         raise

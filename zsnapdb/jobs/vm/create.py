@@ -83,7 +83,7 @@ class MachinesPlan:
 
 
 @dataclass(frozen=True)
-class MadeMachines:
+class CreatedMachines:
     """The created machines, and the seconds of each phase for all of them."""
 
     plan: MachinesPlan
@@ -119,7 +119,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     # One that cannot be read has its name and its place too.
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
-    request.admit_all(
+    request.admit_requests(
         quota_of(settings, is_subject=bool(caller_identity.current_subject())),
         owner_text(wanted.owner),
         [*(machine.owner for machine in known.copies), *("" for _ in known.unreadable)],
@@ -193,7 +193,7 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
     return PlannedMachine(name, anchor, own, volumes, clone_xml(origin.xml, identity))
 
 
-def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Events) -> MadeMachines:
+def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Events) -> CreatedMachines:
     """Create all requested machines, and start them if requested.
 
     After an error none of them is left. If a part cannot be removed, `doctor` names it and `reap` removes it.
@@ -213,7 +213,7 @@ def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Even
         _execute(settings, hypervisor, planned, phases, events)
         names = {machine.name for machine in planned.machines}
         made = [machine for machine in catalogue.machines(settings) if machine.name in names]
-        return MadeMachines(planned, tuple(catalogue.seen(hypervisor, m) for m in made), phases.seconds)
+        return CreatedMachines(planned, tuple(catalogue.seen(hypervisor, m) for m in made), phases.seconds)
 
 
 def _facts(planned: MachinesPlan, machine: PlannedMachine, created: datetime) -> dict[str, str]:

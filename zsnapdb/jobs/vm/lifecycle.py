@@ -19,7 +19,7 @@ from zsnapdb.jobs.copies.verb import P, R, Verb
 from zsnapdb.jobs.vm import catalogue, create, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine, own_domain, ready_machine
 from zsnapdb.jobs.vm.readiness import ReadyMarker
-from zsnapdb.jobs.vm.removal import OthersSnapshots
+from zsnapdb.jobs.vm.removal import ForeignSnapshots
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
@@ -178,7 +178,7 @@ class MachineDestroyPlan:
     """The plan of `destroy`: the machine, and the foreign snapshots of its volumes."""
 
     seen: SeenMachine
-    others: OthersSnapshots
+    others: ForeignSnapshots
 
 
 def destroy(

@@ -7,14 +7,14 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from zsnapdb.base.errors import NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import MissingSource, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.copies import sweep as sweeping
 from zsnapdb.jobs.copies.catalogue import KnownCopies, dependents, destroying
 from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
-from zsnapdb.jobs.copies.sweep import CopyKind, GoesToo, Leak, ReapOutcome
+from zsnapdb.jobs.copies.sweep import CopyKind, ExtraRemoval, Leak, ReapOutcome
 from zsnapdb.jobs.vm import catalogue
 from zsnapdb.jobs.vm.catalogue import MACHINE_FILES, Machine, MachineBase, base_nvram, machine_file, own_domain
 from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, judge, judge_at, policy
@@ -24,7 +24,7 @@ from zsnapdb.zfs.owned import Mark
 
 
 @dataclass(frozen=True)
-class OthersSnapshots:
+class ForeignSnapshots:
     """Foreign objects of the volumes: snapshots, datasets that were cloned from any snapshot, and bookmarks."""
 
     snapshots: tuple[str, ...]
@@ -32,17 +32,17 @@ class OthersSnapshots:
     bookmarks: tuple[str, ...] = ()
 
 
-def others(anchor: str, mark: Mark) -> OthersSnapshots:
+def others(anchor: str, mark: Mark) -> ForeignSnapshots:
     """Return the foreign objects below the anchor: snapshots without the mark, clones and bookmarks."""
     foreign, clones = list[str](), list[str]()
     for snapshot, values in snapshots.below(anchor, (mark.name, "clones")).items():
         if not mark.is_on(values):
             foreign.append(snapshot.full_name)
         clones += dependents(values["clones"].value)
-    return OthersSnapshots(tuple(sorted(foreign)), tuple(sorted(clones)), tuple(datasets.bookmarks_below(anchor)))
+    return ForeignSnapshots(tuple(sorted(foreign)), tuple(sorted(clones)), tuple(datasets.bookmarks_below(anchor)))
 
 
-def refuse_bookmarks(what: str, foreign: OthersSnapshots) -> None:
+def refuse_bookmarks(what: str, foreign: ForeignSnapshots) -> None:
     """Raise PreflightError if a bookmark prevents a rollback (zfs-rollback(8))."""
     if foreign.bookmarks:
         raise PreflightError(
@@ -51,7 +51,7 @@ def refuse_bookmarks(what: str, foreign: OthersSnapshots) -> None:
         )
 
 
-def refuse_others(what: str, foreign: OthersSnapshots, *, snapshots_may_go: bool) -> None:
+def refuse_others(what: str, foreign: ForeignSnapshots, *, snapshots_may_go: bool) -> None:
     """Raise PreflightError if a foreign object prevents removing or resetting `what`."""
     if foreign.clones:
         raise PreflightError(
@@ -87,7 +87,7 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
     with destroying(base.anchor, mark) as members:
         owned.destroy_datasets(members, mark, with_snapshots=True)
         for origin in origins:
-            with contextlib.suppress(NotThere):
+            with contextlib.suppress(MissingSource):
                 owned.destroy_snapshot(origin, mark)
     base_nvram(settings, base.name).unlink(missing_ok=True)
 
@@ -127,7 +127,7 @@ def _orphaned_domains(settings: Settings) -> list[Leak]:
     ]
 
 
-def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
+def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[ExtraRemoval] = ()) -> list[ReapOutcome]:
     """Remove incomplete and expired machines and incomplete bases, or return the plan (`act` false).
 
     A machine with foreign snapshots stays, unless `also` allows their removal.
@@ -138,9 +138,9 @@ def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[GoesToo
 
 
 def _machines(
-    settings: Settings, host: Host, also: Collection[GoesToo] = (), *, act: bool = False
+    settings: Settings, host: Host, also: Collection[ExtraRemoval] = (), *, act: bool = False
 ) -> CopyKind[Machine]:
-    may_go = GoesToo.FOREIGN_SNAPSHOTS in also
+    may_go = ExtraRemoval.FOREIGN_SNAPSHOTS in also
     return CopyKind[Machine](
         what="vm",
         known=lambda: catalogue.known_machines(settings),
@@ -151,9 +151,9 @@ def _machines(
     )
 
 
-def _bases(settings: Settings, also: Collection[GoesToo] = ()) -> CopyKind[MachineBase]:
+def _bases(settings: Settings, also: Collection[ExtraRemoval] = ()) -> CopyKind[MachineBase]:
     """Return the incomplete bases. A complete base stays until a person destroys it."""
-    may_go = GoesToo.FOREIGN_SNAPSHOTS in also
+    may_go = ExtraRemoval.FOREIGN_SNAPSHOTS in also
     return CopyKind[MachineBase](
         what="vm base",
         known=lambda: _half_made_bases(settings),

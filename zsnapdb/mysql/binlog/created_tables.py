@@ -30,7 +30,7 @@ from zsnapdb.mysql.binlog.events import (
 from zsnapdb.mysql.binlog.logged_statement import first_word
 from zsnapdb.mysql.binlog.rows import table_map
 from zsnapdb.mysql.binlog.transaction_tracker import Walk, query_text
-from zsnapdb.planning.binlog.created_tables import MadeTable
+from zsnapdb.planning.binlog.created_tables import CreatedTable
 from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in
 
@@ -152,7 +152,7 @@ def _status(variables: bytes) -> dict[int, int]:
     return found
 
 
-class MadeTables:
+class CreatedTables:
     """Collector of tables from statements without ENGINE or ROW_FORMAT while binlogs are walked in order.
 
     `numbers` has the file number of each table, as counted by the caller. `on_statement` receives default schema and
@@ -161,7 +161,7 @@ class MadeTables:
 
     def __init__(self, on_statement: Callable[[str, str], None] = lambda _schema, _text: None) -> None:
         self._on_statement = on_statement
-        self.tables: list[MadeTable] = []
+        self.tables: list[CreatedTable] = []
         self.numbers: list[int] = []
         self._has_xids = False
         self._open: dict[tuple[str, str], int] = {}
@@ -214,7 +214,7 @@ class MadeTables:
         status = _status(variables)
         owner, name = name_in(text, printable(schema))
         is_whole, has_xid = not walk.is_inside, _DDL_XID in status
-        table = MadeTable(
+        table = CreatedTable(
             owner,
             name,
             walk.opened.start if walk.opened is not None else event.start,
@@ -295,7 +295,7 @@ class MadeTables:
         except MALFORMED as error:
             raise malformed(name, error, place) from error
 
-    def numbered(self) -> Iterator[tuple[int, MadeTable]]:
+    def numbered(self) -> Iterator[tuple[int, CreatedTable]]:
         """Yield the tables with their file numbers."""
         return zip(self.numbers, self.tables, strict=True)
 

@@ -62,7 +62,7 @@ class BinlogTransaction:
 
 
 @dataclass(frozen=True)
-class Head:
+class BinlogHeader:
     """Header events of a binlog file, before its first transaction.
 
     `created` is when the server started the file (UTC seconds). `previous` are the GTIDs before the file; None if the
@@ -77,7 +77,7 @@ class Head:
     end: int | None
 
 
-def read_head(file: BinaryIO, name: str) -> Head | None:
+def read_head(file: BinaryIO, name: str) -> BinlogHeader | None:
     """Return the head of an open binlog; None if the first event is not written yet.
 
     Raise DamagedError if an event is wrong, PreflightError if the file is encrypted.
@@ -90,10 +90,10 @@ def read_head(file: BinaryIO, name: str) -> Head | None:
             if event.kind == FORMAT:
                 version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
                 flavour = flavour_in(version)
-                head = Head(flavour, version, event.server_id, event.when, None, None)
+                head = BinlogHeader(flavour, version, event.server_id, event.when, None, None)
             elif event.kind in (PREVIOUS_GTIDS, MARIADB_GTID_LIST) and head is not None:
                 walk.see(event)
-                return Head(head.flavour, head.version, head.server_id, head.created, walk.gtids(), event.end)
+                return BinlogHeader(head.flavour, head.version, head.server_id, head.created, walk.gtids(), event.end)
             else:
                 # Files of MariaDB before 10.0 and MySQL before 5.6 start with transactions.
                 break

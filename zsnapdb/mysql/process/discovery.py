@@ -59,7 +59,7 @@ class DiscoveredProcess:
 
 
 @dataclass(frozen=True)
-class SeenByRoot:
+class RootObservation:
     """Facts about a server from a root login: InnoDB page size, how an account can be created, paths."""
 
     page_size: int
@@ -159,7 +159,7 @@ def service_of(pid: int, proc: Path = Path("/proc")) -> str:
     return next((name for name in names if _SERVICE.fullmatch(name)), "")
 
 
-def seen_by_root(socket: Path) -> SeenByRoot | None:
+def seen_by_root(socket: Path) -> RootObservation | None:
     """Return facts from a root login; None if root cannot log in by the socket without a password."""
     plugins = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = %s AND PLUGIN_STATUS = 'ACTIVE'"
     try:
@@ -171,7 +171,7 @@ def seen_by_root(socket: Path) -> SeenByRoot | None:
             said = global_variables(session, (*PATH_VARIABLES, _ROW_METADATA))
             metadata = said.get(_ROW_METADATA, "")
             paths = {name: value for name, value in said.items() if name != _ROW_METADATA}
-            return SeenByRoot(page_size, read_only not in ("0", "OFF"), bool(count), paths, metadata)
+            return RootObservation(page_size, read_only not in ("0", "OFF"), bool(count), paths, metadata)
     except ServerError:
         return None
 

@@ -108,8 +108,8 @@ class Detached:
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Launched:
-        limiting = limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0)))
-        words = [*limiting, *widening_words(_inherited(), limits), *_entry_words(user, sandbox), *argv]
+        limiting = limiting_arguments(name, _relative(limits), sorted(os.sched_getaffinity(0)))
+        words = [*limiting, *widening_arguments(_inherited(), limits), *_entry_words(user, sandbox), *argv]
         _check_programs(words[: -len(argv)])
         if shutil.which(argv[0], path=search_path()) is None:
             raise ServerError(
@@ -182,7 +182,7 @@ def _inherited() -> dict[str, tuple[int, int]]:
     return {name: resource.getrlimit(number) for name, number in _INHERITED.items()}
 
 
-def widening_words(inherited: Mapping[str, tuple[int, int]], limits: Limits) -> list[str]:
+def widening_arguments(inherited: Mapping[str, tuple[int, int]], limits: Limits) -> list[str]:
     """Return the command prefix that removes the limits of the starter's shell; empty if none is too low.
 
     A server that cannot open its files reports them as damaged.
@@ -206,7 +206,7 @@ def _most_open_files() -> int:
         return 1 << 20
 
 
-def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
+def limiting_arguments(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
     """Return the command prefix that limits a program; empty if there is no limit.
 
     RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): above it the kernel

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from zsnapdb.planning.advice.facts import AdviceFacts, Area, Hit, Rule, VolumeFacts, mended_by
+from zsnapdb.planning.advice.facts import AdviceFacts, Area, Hit, Rule, VolumeFacts, repairs_of
 from zsnapdb.planning.backup.fitness import PropertyChange
 
 _TUNING = 'OpenZFS documentation, "Workload Tuning", '
@@ -25,7 +25,7 @@ def _recordsize_of_data(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.data_volumes:
         record = volume.number("recordsize")
         if record is not None and record != page:
-            yield mended_by(
+            yield repairs_of(
                 f"{volume.dataset} has recordsize={_kib(record)}, and pages have {_kib(page)}",
                 PropertyChange(volume.dataset, "recordsize", _kib(page)),
                 "; files that exist keep their records until their tables are rebuilt",
@@ -36,7 +36,7 @@ def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.volumes:
         record = volume.number("recordsize")
         if volume.has_logs and not volume.has_data and record is not None and record < _LOG_RECORD:
-            yield mended_by(
+            yield repairs_of(
                 f"{volume.dataset} holds logs alone and has recordsize={_kib(record)}",
                 PropertyChange(volume.dataset, "recordsize", _kib(_LOG_RECORD)),
                 "; new files get it",
@@ -56,7 +56,7 @@ def _each(
             current = volume.properties.get(name)
             if current is not None and bad(current):
                 change = PropertyChange(volume.dataset, name, value)
-                hit = mended_by(f"{volume.dataset} has {name}={current}", change)
+                hit = repairs_of(f"{volume.dataset} has {name}={current}", change)
                 yield hit if is_safe else replace(hit, change=None)
 
     return check
@@ -66,7 +66,7 @@ def _atime(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.volumes:
         if volume.properties.get("atime") == "on" and volume.properties.get("relatime") == "off":
             change = PropertyChange(volume.dataset, "atime", "off")
-            yield mended_by(f"{volume.dataset} has atime=on and relatime=off", change)
+            yield repairs_of(f"{volume.dataset} has atime=on and relatime=off", change)
 
 
 def _has_directories(facts: AdviceFacts, volume: VolumeFacts) -> bool:
@@ -78,7 +78,7 @@ def _xattr(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.volumes:
         in_use = facts.uses_selinux or volume.properties.get("acltype") in ("posix", "posixacl")
         if in_use and _has_directories(facts, volume):
-            yield mended_by(
+            yield repairs_of(
                 f"{volume.dataset} has xattr={volume.properties['xattr']}, and this host uses extended attributes",
                 PropertyChange(volume.dataset, "xattr", "sa"),
                 "; files that exist keep theirs",
@@ -91,7 +91,7 @@ def _redundant_metadata(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.volumes:
         value = volume.properties.get("redundant_metadata", "all")
         if value != "all":
-            yield mended_by(
+            yield repairs_of(
                 f"{volume.dataset} has redundant_metadata={value}, and the pool {facts.pool.name} has a disk without a"
                 " mirror",
                 PropertyChange(volume.dataset, "redundant_metadata", "all"),

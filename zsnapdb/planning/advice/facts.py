@@ -200,7 +200,7 @@ class Hit:
     change: PropertyChange | None = None
 
 
-def mended_by(fact: str, change: PropertyChange, note: str = "") -> Hit:
+def repairs_of(fact: str, change: PropertyChange, note: str = "") -> Hit:
     """Return a hit that a safe change repairs. `note` names the limits of the change."""
     return Hit(fact, f"{change.command}{note}", change)
 

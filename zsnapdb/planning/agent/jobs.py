@@ -160,7 +160,7 @@ def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
     return tuple(sorted((*_of_host(settings), *_of_instances(settings)), key=lambda job: job.name))
 
 
-def one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
+def run_one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
     """Return the configured job of that kind. Raises ConfigError if there is none, or if several instances have one."""
     known = [job for job in jobs_of(settings) if job.name.kind == kind and instance in (None, job.name.instance)]
     if len(known) == 1:

@@ -135,7 +135,7 @@ def before_clock(record: RunRecord, now: datetime) -> RunRecord:
     return record.model_copy(update=changes) if changes else record
 
 
-def again_after(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
+def retry_delay(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
     """Return when the job starts again because of its last run. Return None if only its schedule decides.
 
     An interrupted run is made up for at once. A job that found another run active starts again soon. A continuous job
@@ -154,7 +154,7 @@ def again_after(record: RunRecord | None, *, is_continuous: bool) -> datetime | 
     return None
 
 
-def to_begin(
+def starts_at(
     due: Sequence[DueJob],
     running: Collection[str],
     held: Collection[str],

@@ -10,7 +10,7 @@ from zsnapdb.planning.backup.send_form import SendForm
 
 
 @dataclass(frozen=True)
-class AtRest:
+class DatasetEncryption:
     """The ZFS encryption of a dataset. `cipher` None: not encrypted. `root` is the encryption root.
 
     `is_unlocked`: the key is loaded. `is_typed`: the key must be typed (the dataset's own keylocation is prompt).
@@ -22,7 +22,7 @@ class AtRest:
     is_typed: bool = False
 
 
-CLEAR = AtRest()
+CLEAR = DatasetEncryption()
 
 
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
@@ -117,7 +117,7 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
     ]
 
 
-def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: AtRest) -> list[FitnessFinding]:
+def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
     """Return an objection if the key of the target is not loaded, a warning if volumes are stored unencrypted.
 
     `encrypted` are the volumes that were encrypted on the source, `at_rest` is the encryption of `parent`. Received
@@ -171,10 +171,10 @@ class NameChange:
 
     source: str
     place: str
-    own: AtRest
-    home: AtRest
-    around: AtRest
-    replaced: AtRest
+    own: DatasetEncryption
+    home: DatasetEncryption
+    around: DatasetEncryption
+    replaced: DatasetEncryption
 
 
 def objection_to(move: NameChange) -> PlaceObjection | None:
@@ -204,7 +204,7 @@ def objection_to(move: NameChange) -> PlaceObjection | None:
     return None
 
 
-def judge_key(place: str, replaced: AtRest) -> list[FitnessFinding]:
+def judge_key(place: str, replaced: DatasetEncryption) -> list[FitnessFinding]:
     """Return a warning if the key of a dataset must be typed after its clone has taken its name.
 
     A promoted clone becomes the encryption root in place of its origin, and ZFS forgets the loaded key (observed with

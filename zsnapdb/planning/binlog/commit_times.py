@@ -19,7 +19,7 @@ MOST_STRETCHES = 256
 
 
 @dataclass(frozen=True)
-class ArchiverLook:
+class ArchiverObservation:
     """A moment at which the archiver read the binlogs, in microseconds.
 
     `wall` is the clock of the host (UTC). `steady` is the monotonic clock of this process (None: another process read
@@ -48,7 +48,7 @@ class Sighting:
         return Sighting(earliest, max(self.latest, other.latest))
 
 
-def sighting_between(before: ArchiverLook | None, after: ArchiverLook) -> Sighting:
+def sighting_between(before: ArchiverObservation | None, after: ArchiverObservation) -> Sighting:
     """Return the commit time bounds of transactions that were found in one look but not in the previous one.
 
     If the clock of the host was set in between, the bounds cover all times that it is known to have shown.

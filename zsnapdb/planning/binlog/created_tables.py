@@ -19,7 +19,7 @@ MOST_MADE = 4096
 
 
 @dataclass(frozen=True)
-class MadeTable:
+class CreatedTable:
     """A table or sequence that a statement without ENGINE created: its transaction, its statement, and further facts.
 
     - `start`, `end`: the bytes of the transaction in its file
@@ -88,9 +88,9 @@ class EnginePlan:
     """
 
     stops: tuple[EngineStop, ...] = ()
-    unknown: tuple[MadeTable, ...] = ()
-    contradicted: tuple[MadeTable, ...] = ()
-    bare: tuple[MadeTable, ...] = ()
+    unknown: tuple[CreatedTable, ...] = ()
+    contradicted: tuple[CreatedTable, ...] = ()
+    bare: tuple[CreatedTable, ...] = ()
 
 
 def fits(engine: str, is_transactional: bool | None) -> bool:
@@ -107,16 +107,16 @@ class Defaults:
 
 
 def plan_engines(
-    made: Iterable[tuple[int, MadeTable]], records: Mapping[tuple[int, int], RecordedTable], start: Defaults
+    made: Iterable[tuple[int, CreatedTable]], records: Mapping[tuple[int, int], RecordedTable], start: Defaults
 ) -> EnginePlan:
     """Return the engines for the tables, each with the number of its file, in the order of the binlogs.
 
     `records` are keyed by the file number and the offset of the statement. The replay starts with `start`.
     """
     stops: list[EngineStop] = []
-    unknown: list[MadeTable] = []
-    contradicted: list[MadeTable] = []
-    bare: list[MadeTable] = []
+    unknown: list[CreatedTable] = []
+    contradicted: list[CreatedTable] = []
+    bare: list[CreatedTable] = []
     current = start
     for number, table in made:
         record = records.get((number, table.offset))
@@ -137,7 +137,7 @@ def plan_engines(
     return EnginePlan(tuple(stops), tuple(unknown), tuple(contradicted), tuple(bare))
 
 
-def _wanted(table: MadeTable, record: RecordedTable | None, current: Defaults, start: Defaults) -> Defaults | None:
+def _wanted(table: CreatedTable, record: RecordedTable | None, current: Defaults, start: Defaults) -> Defaults | None:
     """Return the defaults that recreate the original table; None if they differ and are unknown.
 
     A default that does not affect the table is not changed.
@@ -156,7 +156,7 @@ def _wanted(table: MadeTable, record: RecordedTable | None, current: Defaults, s
     )
 
 
-def _engine_without_record(table: MadeTable, default: str) -> str | None:
+def _engine_without_record(table: CreatedTable, default: str) -> str | None:
     if fits(default, table.is_transactional):
         return default
     return "InnoDB" if table.is_transactional else None
@@ -189,7 +189,7 @@ OTHER_POINT = "restore a backup that was made after these tables, or a point bef
 """The hint for a contradiction."""
 
 
-def named(tables: Iterable[MadeTable]) -> str:
+def named(tables: Iterable[CreatedTable]) -> str:
     """Return the names of the first five tables, and the number of the others."""
     names = list(dict.fromkeys(str(table) for table in tables))
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

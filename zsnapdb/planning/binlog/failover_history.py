@@ -227,13 +227,13 @@ def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
             continue
         older = [file for file in files if file.incarnation == history]
         start = _with_set_by_hand(_common_end(own, older), own)
-        gtids = given_again(newest.server, start, (file.reached for file in older))
+        gtids = reused_gtids(newest.server, start, (file.reached for file in older))
         if gtids:
             repeated.append(RepeatedGtids(newest.server, history, gtids, isinstance(start, GtidPosition)))
     return tuple(repeated)
 
 
-def given_again(server: str, start: Gtids | None, known: Iterable[Gtids | None]) -> str:
+def reused_gtids(server: str, start: Gtids | None, known: Iterable[Gtids | None]) -> str:
     """Return the known GTIDs that a server assigns again if it continues from `start`; empty if there are none.
 
     A MariaDB position contains only the last GTID of each domain, so earlier GTIDs may belong to another server.

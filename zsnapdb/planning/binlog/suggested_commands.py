@@ -46,7 +46,7 @@ def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, .
     return tuple(commands) or (f"zsnapdb restore {instance} --to before-GTID --plan",)
 
 
-def of_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> Iterator[str]:
+def sample_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> Iterator[str]:
     """Yield the commands that show the former values of rows that changed again later, table by table."""
     for table in dict.fromkeys(change.shape.name for change in changed):
         shape = next(change.shape for change in changed if change.shape.name == table)

@@ -48,7 +48,7 @@ READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "sock
 
 
 @dataclass(frozen=True)
-class Promise:
+class IdentityCheck:
     """The identity that the clone's option file gives its server.
 
     `follows`: the port of the clone on this host that it replicates from, if it is a replica of a set.
@@ -64,7 +64,7 @@ class Promise:
 def broken(
     server: ServerFacts,
     origin: Origin,
-    promise: Promise,
+    promise: IdentityCheck,
     unlocked: tuple[str, ...],
     breaches: tuple[str, ...] = (),
 ) -> tuple[str, ...]:

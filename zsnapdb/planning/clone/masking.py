@@ -156,7 +156,7 @@ def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str])
     return [table for table in versioned if dotted(table) not in keep]
 
 
-def to_rebuild(
+def needs_rebuild(
     tables: Collection[CatalogueTable], rebuild: str, keep_history: Collection[str], changes: Changes
 ) -> list[CatalogueTable]:
     """Return the tables to rebuild, so that no old row stays in their free space: the changed tables, or all of them.

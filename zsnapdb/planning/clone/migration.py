@@ -123,7 +123,7 @@ class TableAccess(StrEnum):
 
 
 @dataclass(frozen=True)
-class WaitOfTable:
+class TableWait:
     """The longest wait of a statement on a table during the migration, in seconds.
 
     The probe ran `asked` statements one after the other. `failed` is the number of failures, and `error` the last error
@@ -216,7 +216,7 @@ class MigrationFindings:
     """
 
     run: MigrationRun
-    waits: tuple[WaitOfTable, ...]
+    waits: tuple[TableWait, ...]
     without_table: float
     again: SecondRun
     load: LoadFindings | None = None

@@ -12,7 +12,7 @@ from zsnapdb.planning.health.objectives import Objective
 
 
 @dataclass(frozen=True)
-class DoneRun:
+class CompletedRun:
     """A finished run: its job, its end (UTC), its duration in seconds, and its exit code."""
 
     job: str
@@ -74,12 +74,12 @@ def judged(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
     return JudgedDay(day, kept)
 
 
-def days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> tuple[ReportedDay, ...]:
+def days(runs: Sequence[CompletedRun], first: date, last: date, now: datetime) -> tuple[ReportedDay, ...]:
     """Return each day from the first to the last one, also those without any run. Days after `now` are left out."""
     return tuple(_days(sorted(runs, key=lambda run: run.finished), first, last, now))
 
 
-def _days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> Iterator[ReportedDay]:
+def _days(runs: Sequence[CompletedRun], first: date, last: date, now: datetime) -> Iterator[ReportedDay]:
     backups = [run.finished for run in runs if run.job == "backup" and run.is_good]
     passed = [run.finished for run in runs if run.job == "drill" and run.is_good]
     day = first

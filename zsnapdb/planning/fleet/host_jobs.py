@@ -43,7 +43,7 @@ class Refusal:
     verdict: JobVerdict
 
 
-def not_now(request: JobRequest) -> JobVerdict:
+def refuse_for_now(request: JobRequest) -> JobVerdict:
     """Return how a job continues that this host cannot do now: at once on another possible host, or later here."""
     return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
 
@@ -70,7 +70,7 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
     return None
 
 
-def of_the_past(last: RunRecord | None, now: datetime) -> RunRecord | None:
+def past_metrics(last: RunRecord | None, now: datetime) -> RunRecord | None:
     """Return the last run. Return None if it is from the future: a clock that was ahead wrote it.
 
     Otherwise no backup would be made until that time.

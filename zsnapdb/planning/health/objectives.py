@@ -351,7 +351,7 @@ class ShortLimit:
         return f"{self.key} = {format_duration(self.limit)} cannot be kept: {self.why}; {self.least} s is the least"
 
 
-def of_archive(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
+def archive_damage(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
     """Yield the limits that an idle server would break. `interval` is `binlog.interval` in seconds."""
     least = math.ceil(least_limit(objectives, interval))
     pause = format_duration(interval)
@@ -361,7 +361,7 @@ def of_archive(objectives: ObjectiveSettings, interval: float) -> Iterator[Short
             yield ShortLimit(key, limit, least, why)
 
 
-def of_schedule(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
+def schedule_metrics(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
     """Yield the limit of an age if it is shorter than the longest pause between two runs of its job, in seconds."""
     if limit is not None and limit <= pause:
         yield ShortLimit(key, limit, math.ceil(pause) + 1, f"{job} runs up to {format_duration(pause)} apart")

@@ -41,7 +41,7 @@ class Topic(StrEnum):
     COMPRESSION = "compression"
 
 
-class Prospect(StrEnum):
+class EffectEstimate(StrEnum):
     """The effect of a change by the counters."""
 
     GAIN = "gain"
@@ -73,7 +73,7 @@ class LoadAdvice:
     """
 
     topic: Topic
-    prospect: Prospect
+    prospect: EffectEstimate
     text: str
     figures: tuple[str, ...] = ()
     unknown: str = ""
@@ -85,7 +85,7 @@ def judge_load(load: Load, setting: LoadSetting) -> tuple[LoadAdvice, ...]:
     """Return a line for each topic, in the order of the topics."""
     idle = _idle(load)
     if idle:
-        return tuple(LoadAdvice(topic, Prospect.UNKNOWN, idle) for topic in Topic)
+        return tuple(LoadAdvice(topic, EffectEstimate.UNKNOWN, idle) for topic in Topic)
     return tuple(rule(load, setting) for rule in _RULES)
 
 
@@ -139,13 +139,13 @@ def _buffer_pool(load: Load, setting: LoadSetting) -> LoadAdvice:
     )
     if total and free > total * _FREE_SHARE:
         text = "a larger buffer pool changes nothing: the present one is not full"
-        return LoadAdvice(Topic.BUFFER_POOL, Prospect.NO_GAIN, text, figures, saved=0, of=requests)
+        return LoadAdvice(Topic.BUFFER_POOL, EffectEstimate.NO_GAIN, text, figures, saved=0, of=requests)
     if misses < _LEAST_MISSES or misses < requests * _SMALL_SHARE:
         text = "a larger buffer pool saves next to nothing: the present one answers almost everything"
-        return LoadAdvice(Topic.BUFFER_POOL, Prospect.NO_GAIN, text, figures, saved=misses, of=requests)
+        return LoadAdvice(Topic.BUFFER_POOL, EffectEstimate.NO_GAIN, text, figures, saved=misses, of=requests)
     text = f"a larger buffer pool saves at most {load.rate(misses):.1f} reads per second"
     unknown = "how many of them a given size saves: the server does not count what it would have kept"
-    return LoadAdvice(Topic.BUFFER_POOL, Prospect.GAIN, text, figures, unknown, saved=misses, of=requests)
+    return LoadAdvice(Topic.BUFFER_POOL, EffectEstimate.GAIN, text, figures, unknown, saved=misses, of=requests)
 
 
 def _arc_counts(load: Load) -> tuple[int, int, int] | None:
@@ -162,7 +162,7 @@ def _arc_counts(load: Load) -> tuple[int, int, int] | None:
 def _arc(load: Load, setting: LoadSetting) -> LoadAdvice:
     counts = _arc_counts(load)
     if counts is None:
-        return LoadAdvice(Topic.ARC, Prospect.UNKNOWN, "arcstats cannot be read, or began anew")
+        return LoadAdvice(Topic.ARC, EffectEstimate.UNKNOWN, "arcstats cannot be read, or began anew")
     hits, misses, ghosts = counts
     now, target, most = (load.arc_now.get(name, 0) for name in ("size", "c", "c_max"))
     figures = (
@@ -173,54 +173,54 @@ def _arc(load: Load, setting: LoadSetting) -> LoadAdvice:
     host = "the counters are those of the whole host, not of this server alone"
     if setting.bypasses_arc:
         text = "reads of the server's data go past the ARC (O_DIRECT): a larger one does not help them"
-        return LoadAdvice(Topic.ARC, Prospect.NO_GAIN, text, figures, host, saved=0, of=hits + misses)
+        return LoadAdvice(Topic.ARC, EffectEstimate.NO_GAIN, text, figures, host, saved=0, of=hits + misses)
     if misses < _LEAST_MISSES or misses < (hits + misses) * _SMALL_SHARE:
         text = "a larger ARC saves next to nothing: the present one answers almost everything that reaches it"
-        return LoadAdvice(Topic.ARC, Prospect.NO_GAIN, text, figures, host, saved=misses, of=hits + misses)
+        return LoadAdvice(Topic.ARC, EffectEstimate.NO_GAIN, text, figures, host, saved=misses, of=hits + misses)
     if now < target * (1 - _FREE_SHARE):
         text = "a larger ARC changes nothing: the present one is not full; its misses are first reads"
-        return LoadAdvice(Topic.ARC, Prospect.NO_GAIN, text, figures, host, saved=0, of=hits + misses)
+        return LoadAdvice(Topic.ARC, EffectEstimate.NO_GAIN, text, figures, host, saved=0, of=hits + misses)
     if ghosts < _LEAST_MISSES:
         text = "an ARC of up to twice the size saves next to nothing: what is missed was not read before for long"
-        return LoadAdvice(Topic.ARC, Prospect.NO_GAIN, text, figures, host, saved=ghosts, of=hits + misses)
+        return LoadAdvice(Topic.ARC, EffectEstimate.NO_GAIN, text, figures, host, saved=ghosts, of=hits + misses)
     text = f"an ARC of up to twice the size saves at most {load.rate(ghosts):.1f} reads per second"
     unknown = f"what more than twice the size saves; {host}"
-    return LoadAdvice(Topic.ARC, Prospect.GAIN, text, figures, unknown, saved=ghosts, of=hits + misses)
+    return LoadAdvice(Topic.ARC, EffectEstimate.GAIN, text, figures, unknown, saved=ghosts, of=hits + misses)
 
 
 def _l2arc(load: Load, setting: LoadSetting) -> LoadAdvice:
     counts = _arc_counts(load)
     if counts is None or load.arc is None:
-        return LoadAdvice(Topic.L2ARC, Prospect.UNKNOWN, "arcstats cannot be read, or began anew")
+        return LoadAdvice(Topic.L2ARC, EffectEstimate.UNKNOWN, "arcstats cannot be read, or began anew")
     _, misses, ghosts = counts
     latency = f"reads: {_latency(load.reads)}"
     if setting.bypasses_arc:
         text = "reads of the server's data go past the ARC (O_DIRECT), and what was never in it is never in an L2ARC"
-        return LoadAdvice(Topic.L2ARC, Prospect.NO_GAIN, text, (latency,), saved=0, of=misses)
+        return LoadAdvice(Topic.L2ARC, EffectEstimate.NO_GAIN, text, (latency,), saved=0, of=misses)
     if setting.has_cache_device:
         found = min(load.arc.get("l2_hits", 0), misses)
         figures = (f"it answered {found} of {misses} misses of the ARC: {_share(found, misses)}", latency)
         text = f"there is a cache device; a larger one saves at most {load.rate(misses - found):.1f} reads per second"
         unknown = "whether what it missed was ever in the ARC"
         is_small = misses - found < _LEAST_MISSES
-        prospect = Prospect.NO_GAIN if is_small else Prospect.UNKNOWN
+        prospect = EffectEstimate.NO_GAIN if is_small else EffectEstimate.UNKNOWN
         return LoadAdvice(Topic.L2ARC, prospect, text, figures, unknown, saved=misses - found, of=misses)
     figures = (f"{misses} misses of the ARC, {ghosts} of them on blocks that it had given up not long ago", latency)
     if misses < _LEAST_MISSES:
         text = "a cache device has next to nothing to answer"
-        return LoadAdvice(Topic.L2ARC, Prospect.NO_GAIN, text, figures, saved=misses, of=misses)
+        return LoadAdvice(Topic.L2ARC, EffectEstimate.NO_GAIN, text, figures, saved=misses, of=misses)
     text = f"a cache device saves at most {load.rate(misses):.1f} reads from the disks per second"
     unknown = (
         "whether the active data fits it: it holds what the ARC gave up, and is filled slowly (l2arc_write_max);"
         " how fast the device is"
     )
-    prospect = Prospect.GAIN if ghosts >= _LEAST_MISSES else Prospect.UNKNOWN
+    prospect = EffectEstimate.GAIN if ghosts >= _LEAST_MISSES else EffectEstimate.UNKNOWN
     return LoadAdvice(Topic.L2ARC, prospect, text, figures, unknown, saved=misses, of=misses)
 
 
 def _log_device(load: Load, setting: LoadSetting) -> LoadAdvice:
     if load.intent_log is None:
-        return LoadAdvice(Topic.LOG_DEVICE, Prospect.UNKNOWN, "the counters of the intent log cannot be read")
+        return LoadAdvice(Topic.LOG_DEVICE, EffectEstimate.UNKNOWN, "the counters of the intent log cannot be read")
     commits = load.intent_log.get("zil_commit_count", 0)
     on_log, on_main = (load.intent_log.get(f"zil_itx_metaslab_{where}_bytes", 0) for where in ("slog", "normal"))
     figures = (
@@ -234,16 +234,16 @@ def _log_device(load: Load, setting: LoadSetting) -> LoadAdvice:
     if setting.has_log_device:
         text = "there is a log device; a second one beside it only helps if the first is full or slow"
         unknown = f"how busy the log device is: see `zpool iostat -v`; {host}"
-        return LoadAdvice(Topic.LOG_DEVICE, Prospect.UNKNOWN, text, figures, unknown)
+        return LoadAdvice(Topic.LOG_DEVICE, EffectEstimate.UNKNOWN, text, figures, unknown)
     if load.rate(commits) < _WAITS:
         text = "a log device changes next to nothing: almost nobody waits for the intent log"
-        return LoadAdvice(Topic.LOG_DEVICE, Prospect.NO_GAIN, text, figures, host, saved=commits, of=commits)
+        return LoadAdvice(Topic.LOG_DEVICE, EffectEstimate.NO_GAIN, text, figures, host, saved=commits, of=commits)
     text = (
         f"a log device makes {load.rate(commits):.1f} waits per second as short as its own writes; it needs power-loss"
         " protection"
     )
     unknown = f"how fast that device writes, and which writes above were of the intent log; {host}"
-    return LoadAdvice(Topic.LOG_DEVICE, Prospect.GAIN, text, figures, unknown, saved=commits, of=commits)
+    return LoadAdvice(Topic.LOG_DEVICE, EffectEstimate.GAIN, text, figures, unknown, saved=commits, of=commits)
 
 
 def _record_size(load: Load, setting: LoadSetting) -> LoadAdvice:
@@ -256,27 +256,35 @@ def _record_size(load: Load, setting: LoadSetting) -> LoadAdvice:
         for dataset, record in records.items()
     ]
     if not records:
-        return LoadAdvice(Topic.RECORD_SIZE, Prospect.UNKNOWN, "the record size of the data cannot be read")
+        return LoadAdvice(Topic.RECORD_SIZE, EffectEstimate.UNKNOWN, "the record size of the data cannot be read")
     if not larger:
         text = "a smaller record saves no read: a record is no larger than a page"
         unknown = (
             "what a larger record would compress better and cost in rewritten records: try it on a clone of the data;"
             " a record size holds for new files only"
         )
-        return LoadAdvice(Topic.RECORD_SIZE, Prospect.NO_GAIN, text, tuple(figures), unknown)
+        return LoadAdvice(Topic.RECORD_SIZE, EffectEstimate.NO_GAIN, text, tuple(figures), unknown)
     if load.read_sizes is None or load.read_sizes.total < _LEAST_MISSES:
         text = "too few reads reached the disks to show what large records cost"
-        return LoadAdvice(Topic.RECORD_SIZE, Prospect.UNKNOWN, text, tuple(figures))
+        return LoadAdvice(Topic.RECORD_SIZE, EffectEstimate.UNKNOWN, text, tuple(figures))
     # A bucket is named by its smallest size.
     read = sum(count * smallest for smallest, count in load.read_sizes.counts.items())
     figures.append(f"the disks read at least {size(read)} (before decompression), the server asked for {size(asked)}")
     unknown = "which reads were of this server, and how many were read ahead; a record size holds for new files only"
     if read > asked * _AMPLIFIED:
         text = f"records of {size(setting.page_size)} save at most {size(read - asked)} of reads in this while"
-        return LoadAdvice(Topic.RECORD_SIZE, Prospect.GAIN, text, tuple(figures), unknown, saved=read - asked, of=read)
+        return LoadAdvice(
+            Topic.RECORD_SIZE, EffectEstimate.GAIN, text, tuple(figures), unknown, saved=read - asked, of=read
+        )
     text = "a smaller record saves little: the disks read about as much as the server asked for"
     return LoadAdvice(
-        Topic.RECORD_SIZE, Prospect.NO_GAIN, text, tuple(figures), unknown, saved=max(read - asked, 0), of=max(read, 1)
+        Topic.RECORD_SIZE,
+        EffectEstimate.NO_GAIN,
+        text,
+        tuple(figures),
+        unknown,
+        saved=max(read - asked, 0),
+        of=max(read, 1),
     )
 
 
@@ -295,12 +303,12 @@ def _compression(load: Load, setting: LoadSetting) -> LoadAdvice:
     is_off = any(volume.properties.get("compression") == "off" for volume in setting.data_volumes)
     if is_off:
         text = "compression is off: lz4 costs next to nothing where data does not compress"
-        return LoadAdvice(Topic.COMPRESSION, Prospect.GAIN, text, figures, unknown)
+        return LoadAdvice(Topic.COMPRESSION, EffectEstimate.GAIN, text, figures, unknown)
     if load.busy is not None and load.busy > _BUSY:
         text = "a stronger compressor would cost time: the processors are busy"
-        return LoadAdvice(Topic.COMPRESSION, Prospect.NO_GAIN, text, figures, unknown)
+        return LoadAdvice(Topic.COMPRESSION, EffectEstimate.NO_GAIN, text, figures, unknown)
     text = "the processors have time for a stronger compressor" if load.busy is not None else "nothing is known"
-    return LoadAdvice(Topic.COMPRESSION, Prospect.UNKNOWN, text, figures, unknown)
+    return LoadAdvice(Topic.COMPRESSION, EffectEstimate.UNKNOWN, text, figures, unknown)
 
 
 _RULES: tuple[Callable[[Load, LoadSetting], LoadAdvice], ...] = (

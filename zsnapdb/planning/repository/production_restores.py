@@ -29,7 +29,7 @@ class Placed(Protocol):
     def createtxg(self) -> int: ...
 
 
-class PutBack(RecordPart):
+class ProductionRestore(RecordPart):
     """A restore that took production's place.
 
     It began with the state of transaction group `base_group` in pool `base_pool`. Production continues from it after
@@ -47,14 +47,14 @@ class PutBackRecord(RecordPart):
     """The restores that took the place of an instance's production, oldest first."""
 
     format: Literal[1] = 1
-    restores: tuple[PutBack, ...] = ()
+    restores: tuple[ProductionRestore, ...] = ()
 
     @property
-    def last(self) -> PutBack | None:
+    def last(self) -> ProductionRestore | None:
         """The latest restore; None if there is none."""
         return self.restores[-1] if self.restores else None
 
-    def with_restore(self, made: PutBack) -> PutBackRecord:
+    def with_restore(self, made: ProductionRestore) -> PutBackRecord:
         """Return the record with one more restore. A recorded restore stays unchanged."""
         if any(one.restore_id == made.restore_id for one in self.restores):
             return self

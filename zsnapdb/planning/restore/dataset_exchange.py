@@ -91,7 +91,7 @@ def _is_old(part: PromotePart, name: str, there: Mapping[str, NamedDataset]) -> 
     return one is not None and not one.is_restored and part.old_guid in (None, one.guid)
 
 
-def ways_back(step: Promote) -> list[tuple[str, str]]:
+def recovery_commands(step: Promote) -> list[tuple[str, str]]:
     """Return the renames (from, to) that undo the exchange, in order.
 
     The caller omits the renames that were not done.

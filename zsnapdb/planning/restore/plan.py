@@ -20,8 +20,8 @@ from zsnapdb.planning.restore.steps import (
     Promote,
     Receive,
     Replay,
+    ResumedRun,
     Step,
-    TakeUp,
 )
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone
@@ -199,7 +199,7 @@ class RestorePlan(_PlannedRestore):
     @property
     def is_continued(self) -> bool:
         """Whether the plan continues a finished restore."""
-        return any(isinstance(step, TakeUp) for step in self.steps)
+        return any(isinstance(step, ResumedRun) for step in self.steps)
 
 
 @dataclass(frozen=True)

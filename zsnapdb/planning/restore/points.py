@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from zsnapdb.base.errors import AmbiguousPointError, HistoryError, NotThere, PreflightError, UsageError
+from zsnapdb.base.errors import AmbiguousPointError, HistoryError, MissingSource, PreflightError, UsageError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
@@ -124,12 +124,14 @@ def view_of(
     histories = list(histories_of(files))
     names = [files[part.low].incarnation for part in histories]
     if history not in names:
-        raise NotThere(f"the archive has no history {history}", hint="see `zsnapdb binlog status`")
+        raise MissingSource(f"the archive has no history {history}", hint="see `zsnapdb binlog status`")
     view = _view(backups, files, histories, names.index(history))
     route_of = view.routes(state)
     own = tuple(point for point in reversed(view.backups) if route_of(point) is not None)[::-1]
     if not own:
-        raise NotThere(f"no backup leads into history {history}", hint="see `zsnapdb list` and `zsnapdb binlog status`")
+        raise MissingSource(
+            f"no backup leads into history {history}", hint="see `zsnapdb list` and `zsnapdb binlog status`"
+        )
     return replace(view, backups=own)
 
 
@@ -205,7 +207,7 @@ def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile 
     return None
 
 
-def also_archived(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
+def archived_copies(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
     """Return the error for GTIDs at the end of a backup that an archived history also has."""
     return AmbiguousPointError(
         f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
@@ -242,7 +244,7 @@ def choose(
     archive has something newer that cannot be reached, or if the target is in several histories and `history` is None.
     """
     if not backups:
-        raise NotThere("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
+        raise MissingSource("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     if isinstance(target, AtBackup):
         if history is not None:
             raise UsageError("--history does not apply to a backup", hint="name a time, GTIDs or `latest` with it")
@@ -252,7 +254,7 @@ def choose(
             else next((b for b in backups if b.backup_id == target.backup_id), None)
         )
         if point is None:
-            raise NotThere(f"the repository holds no backup {target.backup_id}", hint="see `zsnapdb list`")
+            raise MissingSource(f"the repository holds no backup {target.backup_id}", hint="see `zsnapdb list`")
         return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
     if history is not None:
         view = view_of(history, backups, files, state)
@@ -291,11 +293,11 @@ def _choose_of_histories(
     holds: Holds,
 ) -> RestoreRoute:
     """Return the choice in the newest history, or in an abandoned one. HistoryError if they are different states."""
-    error: NotThere | None = None
+    error: MissingSource | None = None
     choices: list[RestoreRoute] = []
     try:
         choices.append(_choose_one(target, backups, files, now, state))
-    except NotThere as not_there:
+    except MissingSource as not_there:
         error = not_there
     point = target.moment if isinstance(target, AtTime) else parse_gtids(backups[-1].flavour, target.text)
     for view in older_views(backups, files):
@@ -311,11 +313,11 @@ def _choose_of_histories(
     if len(choices) > 1:
         raise several(shown(point) if isinstance(point, datetime) else str(point), choices)
     if not choices:
-        raise error or NotThere("no backup leads to the point", hint="see `zsnapdb status`")
+        raise error or MissingSource("no backup leads to the point", hint="see `zsnapdb status`")
     choice = choices[0]
     again = file_with_last(choice.point, files) if choice.exact_backup and choice.route.is_empty else None
     if again is not None:
-        raise also_archived(str(point), choice.point, again)
+        raise archived_copies(str(point), choice.point, again)
     return choice
 
 
@@ -342,7 +344,7 @@ def _choose_in(
             inside = AtTime(min(target.moment, commit_time(route.to)))
         try:
             return _choose_one(inside, (point,), view.files, now, state)
-        except NotThere:
+        except MissingSource:
             if isinstance(target, AtTime):
                 return None
     return None
@@ -376,16 +378,16 @@ def _choose_time(
         raise PreflightError(f"{shown(moment)} is in the future", hint="name a time in the past, or `latest`")
     early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
-        raise NotThere(f"no backup is older than {shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
+        raise MissingSource(f"no backup is older than {shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
     route = leading(early, RouteMap(files, state).follow)
     if route.is_empty:
-        raise NotThere(
+        raise MissingSource(
             f"{shown(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
             hint=f"`--to {route.point.backup_id}` restores that backup alone",
         )
     if commit_time(route.to) < moment:
         at = shown(commit_time(route.to)) if route.to > route.point.taken else "the backup"
-        raise NotThere(
+        raise MissingSource(
             f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
             hint=hint,
         )
@@ -464,12 +466,12 @@ def _choose_gtid(
             reached = joined(reached, file.gtids)
             if reached is not None and contains(reached, gtids):
                 return RestoreRoute(target, route, route.files[: index + 1], file)
-        raise NotThere(
+        raise MissingSource(
             f"{target.text} is neither in a backup nor in the archived binlogs after {point.backup_id}, which reach to"
             f" {route.reached}{_because(route)}",
             hint=hint,
         )
-    raise NotThere(
+    raise MissingSource(
         f"every backup already contains {target.text}, and none ends with it",
         hint=f"the oldest is {backups[0].backup_id}; see `zsnapdb list` for their positions",
     )

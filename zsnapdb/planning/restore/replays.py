@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from zsnapdb.base.errors import AmbiguousPointError, NotThere
+from zsnapdb.base.errors import AmbiguousPointError, MissingSource
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.commit_times import TOLERANCE
@@ -356,7 +356,7 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
         return
     if stopped_at is None or parse_gtids(flavour, stopped_at) != wanted:
         what = f"{stopped_at} is in its place" if stopped_at is not None else "it has no such transaction"
-        raise NotThere(
+        raise MissingSource(
             f"{target} is not in {file} of this history: {what}",
             hint="name the history that has it with --history; `zsnapdb binlog status` lists the GTIDs",
         )
@@ -408,12 +408,12 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
     same = len(wanted) > at and all(_is_same(*pair) for pair in zip(done[:-1], wanted, strict=False))
     last = wanted[at] if same else None
     if last is None or not _is_same(end, replace(last, stop=end.stop)):
-        raise NotThere(
+        raise MissingSource(
             f"the point does not lie behind that of the finished restore, which ends in {end.file}",
             hint="restore to it again, into another dataset",
         )
     if end.stop is None or last.stop is None or last.stop < end.stop:
-        raise NotThere(
+        raise MissingSource(
             f"the point lies before that of the finished restore, which ends at {end.file}:{end.stop}",
             hint="restore to it again, into another dataset",
         )

@@ -46,7 +46,7 @@ class RegisteredReplica:
 
 
 @dataclass(frozen=True)
-class SeenReaders:
+class ObservedReaders:
     """The present readers of a server's binlogs that the server shows to the account of zsnapdb.
 
     `connections`: the reading connections, as user@host. `replicas`: the registered replicas among them. `members`: the
@@ -97,7 +97,7 @@ class ReaderFinding:
     refuses: bool = False
 
 
-def judge(seen: SeenReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFinding, ...]:
+def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFinding, ...]:
     """Return the findings before a server returns to an earlier point. `seen` is None if the server does not answer.
 
     Present or invisible readers refuse it, unless `will_be_rebuilt`. An account that may read does not refuse it,
@@ -120,7 +120,7 @@ def judge(seen: SeenReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFin
     return tuple(findings)
 
 
-def _of_readers(seen: SeenReaders, *, will_be_rebuilt: bool) -> ReaderFinding:
+def _of_readers(seen: ObservedReaders, *, will_be_rebuilt: bool) -> ReaderFinding:
     text = f"the server has {seen.describe()}"
     if will_be_rebuilt:
         return ReaderFinding(f"{text}; each must be rebuilt afterwards", "`zsnapdb doctor` names them until then")
@@ -185,7 +185,7 @@ def _key(reader: NotedReader) -> tuple[str | None, int | None, str]:
     return (reader.server_uuid, reader.server_id, reader.who if reader.server_id is None else "")
 
 
-def noted(seen: SeenReaders) -> tuple[NotedReader, ...]:
+def noted(seen: ObservedReaders) -> tuple[NotedReader, ...]:
     """Return the readers to record: registered replicas, members, and connections without a registered replica."""
     replicas = tuple(
         NotedReader(
@@ -220,7 +220,7 @@ def beyond(flavour: Flavour, more: str, less: str) -> str:
 
 
 @dataclass(frozen=True)
-class AskedReader:
+class QueriedReader:
     """A recorded reader that is an instance of this configuration, and its GTIDs that the server lacks (None: unknown).
 
     A reader without such GTIDs was rebuilt.
@@ -230,7 +230,9 @@ class AskedReader:
     lacking: str | None
 
 
-def sentence(note: ReaderNote, reader: NotedReader, seen: SeenReaders | None, asked: AskedReader | None) -> str | None:
+def sentence(
+    note: ReaderNote, reader: NotedReader, seen: ObservedReaders | None, asked: QueriedReader | None
+) -> str | None:
     """Return the warning about a recorded reader; None if it is known to have no transactions that the server lacks."""
     if asked is not None and asked.lacking == "":
         return None

@@ -18,19 +18,19 @@ from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
     LeaveStopped,
-    LookAround,
     MachineStep,
     MakeReplica,
     MakeTop,
     MountVolumes,
+    ParallelRun,
     Preflight,
     Promote,
+    ReadOnlyStart,
     Receive,
     Recover,
     Replay,
-    RunBeside,
+    ResumedRun,
     Step,
-    TakeUp,
 )
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
@@ -157,15 +157,15 @@ def _words(planned: RestorePlan, step: Step, commands: Commands) -> _Words:
             return _clone(planned, step)
         case MountVolumes():
             return _mount(planned, step)
-        case Recover() | CheckServer() | TakeUp():
+        case Recover() | CheckServer() | ResumedRun():
             return _recover(planned, step, commands)
         case Replay():
             return _replay(planned, step)
         case LeaveStopped():
             return _stopped(planned)
-        case LookAround():
+        case ReadOnlyStart():
             return _looked(planned)
-        case RunBeside() | MakeReplica():
+        case ParallelRun() | MakeReplica():
             return _running(planned, step)
         case Promote():
             return _promote(planned.instance, step)
@@ -265,7 +265,7 @@ def _mount(planned: RestorePlan, step: MountVolumes) -> _Words:
     return tuple(underneath), looks, tuple(if_not)
 
 
-def _recover(planned: RestorePlan, step: Recover | CheckServer | TakeUp, commands: Commands) -> _Words:
+def _recover(planned: RestorePlan, step: Recover | CheckServer | ResumedRun, commands: Commands) -> _Words:
     start = _start_line(planned) + ", on a private socket, without network, replication and events"
     underneath = (
         start,
@@ -325,7 +325,7 @@ def _looked(planned: RestorePlan) -> _Words:
     )
 
 
-def _running(planned: RestorePlan, step: RunBeside | MakeReplica) -> _Words:
+def _running(planned: RestorePlan, step: ParallelRun | MakeReplica) -> _Words:
     underneath = [
         f"a new auto.cnf, server_id {step.server_id}, port {step.port} on this host alone",
         _start_line(planned),

@@ -31,7 +31,7 @@ class LeaveStopped:
 
 
 @dataclass(frozen=True)
-class LookAround:
+class ReadOnlyStart:
     """Start the server read-only, with its old identity, only on its private socket, until the restore continues.
 
     The step first creates snapshots of the volumes. All changes in the server are undone when the restore continues.
@@ -46,7 +46,7 @@ class LookAround:
 
 
 @dataclass(frozen=True)
-class RunBeside:
+class ParallelRun:
     """Start the server next to the old server, with a new identity, its own port and its own socket."""
 
     server_id: int
@@ -142,7 +142,7 @@ class MakeReplica:
         )
 
 
-HandoverStep = LeaveStopped | LookAround | RunBeside | Promote | MakeReplica
+HandoverStep = LeaveStopped | ReadOnlyStart | ParallelRun | Promote | MakeReplica
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class TakeUp:
+class ResumedRun:
     """Continue a finished restore: its server must still be at exactly these transactions. Then snapshot.
 
     The step starts the server once, unreachable, and shuts it down. `after_look`: the step instead stops the server and
@@ -461,14 +461,14 @@ Step = (
     | MountVolumes
     | Recover
     | Replay
-    | TakeUp
+    | ResumedRun
     | CheckServer
     | HandoverStep
 )
 MachineStep = MachinePreflight | MakeTop | Receive | CheckVolumes | DefineDomain
 
 
-def why_from_the_beginning(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
+def full_replay_reason(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
     """Return why this step cannot continue an interrupted receive; None if it can.
 
     `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream (`from_guid` 0: it is a full

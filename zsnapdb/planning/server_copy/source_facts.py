@@ -311,7 +311,7 @@ def option_lists() -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedObject:
     """A setting of the source that a copy does not have, and the reason."""
 
     name: str
@@ -400,7 +400,7 @@ def kept_statements(variables: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[LeftOut, ...]:
+def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[ExcludedObject, ...]:
     """Return the recorded settings that a copy does not have, with the reason for each."""
     missing = []
     for name, value in sorted(variables.items()):
@@ -409,7 +409,7 @@ def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple
             continue
         reason = _reason(name, value, kind, variables, options) if kind.is_kept else kind.value
         if reason is not None:
-            missing.append(LeftOut(name, value, reason))
+            missing.append(ExcludedObject(name, value, reason))
     return tuple(missing)
 
 

@@ -49,7 +49,7 @@ class ServerLayout:
     option_file: str
 
 
-def two_datasets(
+def dataset_pair(
     name: str,
     flavour: Flavour,
     page_size: int,

@@ -15,7 +15,7 @@ from enum import StrEnum
 from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX, Flavour
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
-from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, two_datasets
+from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, dataset_pair
 
 MOVE_PROPERTY = f"{PROPERTY}:move"
 """The property on the datasets of a move: the source data directory. Files are removed only in such datasets."""
@@ -177,7 +177,7 @@ def planned_move(server: FoundServer, files: FoundFiles, dataset: str, release: 
     """Return the move of the files into the new dataset `dataset` and its child."""
     where = places(server.datadir, is_mount=files.is_mount)
     kept = KeptLogs(files.binlog.rpartition("/")[2], files.has_relay_logs)
-    layout = two_datasets(dataset, server.flavour, server.page_size or DEFAULT_PAGE, release, where.mount, kept)
+    layout = dataset_pair(dataset, server.flavour, server.page_size or DEFAULT_PAGE, release, where.mount, kept)
     return ServerMove(server, files, where, layout.datasets, layout.option_file)
 
 

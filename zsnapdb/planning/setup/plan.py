@@ -136,7 +136,12 @@ class SetupPlan:
     @property
     def can_offer_binlogs(self) -> bool:
         """Whether the server writes no binlogs, and setup could turn them on by one restart."""
-        return not self.refusals and self.server is not None and not self.archives and not why_no_binlogs(self.server)
+        return (
+            not self.refusals
+            and self.server is not None
+            and not self.archives
+            and not missing_binlogs_reason(self.server)
+        )
 
     def text(self, recipient: str | None) -> str:
         """Return the text of the configuration. `recipient` None: backups are not encrypted."""
@@ -198,7 +203,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
     if server.cipher is not None and identity is None and not (around and around.is_shared):
         why = f"{server.dataset} is encrypted ({server.cipher}), and its backups would lie in the clear"
         return replace(plan, refusals=(why,), refusal_hint="leave --plain out: setup makes keys for the backups")
-    if answers.binlogs and not server.has_binlog and (why := why_no_binlogs(server)):
+    if answers.binlogs and not server.has_binlog and (why := missing_binlogs_reason(server)):
         return replace(plan, refusals=(f"setup cannot turn the binlogs on: {why}",), refusal_hint=_BY_HAND)
     notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
     if not plan.archives:
@@ -278,7 +283,7 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
     return plan
 
 
-def why_no_binlogs(server: FoundServer) -> str:
+def missing_binlogs_reason(server: FoundServer) -> str:
     """Return why setup cannot turn on the binlogs of this server, "" if it can."""
     if not server.service:
         return f"systemd does not run process {server.pid}, so setup cannot restart it"
@@ -289,7 +294,7 @@ def why_no_binlogs(server: FoundServer) -> str:
 
 def _no_points(server: FoundServer) -> str:
     """Return the consequence of a server without binlogs, and the remedy."""
-    how = _BY_HAND if why_no_binlogs(server) else "--binlogs turns them on, with one restart of the server"
+    how = _BY_HAND if missing_binlogs_reason(server) else "--binlogs turns them on, with one restart of the server"
     return f"the server writes no binlogs: changes since the last backup or snapshot cannot be restored; {how}"
 
 

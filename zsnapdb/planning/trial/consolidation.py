@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
-from zsnapdb.base.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.base.errors import DamagedError, MissingSource, PreflightError
 from zsnapdb.base.model import backup_time, new_backup_id
 from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.known_damage import DamageRegister
@@ -88,7 +88,7 @@ def _newest(
             return restore_chain(stored, link, damage.stored()), tuple(passed)
         except DamagedError as error:
             passed.append(f"{link.backup_id} is passed over: {error.message}")
-    raise NotThere(
+    raise MissingSource(
         "there is no backup with a complete chain; nothing was consolidated" + "".join(f"; {why}" for why in passed),
         hint="see `zsnapdb list` and `zsnapdb verify`; `zsnapdb backup --full` begins a new chain",
     )
@@ -97,7 +97,7 @@ def _newest(
 def _named(stored: Sequence[S], requested: str, damage: DamageRegister) -> tuple[S, ...]:
     link = next((one for one in stored if one.backup_id == requested), None)
     if link is None:
-        raise NotThere(f"there is no backup {requested} that can be read", hint="see `zsnapdb list`")
+        raise MissingSource(f"there is no backup {requested} that can be read", hint="see `zsnapdb list`")
     return restore_chain(stored, link, damage.stored())
 
 

@@ -76,7 +76,7 @@ def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Coll
             )
 
 
-def admit_all(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
+def admit_requests(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
     """Raise PreflightError with the limit if the owner may not have `count` more machines."""
     current = list(owners)
     for _ in range(count):

@@ -20,7 +20,7 @@ from zsnapdb.jobs.fleet.repository_reader import SeenMemory
 from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
 from zsnapdb.planning.fleet.schedules import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.health.objectives import Verdict
-from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, of_health, written
+from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, health_metrics, written
 from zsnapdb.report.view import Part, Table, TabularView
 from zsnapdb.serve.helper_messages import ResultAnswer
 from zsnapdb.serve.roles import Role, sees_all
@@ -135,7 +135,7 @@ def _reason_text(reason: FleetReason) -> str:
 
 
 @dataclass(frozen=True)
-class FleetLook:
+class FleetSnapshot:
     """Answers about the fleet of the configuration (None: the usual file). No repository is read."""
 
     host: Host
@@ -200,7 +200,7 @@ def _of_row(row: FleetRow, state: FleetState) -> Iterator[Sample]:
     if facts is None:
         return
     if row.health is not None:
-        yield from of_health(labels, row.health)
+        yield from health_metrics(labels, row.health)
     if facts.oldest_point is not None:
         yield Sample(OLDEST, labels, facts.oldest_point.timestamp())
     yield Sample(STORED, labels, facts.stored_bytes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.documents import restore as documents
-from zsnapdb.planning.restore.replica_checks import NotedReader, SeenReaders, judge
+from zsnapdb.planning.restore.replica_checks import NotedReader, ObservedReaders, judge
 from zsnapdb.planning.restore.steps import Receive, Replay, Step
 from zsnapdb.report.view import View
 
@@ -209,7 +209,7 @@ def question(outage: Outage) -> str:
     )
 
 
-def _rebuilt(readers: SeenReaders | None) -> str:
+def _rebuilt(readers: ObservedReaders | None) -> str:
     found = judge(readers, will_be_rebuilt=True)
     return "".join(f"Replicas: {finding.text}; {finding.hint}.\n" for finding in found)
 

@@ -11,7 +11,7 @@ from zsnapdb.jobs.copies.catalogue import UnreadableCopy
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.vm.base import MachineBasePlan
 from zsnapdb.jobs.vm.catalogue import MachineBase, SeenMachine
-from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
+from zsnapdb.jobs.vm.create import CreatedMachines, MachinesPlan
 from zsnapdb.jobs.vm.lifecycle import MachineDestroyPlan, MachineStep
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.planning.vm.cloud_init import GuestIdentity
@@ -64,7 +64,7 @@ class MachinesPlanView(View, kind="vm-clone-plan", document=documents.MachinesPl
 class MachinesMadeView(View, kind="vm-cloned", document=documents.MachinesMadeDocument, read_from="made"):
     """Machines that were cloned."""
 
-    made: MadeMachines
+    made: CreatedMachines
 
     def text(self) -> str:
         origin = self.made.plan.origin

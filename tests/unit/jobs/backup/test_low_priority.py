@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
+from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_permanently
 
 
 def priority() -> int:
@@ -105,7 +105,7 @@ def test_what_follows_runs_at_low_priority_and_other_threads_as_before() -> None
     seen: list[int] = []
 
     def lower() -> None:
-        lower_for_good()
+        lower_permanently()
         seen.append(priority())
 
     thread = threading.Thread(target=lower)

@@ -17,7 +17,7 @@ from zsnapdb.base.errors import LockNotGranted
 from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.documents.manifest import ManifestFields
 from zsnapdb.jobs.backup import vm_source
-from zsnapdb.jobs.backup.vm_source import ExaminedInside, HeldInside, MachineSource, ObservedInside
+from zsnapdb.jobs.backup.vm_source import ExaminedInside, LockedGuestServer, MachineSource, ObservedInside
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.locks import HeldLock
@@ -45,12 +45,12 @@ class FakeLock:
         return ExaminedInside(self.inside, ())
 
     @contextlib.contextmanager
-    def locked(self, instance: Instance, observed: ObservedInside) -> Iterator[HeldInside]:
+    def locked(self, instance: Instance, observed: ObservedInside) -> Iterator[LockedGuestServer]:
         if self.refusals:
             self.refusals -= 1
             raise LockNotGranted("a statement is in the way")
         self.events.append("locked")
-        held = HeldInside(observed.facts, observed.choice, _position(7), HeldLock(time.monotonic() + 5))
+        held = LockedGuestServer(observed.facts, observed.choice, _position(7), HeldLock(time.monotonic() + 5))
         assert not self.barn.guests.is_frozen
         yield held
         assert not self.barn.guests.is_frozen

@@ -11,7 +11,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog import archive
 from zsnapdb.jobs.binlog.files import BinlogSource
-from zsnapdb.planning.backup.at_rest import CLEAR, AtRest
+from zsnapdb.planning.backup.at_rest import CLEAR, DatasetEncryption
 from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import MountEntry
 
@@ -19,13 +19,13 @@ from zsnapdb.zfs.mounts import MountEntry
 @pytest.mark.parametrize(
     ("fstype", "at_rest", "is_refused"),
     [
-        ("zfs", AtRest("aes-256-gcm", "tank/mysql"), True),
+        ("zfs", DatasetEncryption("aes-256-gcm", "tank/mysql"), True),
         ("zfs", CLEAR, False),
         ("ext4", CLEAR, False),
     ],
 )
 def test_binlogs_that_zfs_encrypts_are_stored_nowhere_in_the_clear(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fstype: str, at_rest: AtRest, is_refused: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fstype: str, at_rest: DatasetEncryption, is_refused: bool
 ) -> None:
     protected = ProtectedServer.make(tmp_path, monkeypatch)
     server, instance = protected.server, protected.instance()

@@ -14,8 +14,8 @@ from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog import archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.mysql.schema import tables
-from zsnapdb.planning.binlog.created_tables import MadeTable
-from zsnapdb.repository.binlog_descriptions import MadeTablePart
+from zsnapdb.planning.binlog.created_tables import CreatedTable
+from zsnapdb.repository.binlog_descriptions import CreatedTablePart
 
 SOURCE = BinlogSource(Flavour.MYSQL, "3e11fa47-71ca-11e1-9e33-c80aa9429562", 1, Path("/i"), Path("/d"), Path("/d"))
 SAID = {"a": ("InnoDB", "latin1_bin", "Compact"), "s": ("Aria", None, "Page"), "odd": ("x'; DROP", None, None)}
@@ -44,11 +44,13 @@ class Silent:
         raise ServerError("it does not answer")
 
 
-def table(name: str, **more: Any) -> MadeTable:
-    return MadeTable("d", name, 0, 40, 90, **more)
+def table(name: str, **more: Any) -> CreatedTable:
+    return CreatedTable("d", name, 0, 40, 90, **more)
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, instance: Any, *made: MadeTable, source: BinlogSource = SOURCE) -> list[Any]:
+def asked(
+    monkeypatch: pytest.MonkeyPatch, instance: Any, *made: CreatedTable, source: BinlogSource = SOURCE
+) -> list[Any]:
     monkeypatch.setattr(archiver, "find_source", lambda _session: source)
     found = archiver.made_parts(instance, SOURCE, made)
     return [(part.offset, part.engine, part.collation, part.row_format) for part in found]
@@ -83,8 +85,8 @@ def test_a_rotated_file_keeps_what_was_recorded_of_its_segments(
 ) -> None:
     there = {"a": "MyISAM", "b": "Aria", "c": "InnoDB"}
 
-    def parts(_instance: object, _source: object, made: Iterable[MadeTable]) -> tuple[MadeTablePart, ...]:
-        return tuple(MadeTablePart(offset=one.offset, engine=there[one.table]) for one in made if one.table in there)
+    def parts(_instance: object, _source: object, made: Iterable[CreatedTable]) -> tuple[CreatedTablePart, ...]:
+        return tuple(CreatedTablePart(offset=one.offset, engine=there[one.table]) for one in made if one.table in there)
 
     monkeypatch.setattr("zsnapdb.jobs.binlog.archiver.made_parts", parts)
     archiver = server.archiver()

@@ -39,7 +39,9 @@ def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
     watch = NewHistoryWatch(replace(protected.instance(), events=Recorder(said)), pytest.fail)
     watch.after(archiver.look())
     assert said == []
-    assert [found for found in dependency_checks.about_stored(protected.instance()) if found.what == "histories"] == []
+    assert [
+        found for found in dependency_checks.describe_stored(protected.instance()) if found.what == "histories"
+    ] == []
     server.set_back(state)
     server.commit(2)
     for _ in range(3):
@@ -48,7 +50,7 @@ def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
     (warned,) = [line for line in said if "second time" in line]
     assert expected in warned
     (finding,) = [
-        found for found in dependency_checks.about_stored(protected.instance()) if "second time" in found.detail
+        found for found in dependency_checks.describe_stored(protected.instance()) if "second time" in found.detail
     ]
     assert expected in finding.detail
     assert "auto.cnf" in finding.hint

@@ -126,7 +126,7 @@ def test_the_reset_of_the_run_is_found_with_what_it_did_as_long_as_its_data_is_t
     assert reset.done_by_run(settings, host, "web") is None, "it is not known how the clone was"
     state = {"backup_id": FIRST, "revision": 1, "rules": "", "pid": os.getpid(), "started": started, "file": "b.000001"}
     state |= {"offset": 4, "digest": "", "inode": 1, "definitions": "", "locks_accounts": True, "counters": None}
-    reset_baseline.store(host, "web", reset_baseline.HandedState.model_validate(state))
+    reset_baseline.store(host, "web", reset_baseline.ResetBaseline.model_validate(state))
     assert reset.done_by_run(settings, host, "web") is None
     for done in (
         ResetClone(info, UndoneRows(2, 5, 0.5)),

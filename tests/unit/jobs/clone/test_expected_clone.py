@@ -15,7 +15,7 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import branches, commits, destroy, lifecycle, locks, reset
-from zsnapdb.jobs.clone.expected_clone import MEANT_VARIABLE, MeantClone
+from zsnapdb.jobs.clone.expected_clone import MEANT_VARIABLE, ExpectedClone
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
 MINE, THEIRS = "ci:shop/web", "user:eve@example.org"
@@ -71,7 +71,7 @@ def taken_by_another(pool: ClonePool, owner: str = THEIRS) -> None:
     pool.clone("mine", BASE, owner=owner, created=LATER)
 
 
-def told(monkeypatch: pytest.MonkeyPatch, meant: MeantClone) -> None:
+def told(monkeypatch: pytest.MonkeyPatch, meant: ExpectedClone) -> None:
     for name, value in meant.variables().items():
         monkeypatch.setenv(name, value)
 
@@ -88,10 +88,12 @@ def test_a_command_that_is_told_no_clone_destroys_the_one_that_took_the_name(rep
 
 @pytest.mark.parametrize("name", JOBS)
 @pytest.mark.parametrize(
-    "meant", [MeantClone(owner=MINE, id="mine", created=FIRST), MeantClone(owner=MINE)], ids=["helper", "zsnapdb-clone"]
+    "meant",
+    [ExpectedClone(owner=MINE, id="mine", created=FIRST), ExpectedClone(owner=MINE)],
+    ids=["helper", "zsnapdb-clone"],
 )
 def test_the_clone_of_another_that_took_the_name_stays_as_it_is(
-    replaced: ClonePool, monkeypatch: pytest.MonkeyPatch, name: str, meant: MeantClone
+    replaced: ClonePool, monkeypatch: pytest.MonkeyPatch, name: str, meant: ExpectedClone
 ) -> None:
     told(monkeypatch, meant)
     with pytest.raises(UnknownNameError) as refused:
@@ -102,7 +104,7 @@ def test_the_clone_of_another_that_took_the_name_stays_as_it_is(
 
 def test_a_later_clone_of_the_same_person_is_another_one(replaced: ClonePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.THEIRS", MINE)
-    told(monkeypatch, MeantClone(owner=MINE, id="mine", created=FIRST))
+    told(monkeypatch, ExpectedClone(owner=MINE, id="mine", created=FIRST))
     with pytest.raises(UnknownNameError):
         JOBS["destroy"]()
     assert f"{HOME}/mine" in replaced.things
@@ -112,7 +114,7 @@ def test_a_later_clone_of_the_same_person_is_another_one(replaced: ClonePool, mo
 def test_what_only_looks_tells_nothing_of_the_clone_of_another(
     pool: ClonePool, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    told(monkeypatch, MeantClone(owner=MINE))
+    told(monkeypatch, ExpectedClone(owner=MINE))
     taken_by_another(pool)
     with pytest.raises(UnknownNameError, match="there is no clone mine"):
         LOOKS[name]()
@@ -121,7 +123,7 @@ def test_what_only_looks_tells_nothing_of_the_clone_of_another(
 @pytest.mark.parametrize("owner", [MINE, "unix:ada", "ada"])
 def test_the_clone_that_is_meant_is_changed(pool: ClonePool, monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
     pool.clone("mine", BASE, owner=owner.removeprefix("unix:"), created=FIRST)
-    told(monkeypatch, MeantClone(owner=owner, id="mine", created=FIRST))
+    told(monkeypatch, ExpectedClone(owner=owner, id="mine", created=FIRST))
     assert lifecycle.protect(SETTINGS, THIS_HOST, "mine", 60.0).run().lease.protected_until is not None
     assert len(destroy.destroy(SETTINGS, THIS_HOST, "mine")) == 1
 
@@ -143,7 +145,7 @@ def test_a_clone_that_a_command_makes_for_itself_goes_although_another_is_meant(
 ) -> None:
     """Two states of a clone are compared on two clones, for somebody who may destroy neither by name."""
     pool.clone("own-1", BASE, owner="zsnapdb", created=FIRST)
-    told(monkeypatch, MeantClone(owner=MINE, id="mine", created=FIRST))
+    told(monkeypatch, ExpectedClone(owner=MINE, id="mine", created=FIRST))
     with pytest.raises(UnknownNameError):
         destroy.destroy(SETTINGS, THIS_HOST, "own-1")
     destroy.destroy_own(SETTINGS, THIS_HOST, "own-1")

@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone import volumes
 from zsnapdb.jobs.clone.destroy import CloneRemoval
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY
 from zsnapdb.jobs.clone.volumes import DETACHING
-from zsnapdb.jobs.copies.sweep import GoesToo
+from zsnapdb.jobs.copies.sweep import ExtraRemoval
 from zsnapdb.planning.clone.removal import removal
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property
@@ -74,5 +74,5 @@ def test_a_clone_with_a_snapshot_of_others_is_not_touched(changes: list[str]) ->
 
 
 def test_with_the_option_the_snapshot_goes_first_and_then_the_clone(changes: list[str]) -> None:
-    job.destroy_locked(SETTINGS, THIS_HOST, "life", [GoesToo.FOREIGN_SNAPSHOTS])
+    job.destroy_locked(SETTINGS, THIS_HOST, "life", [ExtraRemoval.FOREIGN_SNAPSHOTS])
     assert changes == [THEIRS.full_name, f"remove {TOP}"]

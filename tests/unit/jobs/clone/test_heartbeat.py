@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
-from zsnapdb.base.errors import CommandError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, MissingSource, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import catalogue, destroy, heartbeat, lifecycle, reaper
@@ -124,15 +124,15 @@ def test_beating_for_a_process_ends_with_it_and_with_the_clone(pool: ClonePool, 
     holder = subprocess.Popen(["sleep", "60"])
     try:
         holder.kill()
-        info = lifecycle.beat_while(SETTINGS, host, "ci", holder.pid)
+        info = lifecycle.heartbeat_while(SETTINGS, host, "ci", holder.pid)
         assert info.name == "ci"
     finally:
         holder.wait()
-    with pytest.raises(NotThere, match="no process"):
-        lifecycle.beat_while(SETTINGS, host, "ci", holder.pid)
+    with pytest.raises(MissingSource, match="no process"):
+        lifecycle.heartbeat_while(SETTINGS, host, "ci", holder.pid)
     destroy.destroy(SETTINGS, host, "ci")
     with pytest.raises(ZsnapdbError, match="ci"):
-        lifecycle.beat_while(SETTINGS, host, "ci", os.getpid())
+        lifecycle.heartbeat_while(SETTINGS, host, "ci", os.getpid())
 
 
 def test_a_holder_that_beats_after_the_judgement_keeps_its_clone(
@@ -171,7 +171,7 @@ def test_while_zfs_does_not_answer_the_holder_is_there_all_the_same(
 
     monkeypatch.setattr(lifecycle, "ready", fails_after_the_first)
     try:
-        lifecycle.beat_while(SETTINGS, host, "ci", holder.pid)
+        lifecycle.heartbeat_while(SETTINGS, host, "ci", holder.pid)
     finally:
         holder.kill()
         holder.wait()

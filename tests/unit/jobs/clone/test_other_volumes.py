@@ -12,7 +12,7 @@ from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_lookup
 from zsnapdb.jobs.record import production_restores
-from zsnapdb.planning.repository.production_restores import PutBack, PutBackRecord
+from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.snapshots import SendPoints
 
@@ -42,7 +42,7 @@ def test_newest_backup_of_other_datasets_is_refused(
     is_put_back: bool,
     is_refused: bool,
 ) -> None:
-    made = PutBack(restore_id=STORED.backup_id, base_pool=1, base_group=1, pool=1, group=2)
+    made = ProductionRestore(restore_id=STORED.backup_id, base_pool=1, base_group=1, pool=1, group=2)
     record = PutBackRecord(restores=(made,) if is_put_back else ())
 
     def own_points(places: Collection[str]) -> dict[str, SendPoints]:

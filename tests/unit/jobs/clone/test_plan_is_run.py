@@ -15,7 +15,7 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import branches, commits, destroy, detach, lifecycle, reset
-from zsnapdb.jobs.clone.expected_clone import MEANT_VARIABLE, MeantClone
+from zsnapdb.jobs.clone.expected_clone import MEANT_VARIABLE, ExpectedClone
 from zsnapdb.jobs.copies.verb import Verb
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
@@ -80,7 +80,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     made = ClonePool()
     made.install(monkeypatch)
     monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
-    monkeypatch.setenv(MEANT_VARIABLE, MeantClone(owner="ada").model_dump_json())
+    monkeypatch.setenv(MEANT_VARIABLE, ExpectedClone(owner="ada").model_dump_json())
     return made
 
 

@@ -55,12 +55,12 @@ def settings(quota: int) -> Settings:
 def test_a_new_clone_gets_what_is_asked_for_as_far_as_the_pool_has_it(
     configured: int, wanted: int | None, free: int, expected: int
 ) -> None:
-    assert space_limits.of_new_clone(settings(configured), free, wanted) == expected
+    assert space_limits.new_clone_metrics(settings(configured), free, wanted) == expected
 
 
 def test_less_than_a_server_needs_is_refused() -> None:
     with pytest.raises(UsageError, match=r"needs 64\.0 MiB"):
-        space_limits.of_new_clone(settings(GIB), 100 * GIB, LEAST - 1)
+        space_limits.new_clone_metrics(settings(GIB), 100 * GIB, LEAST - 1)
 
 
 def test_a_member_of_the_group_names_no_quota_and_the_helper_does() -> None:

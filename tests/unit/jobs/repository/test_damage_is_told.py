@@ -54,7 +54,7 @@ def test_status_calls_nothing_recoverable_that_is_known_to_be_damaged(site: Site
 
 
 def test_the_doctor_warns_of_backups_that_cannot_be_restored(site: Site, names: list[str]) -> None:
-    findings = [finding for finding in dependency_checks.about_stored(site.instance()) if finding.what == "damage"]
+    findings = [finding for finding in dependency_checks.describe_stored(site.instance()) if finding.what == "damage"]
     assert [finding.severity for finding in findings] == [Severity.WARNING, Severity.WARNING]
     assert findings[0].detail.startswith("2 of 4 backups cannot be restored")
     assert f"backup {names[0]} is damaged" in findings[1].detail

@@ -19,7 +19,7 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import ConfigError, RepositoryError
 from zsnapdb.cli import key
 from zsnapdb.cli.commands import COMMANDS, Command
-from zsnapdb.cli.notified_commands import attended
+from zsnapdb.cli.notified_commands import with_operator
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.config.settings import MaskingSettings, parse
 from zsnapdb.jobs.base.instance import Instance
@@ -241,7 +241,7 @@ def test_only_a_repository_that_keeps_evidence_gets_it_and_no_plan_is_evidence(
 
     declared = COMMANDS["prune"]
     assert isinstance(declared, Command)
-    command = attended("prune", declared, prune)
+    command = with_operator("prune", declared, prune)
     config = tmp_path / "zsnapdb.toml"
     config.write_text(site.text())
     command(instance="main", config=config, plan=False)

@@ -324,7 +324,7 @@ def test_removed_evidence_of_a_drill_is_named(
 
 def warnings(protected: ProtectedServer) -> Counter[tuple[str, Severity]]:
     """Return how often the doctor warns, by subject. What it says of each may name what is new."""
-    found = dependency_checks.about_stored(protected.instance())
+    found = dependency_checks.describe_stored(protected.instance())
     return Counter((one.what, one.severity) for one in found if one.severity is not Severity.OK)
 
 

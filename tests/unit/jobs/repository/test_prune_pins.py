@@ -8,10 +8,10 @@ import pytest
 
 from tests.unit.support.pruning import manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Site, store_backup
-from zsnapdb.base.errors import NotThere, PreflightError
+from zsnapdb.base.errors import MissingSource, PreflightError
 from zsnapdb.jobs.repository import pin as job
 from zsnapdb.repository import layout, pins
-from zsnapdb.store.base import Afterlife, ObjectHold
+from zsnapdb.store.base import DeletionPolicy, ObjectHold
 from zsnapdb.store.local import LocalStore
 
 
@@ -36,7 +36,7 @@ def test_a_pin_that_was_hidden_in_the_repository_holds_on_the_host_that_made_it(
     decision = next(d for d in plan(site).retention.decisions if d.backup_id == names[0])
     assert "the repository lacks the pin" in decision.reasons[0]
     job.unpin(site.instance(), names[0])
-    with pytest.raises(NotThere, match="no pin"):
+    with pytest.raises(MissingSource, match="no pin"):
         job.unpin(site.instance(), names[0])
     assert prune(site).removed == (names[0],)
 
@@ -57,9 +57,9 @@ def test_a_pin_that_cannot_be_read_pins(site: Site) -> None:
 
 def test_only_what_is_there_can_be_pinned(site: Site) -> None:
     site.fill([None])
-    with pytest.raises(NotThere):
+    with pytest.raises(MissingSource):
         pins.pin(site.instance().open_repository(), "main", "20200101T000000Z-0000", "x")
-    with pytest.raises(NotThere, match="no pin"):
+    with pytest.raises(MissingSource, match="no pin"):
         pins.unpin(site.instance().open_repository(), "main", "20200101T000000Z-0000")
 
 
@@ -85,8 +85,8 @@ class LockingStore(DyingStore):
     def hold(self, key: str) -> ObjectHold | None:
         return self.holds.get(key)
 
-    def afterlife(self) -> Afterlife:
-        return Afterlife(keeps_versions=True, days=30, has_locks=True)
+    def afterlife(self) -> DeletionPolicy:
+        return DeletionPolicy(keeps_versions=True, days=30, has_locks=True)
 
 
 def test_what_the_store_locks_stays_with_its_chain_and_says_until_when(site: Site) -> None:

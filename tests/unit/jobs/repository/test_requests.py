@@ -53,7 +53,7 @@ def test_no_manifest_is_read_twice_and_the_number_of_backups_costs_no_request(
 ) -> None:
     instance = site(world, backups)
     inventory.inventory(instance)
-    for look in (status.status, inventory.inventory, dependency_checks.about_stored):
+    for look in (status.status, inventory.inventory, dependency_checks.describe_stored):
         read.clear()
         look(instance)
         assert read["manifest"] == 0, look

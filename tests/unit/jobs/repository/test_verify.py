@@ -14,7 +14,7 @@ from tests.unit.support.streams import record
 from zsnapdb.base.errors import RepositoryError
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository import verify as job
-from zsnapdb.jobs.repository.verify import VerifyResult, look_at_binlogs
+from zsnapdb.jobs.repository.verify import VerifyResult, observe_binlogs
 from zsnapdb.planning.repository.verification import due
 from zsnapdb.repository import binlog_archive, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -308,5 +308,5 @@ def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(site:
     planned = job.plan(site.instance(), Depth.LISTED)
     archive = BinlogArchive(site.instance().open_repository(), "main")
     binlog_archive.remove(archive, planned.binlogs[0])
-    looks = list(look_at_binlogs(archive, planned.binlogs, Depth.LISTED, 2, SILENT))
+    looks = list(observe_binlogs(archive, planned.binlogs, Depth.LISTED, 2, SILENT))
     assert [(damage, size) for _, damage, size in looks] == [(None, 0)]

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.jobs.restore import run as restoring
-from zsnapdb.jobs.restore.handover import HandedOver
+from zsnapdb.jobs.restore.handover import CompletedHandover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.steps import LeaveStopped, Receive
@@ -52,9 +52,9 @@ def test_the_copy_of_a_trial_is_handed_over_to_nobody(host: PlanningHost, monkey
     """Neither a boot mounts it nor another program makes snapshots of it: only `hand_over` allows that."""
     handed: list[str] = []
 
-    def hand_over(_work: object, step: LeaveStopped) -> HandedOver:
+    def hand_over(_work: object, step: LeaveStopped) -> CompletedHandover:
         handed.append(step.name)
-        return HandedOver(None)
+        return CompletedHandover(None)
 
     handlers = {**restoring.SERVER.handlers, LeaveStopped: hand_over}
     monkeypatch.setattr(restoring, "SERVER", replace(restoring.SERVER, handlers=handlers))

@@ -132,7 +132,7 @@ def test_after_a_reset_latest_status_and_doctor_say_that_the_next_backup_is_need
     assert unprotected is not None
     assert unprotected["kind"] == "reset"
     (finding,) = [
-        f for f in dependency_checks.about_stored(protected.instance()) if "before the next backup" in f.detail
+        f for f in dependency_checks.describe_stored(protected.instance()) if "before the next backup" in f.detail
     ]
     assert (finding.severity, finding.hint) == (Severity.WARNING, "run `zsnapdb backup main`")
     protected.back_up()
@@ -141,7 +141,7 @@ def test_after_a_reset_latest_status_and_doctor_say_that_the_next_backup_is_need
     assert replayed(protected.plan()) == ["binlog.000001"]
     assert StatusView(protected.status()).fields()["unprotected"] is None
     assert not any(
-        "before the next backup" in found.detail for found in dependency_checks.about_stored(protected.instance())
+        "before the next backup" in found.detail for found in dependency_checks.describe_stored(protected.instance())
     )
 
 

@@ -11,7 +11,7 @@ from zsnapdb.base.errors import HistoryError
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.record import production_restores
 from zsnapdb.jobs.restore import restore_inputs
-from zsnapdb.planning.repository.production_restores import PutBack
+from zsnapdb.planning.repository.production_restores import ProductionRestore
 from zsnapdb.repository.binlog_contents import load
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
@@ -52,7 +52,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: dict[str, Pro
 
 
 def put_back(protected: ProtectedServer) -> None:
-    made = PutBack(restore_id=RESTORE, base_pool=1, base_group=1, pool=1, group=2)
+    made = ProductionRestore(restore_id=RESTORE, base_pool=1, base_group=1, pool=1, group=2)
     production_restores.note(protected.instance(), made)
 
 

@@ -13,7 +13,7 @@ from tests.unit.support.machine_yard import made_yard
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.errors import CommandError, DamagedError, PreflightError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore.restore_run import Body, RestoreRun, alone, alone_with_journal, refuse_begun
+from zsnapdb.jobs.restore.restore_run import Body, RestoreRun, alone, exclusive_journal, refuse_active
 from zsnapdb.jobs.steps.journal import JournalFolder
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournal, MachineJournals, RestoreJournal
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
@@ -104,7 +104,7 @@ def test_what_was_received_is_kept_and_goes_on_unless_it_is_damaged(
     if not is_kept:
         return
     with pytest.raises(PreflightError, match="was begun at"):
-        refuse_begun(restored.folder, restored.plan)
+        refuse_active(restored.folder, restored.plan)
     ran, restored.error = len(restored.ran), None
     restored.run()
     names = [step.name for step in restored.plan.steps]
@@ -121,7 +121,7 @@ def test_what_could_not_be_removed_after_an_error_can_be_given_up(restored: Rest
         "removing what was restored failed too: the pool is suspended",
         f"`zsnapdb restore {restored.instance.name} --abandon --target {restored.plan.top}` removes it",
     ]
-    with alone_with_journal(restored.instance, restored.folder, None) as journal:
+    with exclusive_journal(restored.instance, restored.folder, None) as journal:
         assert journal.plan == restored.plan
 
 

@@ -11,10 +11,10 @@ from tests.unit.support.archived_server import Server
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.target_selection import check_engines, default_engine
-from zsnapdb.planning.binlog.created_tables import Defaults, MadeTable
+from zsnapdb.planning.binlog.created_tables import CreatedTable, Defaults
 from zsnapdb.planning.restore.steps import LogPart, Replay
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, MadeTablePart
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, CreatedTablePart
 
 CREATE, ALTER, DROP = b"CREATE TABLE t (id INT)", b"ALTER TABLE t ADD a INT", b"DROP TABLE t"
 Engines = Callable[[str | None], None]
@@ -30,8 +30,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Engines:
     """Have the server tell the archiver this engine of each table; None: it does not answer."""
 
     def tell(engine: str | None) -> None:
-        def parts(_instance: object, _source: object, made: Iterable[MadeTable]) -> tuple[MadeTablePart, ...]:
-            return tuple(MadeTablePart(offset=one.offset, engine=engine) for one in made) if engine else ()
+        def parts(_instance: object, _source: object, made: Iterable[CreatedTable]) -> tuple[CreatedTablePart, ...]:
+            return tuple(CreatedTablePart(offset=one.offset, engine=engine) for one in made) if engine else ()
 
         monkeypatch.setattr("zsnapdb.jobs.binlog.archiver.made_parts", parts)
 

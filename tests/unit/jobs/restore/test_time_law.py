@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.planning.restore.test_points import NOON, UUID, Log, at, mysql, point
-from zsnapdb.base.errors import AmbiguousPointError, NotThere
+from zsnapdb.base.errors import AmbiguousPointError, MissingSource
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
@@ -23,7 +23,7 @@ from zsnapdb.mysql.binlog.transactions import BinlogTransaction
 from zsnapdb.planning.binlog.commit_times import (
     MOST_STRETCHES,
     TOLERANCE,
-    ArchiverLook,
+    ArchiverObservation,
     Sighting,
     Stretch,
     Witness,
@@ -80,7 +80,7 @@ class Story:
 
 def tell(acts: Sequence[Act]) -> Story:
     """Return what becomes of the acts: the archive as the archiver describes it, and the truth."""
-    now, before, waiting = START + 300_000, ArchiverLook(START, 0), list[tuple[int, int, int]]()
+    now, before, waiting = START + 300_000, ArchiverObservation(START, 0), list[tuple[int, int, int]]()
     commits: list[Commit] = []
     spans: list[SpanPart] = []
     number = 0
@@ -91,7 +91,7 @@ def tell(acts: Sequence[Act]) -> Story:
         if not (act.is_looked_at or act.is_rotated or place == len(acts) - 1):
             continue
         now += 100_000
-        look = ArchiverLook(now, now - START)
+        look = ArchiverObservation(now, now - START)
         seen = sighting_between(before, look)
         commits += [Commit(*one, seen) for one in waiting]
         own = [one for one in commits if one.file == number]
@@ -151,7 +151,7 @@ def restored_to(story: Story, moment: int) -> tuple[int, int] | None:
     now = commit_time(story.end + 3600 * SECOND)
     try:
         chosen = choose(AtTime(commit_time(moment)), (backup,), story.files, now)
-    except NotThere:
+    except MissingSource:
         return None
     names = [file.name for file in story.files]
 
@@ -239,8 +239,8 @@ def test_without_a_witness_two_commits_that_contradict_each_other_prove_nothing(
 @given(st.integers(-7200, 7200), st.integers(0, 600), st.integers(0, 600))
 def test_a_clock_that_was_set_between_two_looks_widens_what_was_seen(step: int, before: int, after: int) -> None:
     passed = (before + after) * SECOND
-    second = ArchiverLook(START + passed + step * SECOND, passed)
-    seen = sighting_between(ArchiverLook(START, 0), second)
+    second = ArchiverObservation(START + passed + step * SECOND, passed)
+    seen = sighting_between(ArchiverObservation(START, 0), second)
     for time in (START, START + before * SECOND, START + (before + step) * SECOND, second.wall):
         assert (seen.earliest or 0) - NEAR <= time <= seen.latest + NEAR
 

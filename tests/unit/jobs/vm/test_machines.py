@@ -17,7 +17,7 @@ from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedError,
     ExistsError,
-    NotThere,
+    MissingSource,
     PreflightError,
     UsageError,
     ZsnapdbError,
@@ -26,7 +26,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.copies.sweep import GoesToo
+from zsnapdb.jobs.copies.sweep import ExtraRemoval
 from zsnapdb.jobs.copies.verb import Verb
 from zsnapdb.jobs.vm import base, catalogue, create, lifecycle, removal
 from zsnapdb.jobs.vm.base import BaseRequest
@@ -52,7 +52,7 @@ class House:
     pool: MachinePool
     libvirt: MemoryHypervisor
 
-    def clone(self, count: int = 3, **more: object) -> create.MadeMachines:
+    def clone(self, count: int = 3, **more: object) -> create.CreatedMachines:
         request = MachinesRequest("pxc", "ada", "pxc{n}", count, **more)  # type: ignore[arg-type]
         return create.create(self.settings, THIS_HOST, request, Silent())
 
@@ -406,7 +406,7 @@ def test_the_domain_of_a_base_is_kept_whole(house: House) -> None:
 def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: str) -> None:
     with pytest.raises(ZsnapdbError):
         create.plan(house.settings, THIS_HOST, MachinesRequest(name, "ada", "pxc{n}"))
-    with pytest.raises(NotThere):
+    with pytest.raises(MissingSource):
         lifecycle.stop(house.settings, "nothing").run()
 
 
@@ -441,7 +441,7 @@ def test_an_error_with_one_machine_does_not_end_the_sweep(house: House, monkeypa
     expire(house, "pxc1", "pxc2", "pxc3")
     others = removal.others
 
-    def broken(anchor: str, mark: Mark) -> removal.OthersSnapshots:
+    def broken(anchor: str, mark: Mark) -> removal.ForeignSnapshots:
         if anchor.endswith("pxc1"):
             raise CommandError("zfs list ended with 1")
         return others(anchor, mark)
@@ -464,5 +464,5 @@ def test_snapshots_of_others_keep_an_expired_machine_unless_the_caller_lets_them
     (kept,) = removal.sweep(house.settings, THIS_HOST, act=True)
     assert kept.error is not None
     assert "@sanoid" in kept.error.message
-    (gone,) = removal.sweep(house.settings, THIS_HOST, act=True, also=[GoesToo.FOREIGN_SNAPSHOTS])
+    (gone,) = removal.sweep(house.settings, THIS_HOST, act=True, also=[ExtraRemoval.FOREIGN_SNAPSHOTS])
     assert (gone.verdict, gone.error) == (LeaseVerdict.REAP, None)

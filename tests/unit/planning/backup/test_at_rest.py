@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.planning.backup.at_rest import (
     CLEAR,
-    AtRest,
+    DatasetEncryption,
     NameChange,
     judge_archiving,
     judge_key,
@@ -24,11 +24,11 @@ from zsnapdb.planning.backup.fitness import Severity
 
 CIPHER = "aes-256-gcm"
 NAMES = st.sampled_from(["tank", "tank/a", "tank/a/b", "tank/c", "tank/c/d"])
-STATES = st.one_of(st.just(CLEAR), NAMES.map(lambda root: AtRest(CIPHER, root)))
+STATES = st.one_of(st.just(CLEAR), NAMES.map(lambda root: DatasetEncryption(CIPHER, root)))
 
 
-def of(root: str) -> AtRest:
-    return AtRest(CIPHER, root)
+def of(root: str) -> DatasetEncryption:
+    return DatasetEncryption(CIPHER, root)
 
 
 def test_encrypted_binlogs_are_archived_only_where_the_repository_encrypts() -> None:
@@ -79,8 +79,8 @@ def test_a_release_that_damages_sent_snapshots_of_encrypted_datasets_is_named(
 
 def test_what_was_encrypted_is_received_in_the_clear_only_with_a_word() -> None:
     assert judge_receiving((), "tank", CLEAR) == []
-    assert judge_receiving(("tank/a",), "tank/safe", AtRest(CIPHER, "tank/safe")) == []
-    (locked,) = judge_receiving((), "tank/safe/x", AtRest(CIPHER, "tank/safe", is_unlocked=False))
+    assert judge_receiving(("tank/a",), "tank/safe", DatasetEncryption(CIPHER, "tank/safe")) == []
+    (locked,) = judge_receiving((), "tank/safe/x", DatasetEncryption(CIPHER, "tank/safe", is_unlocked=False))
     assert (locked.severity, locked.hint) == (Severity.UNFIT, "load it: zfs load-key tank/safe")
     (finding,) = judge_receiving(("tank/a",), "tank", CLEAR)
     assert finding.severity is Severity.WARNING
@@ -112,14 +112,19 @@ def test_a_dataset_takes_only_a_name_that_it_can_take_and_give_back(move: NameCh
     assert (objection is None) == (words == "")
 
 
-def zfs_renames(source: str, own: AtRest, around: AtRest, *, is_moved: bool) -> bool:
+def zfs_renames(source: str, own: DatasetEncryption, around: DatasetEncryption, *, is_moved: bool) -> bool:
     """Whether ZFS renames: within one parent and a root always, else only within one encryption root (dsl_dir.c)."""
     return own.cipher is None or not is_moved or own.root in (source, around.root)
 
 
 @given(NAMES, NAMES, STATES, STATES, STATES, STATES)
 def test_no_exchange_begins_that_could_not_be_ended_or_undone(
-    source: str, place: str, own: AtRest, home: AtRest, around: AtRest, replaced: AtRest
+    source: str,
+    place: str,
+    own: DatasetEncryption,
+    home: DatasetEncryption,
+    around: DatasetEncryption,
+    replaced: DatasetEncryption,
 ) -> None:
     is_moved = source.rpartition("/")[0] != place.rpartition("/")[0]
     if objection_to(NameChange(source, place, own, home, around, replaced)) is None:
@@ -129,7 +134,7 @@ def test_no_exchange_begins_that_could_not_be_ended_or_undone(
 
 
 def test_a_key_that_must_be_typed_again_is_named_before() -> None:
-    typed = AtRest(CIPHER, "tank/e", is_typed=True)
+    typed = DatasetEncryption(CIPHER, "tank/e", is_typed=True)
     assert judge_key("tank/e", of("tank/e")) == judge_key("tank/e/data", typed) == judge_key("tank/p", CLEAR) == []
     (finding,) = judge_key("tank/e", typed)
     assert finding.hint.endswith("zfs load-key tank/e")

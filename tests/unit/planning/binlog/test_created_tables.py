@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.planning.binlog.created_tables import (
+    CreatedTable,
     Defaults,
     EnginePlan,
-    MadeTable,
     RecordedTable,
     contradiction,
     fits,
@@ -33,10 +33,10 @@ class Made:
 tables = st.builds(Made, st.sampled_from(ENGINES), st.booleans(), st.booleans())
 
 
-def planned(source: list[Made], default: str) -> tuple[list[tuple[int, MadeTable]], EnginePlan]:
+def planned(source: list[Made], default: str) -> tuple[list[tuple[int, CreatedTable]], EnginePlan]:
     kinds = [one.engine == "InnoDB" if one.has_rows else None for one in source]
     made = [
-        (1 + at // 3, MadeTable("d", f"t{at}", 100 * at, 100 * at + 40, 100 * at + 90, kind))
+        (1 + at // 3, CreatedTable("d", f"t{at}", 100 * at, 100 * at + 40, 100 * at + 90, kind))
         for at, kind in enumerate(kinds)
     ]
     records = {
@@ -47,7 +47,7 @@ def planned(source: list[Made], default: str) -> tuple[list[tuple[int, MadeTable
     return made, plan_engines(made, records, Defaults(default))
 
 
-def engines_made(made: list[tuple[int, MadeTable]], plan: EnginePlan, default: str) -> list[str]:
+def engines_made(made: list[tuple[int, CreatedTable]], plan: EnginePlan, default: str) -> list[str]:
     """Return the engine that each table gets in a server that stops where the plan says."""
     result = []
     for number, table in made:
@@ -87,22 +87,23 @@ def test_nothing_is_said_where_all_is_known() -> None:
 
 
 def test_a_record_that_the_binlog_contradicts_does_not_count() -> None:
-    table = MadeTable("d", "t", 0, 40, 90, is_transactional=True)
+    table = CreatedTable("d", "t", 0, 40, 90, is_transactional=True)
     plan = plan_engines([(1, table)], {(1, 40): RecordedTable("MyISAM")}, Defaults("MyISAM"))
     assert [stop.engine for stop in plan.stops] == ["InnoDB"]
-    table = MadeTable("d", "t", 0, 40, 90, is_transactional=False)
+    table = CreatedTable("d", "t", 0, 40, 90, is_transactional=False)
     assert plan_engines([(1, table)], {(1, 40): RecordedTable("InnoDB")}, Defaults("InnoDB")).contradicted == (table,)
 
 
 def test_a_dropped_table_is_not_named() -> None:
     for is_transactional in (None, False):
-        table = MadeTable("d", "t", 0, 40, 90, is_transactional, is_touched=True, is_dropped=True)
+        table = CreatedTable("d", "t", 0, 40, 90, is_transactional, is_touched=True, is_dropped=True)
         assert plan_engines([(1, table)], {}, Defaults("InnoDB")) == EnginePlan()
 
 
 def test_a_table_without_its_options_is_made_with_the_recorded_collation_alone() -> None:
     bare, plain = (
-        MadeTable("d", name, at, at + 40, at + 90, True, lacks_options=at == 0) for at, name in ((0, "a"), (100, "b"))
+        CreatedTable("d", name, at, at + 40, at + 90, True, lacks_options=at == 0)
+        for at, name in ((0, "a"), (100, "b"))
     )
     records = {(1, 40): RecordedTable("InnoDB", "ucs2_general_ci"), (1, 140): RecordedTable("InnoDB", "latin1_bin")}
     (stop,) = plan_engines([(1, bare), (1, plain)], records, Defaults("InnoDB")).stops
@@ -114,7 +115,7 @@ def test_a_table_without_its_options_is_made_with_the_recorded_collation_alone()
 
 
 def test_the_first_of_many_names_are_told_once_each() -> None:
-    many = [MadeTable("d", f"t{n // 2}", 0, 0, 0) for n in range(14)]
+    many = [CreatedTable("d", f"t{n // 2}", 0, 0, 0) for n in range(14)]
     assert named(many) == "d.t0, d.t1, d.t2, d.t3, d.t4 and 2 more"
 
 
@@ -127,7 +128,7 @@ def test_each_recorded_table_of_innodb_gets_its_row_format(source: list[tuple[st
     made, records = [], {}
     for at, (row_format, names_engine, names_format) in enumerate(source):
         is_named = names_format or row_format == "Compressed"
-        table = MadeTable("d", "t", at, at, at, True, names_engine=names_engine, names_format=is_named)
+        table = CreatedTable("d", "t", at, at, at, True, names_engine=names_engine, names_format=is_named)
         made.append((1, table))
         records[1, at] = RecordedTable("InnoDB", None, row_format)
     stops = plan_engines(made, records, Defaults("InnoDB")).stops
@@ -139,5 +140,5 @@ def test_each_recorded_table_of_innodb_gets_its_row_format(source: list[tuple[st
 def test_a_named_engine_is_never_in_doubt() -> None:
     for record in ({}, {(1, 40): RecordedTable("MyISAM", None, "Fixed")}):
         for is_transactional in (None, True, False):
-            table = MadeTable("d", "t", 0, 40, 90, is_transactional, names_engine=True)
+            table = CreatedTable("d", "t", 0, 40, 90, is_transactional, names_engine=True)
             assert plan_engines([(1, table)], record, Defaults("InnoDB")) == EnginePlan()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.support.binlog_window import A, B, Kept, gtids
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.planning.binlog.failover_history import given_again, repeated_gtids
+from zsnapdb.planning.binlog.failover_history import repeated_gtids, reused_gtids
 
 ONE = "server_id 1"
 
@@ -75,10 +75,10 @@ def test_gtids_of_mysql_that_somebody_set_are_not_given_again() -> None:
 
 def test_without_gtids_nothing_is_known() -> None:
     assert found(Kept("1", 1, None, None, 10), Kept("2", 1, None, None, 20, fingerprint="2")) == []
-    assert given_again(ONE, None, [GtidPosition.parse("0-1-3")]) == ""
+    assert reused_gtids(ONE, None, [GtidPosition.parse("0-1-3")]) == ""
 
 
 def test_each_domain_counts_by_itself() -> None:
     known = [GtidPosition.parse("0-1-9,7-1-4"), GtidPosition.parse("0-2-20,7-1-6"), None]
-    assert given_again(ONE, GtidPosition.parse("0-1-9,7-1-5"), known) == "7-1-6"
-    assert given_again(ONE, GtidPosition.parse("0-1-7"), known) == "0-1-8 to 0-1-9, 7-1-1 to 7-1-6"
+    assert reused_gtids(ONE, GtidPosition.parse("0-1-9,7-1-5"), known) == "7-1-6"
+    assert reused_gtids(ONE, GtidPosition.parse("0-1-7"), known) == "0-1-8 to 0-1-9, 7-1-1 to 7-1-6"

@@ -15,7 +15,13 @@ import pytest
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
-from zsnapdb.planning.clone.isolation import Promise, ServerProfile, awake_accounts_query, broken, lock_accounts_sql
+from zsnapdb.planning.clone.isolation import (
+    IdentityCheck,
+    ServerProfile,
+    awake_accounts_query,
+    broken,
+    lock_accounts_sql,
+)
 from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, is_loopback, option_file
 from zsnapdb.planning.server_copy.source_facts import PROPERTY_BYTES, Origin, decode
 from zsnapdb.planning.server_facts import Channel, ServerFacts
@@ -41,7 +47,7 @@ def bomb() -> str:
     return base64.b85encode(zlib.compress(b" " * (64 << 20))).decode()
 
 
-PROMISE = Promise(4711, 33070, "127.0.0.1", "/c/.zsnapdb/server.sock")
+PROMISE = IdentityCheck(4711, 33070, "127.0.0.1", "/c/.zsnapdb/server.sock")
 
 
 def test_a_server_that_keeps_the_contract_is_separate() -> None:

@@ -13,10 +13,10 @@ from zsnapdb.planning.clone.masking import (
     Scrubbed,
     histories_to_drop,
     is_masked,
+    needs_rebuild,
     planned_lines,
     remains,
     renewing_options,
-    to_rebuild,
 )
 from zsnapdb.planning.schema_content import CatalogueTable, TableType
 
@@ -55,8 +55,8 @@ def _changes(*written: str, untouched: tuple[str, ...] = ()) -> Changes:
 def test_changed_tables_are_rebuilt_or_all_of_them_but_never_the_servers_own() -> None:
     written, kept, system = _table("shop", "written"), _table("shop", "kept"), _table("mysql", "user")
     changes = _changes("shop/written.ibd", untouched=("shop/kept.ibd",))
-    assert to_rebuild([written, kept, system], "changed", (), changes) == [written]
-    assert to_rebuild([written, kept, system], "all", (), changes) == [written, kept]
+    assert needs_rebuild([written, kept, system], "changed", (), changes) == [written]
+    assert needs_rebuild([written, kept, system], "all", (), changes) == [written, kept]
 
 
 def test_sequences_and_tables_without_rows_in_files_are_left_alone() -> None:
@@ -68,8 +68,8 @@ def test_sequences_and_tables_without_rows_in_files_are_left_alone() -> None:
     )
     changes = _changes("shop/numbers.ibd", untouched=("shop/people.ibd",))
     tables = [sequence, memory, remote, people]
-    assert to_rebuild(tables, "all", (), changes) == [people]
-    assert to_rebuild(tables, "changed", (), changes) == []
+    assert needs_rebuild(tables, "all", (), changes) == [people]
+    assert needs_rebuild(tables, "changed", (), changes) == []
 
 
 def test_masking_drops_the_history_of_every_table_that_has_one_unless_it_is_to_be_kept() -> None:
@@ -87,8 +87,8 @@ def test_masking_drops_the_history_of_every_table_that_has_one_unless_it_is_to_b
 def test_a_history_is_not_kept_where_masking_changed_the_table() -> None:
     prices = _table("shop", "prices", TableType.SYSTEM_VERSIONED)
     with pytest.raises(PreflightError, match=r"changed shop.prices, whose history is kept"):
-        to_rebuild([prices], "changed", ("shop.prices",), _changes("shop/prices.ibd"))
-    assert to_rebuild([prices], "all", ("shop.prices",), _changes(untouched=("shop/prices.ibd",))) == [prices]
+        needs_rebuild([prices], "changed", ("shop.prices",), _changes("shop/prices.ibd"))
+    assert needs_rebuild([prices], "all", ("shop.prices",), _changes(untouched=("shop/prices.ibd",))) == [prices]
 
 
 def test_a_plan_says_that_histories_are_dropped_where_there_can_be_some() -> None:

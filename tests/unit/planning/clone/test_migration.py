@@ -12,8 +12,8 @@ from zsnapdb.planning.clone.migration import (
     SecondRun,
     TableAccess,
     TableEffect,
+    TableWait,
     TouchedTable,
-    WaitOfTable,
     only_schema,
     problems,
     touched,
@@ -83,7 +83,7 @@ def test_the_counter_of_a_table_is_no_part_of_its_definition() -> None:
 
 
 def findings(*, seconds: float = 1.0, failure: str = "", read: float = 0.1, failed: int = 0) -> MigrationFindings:
-    wait = WaitOfTable(A, TableAccess.READ, read, 0.0, 10, failed, "gone" if failed else "")
+    wait = TableWait(A, TableAccess.READ, read, 0.0, 10, failed, "gone" if failed else "")
     return MigrationFindings(MigrationRun(seconds, failure), (wait,), 0.01, SecondRun.FAILS)
 
 

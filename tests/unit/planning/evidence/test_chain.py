@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink, findings
-from zsnapdb.planning.evidence.daily_summary import DoneRun, days, judged
+from zsnapdb.planning.evidence.daily_summary import CompletedRun, days, judged
 from zsnapdb.planning.health.objectives import Objective
 
 
@@ -92,8 +92,8 @@ MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)
 LAST = date(2026, 11, 3)
 
 
-def run(hours: float, job: str = "backup", code: int = 0) -> DoneRun:
-    return DoneRun(job, MIDNIGHT + timedelta(hours=hours), 60.0, code)
+def run(hours: float, job: str = "backup", code: int = 0) -> CompletedRun:
+    return CompletedRun(job, MIDNIGHT + timedelta(hours=hours), 60.0, code)
 
 
 def test_each_day_counts_its_runs_and_the_longest_time_without_a_backup() -> None:

@@ -13,9 +13,9 @@ from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load.counters import DiskRequests, Histogram, Load, LoadSample, load_between
 from zsnapdb.planning.load.rules import (
     LEAST_PAGE_REQUESTS,
+    EffectEstimate,
     LoadAdvice,
     LoadSetting,
-    Prospect,
     Topic,
     judge_load,
 )
@@ -79,15 +79,15 @@ def test_every_topic_has_one_line() -> None:
 @pytest.mark.parametrize(
     ("topic", "prospect", "saved"),
     [
-        (Topic.BUFFER_POOL, Prospect.GAIN, 60_000),
-        (Topic.ARC, Prospect.GAIN, 12_000),
-        (Topic.L2ARC, Prospect.GAIN, 20_000),
-        (Topic.LOG_DEVICE, Prospect.GAIN, 30_000),
-        (Topic.RECORD_SIZE, Prospect.NO_GAIN, None),
-        (Topic.COMPRESSION, Prospect.UNKNOWN, None),
+        (Topic.BUFFER_POOL, EffectEstimate.GAIN, 60_000),
+        (Topic.ARC, EffectEstimate.GAIN, 12_000),
+        (Topic.L2ARC, EffectEstimate.GAIN, 20_000),
+        (Topic.LOG_DEVICE, EffectEstimate.GAIN, 30_000),
+        (Topic.RECORD_SIZE, EffectEstimate.NO_GAIN, None),
+        (Topic.COMPRESSION, EffectEstimate.UNKNOWN, None),
     ],
 )
-def test_a_busy_server_is_told_what_could_be_saved(topic: Topic, prospect: Prospect, saved: int | None) -> None:
+def test_a_busy_server_is_told_what_could_be_saved(topic: Topic, prospect: EffectEstimate, saved: int | None) -> None:
     advice = of(topic, BUSY)
     assert (advice.prospect, advice.saved) == (prospect, saved)
     assert advice.figures
@@ -95,7 +95,7 @@ def test_a_busy_server_is_told_what_could_be_saved(topic: Topic, prospect: Prosp
 
 def test_too_little_traffic_shows_nothing_and_says_so() -> None:
     for one in judge_load(with_server(BUSY, buffer_pool_read_requests=LEAST_PAGE_REQUESTS - 1), SETTING):
-        assert one.prospect is Prospect.UNKNOWN
+        assert one.prospect is EffectEstimate.UNKNOWN
         assert one.text.startswith("too little traffic: the server asked for 999 pages in 60 s")
         assert (one.saved, one.figures) == (None, ())
 
@@ -120,48 +120,48 @@ def test_a_restarted_server_shows_nothing() -> None:
 
 def test_a_buffer_pool_with_free_pages_is_large_enough() -> None:
     load = replace(BUSY, server_now={"Innodb_buffer_pool_pages_total": 65536, "Innodb_buffer_pool_pages_free": 30000})
-    assert of(Topic.BUFFER_POOL, load).prospect is Prospect.NO_GAIN
+    assert of(Topic.BUFFER_POOL, load).prospect is EffectEstimate.NO_GAIN
 
 
 def test_a_buffer_pool_that_misses_one_in_ten_thousand_is_large_enough() -> None:
-    assert of(Topic.BUFFER_POOL, with_server(BUSY, buffer_pool_reads=100)).prospect is Prospect.NO_GAIN
+    assert of(Topic.BUFFER_POOL, with_server(BUSY, buffer_pool_reads=100)).prospect is EffectEstimate.NO_GAIN
 
 
 def test_misses_that_were_never_in_the_arc_are_not_saved_by_a_larger_one() -> None:
-    assert of(Topic.ARC, with_arc(BUSY, mru_ghost_hits=0, mfu_ghost_hits=0)).prospect is Prospect.NO_GAIN
+    assert of(Topic.ARC, with_arc(BUSY, mru_ghost_hits=0, mfu_ghost_hits=0)).prospect is EffectEstimate.NO_GAIN
 
 
 def test_an_arc_that_is_not_full_needs_no_more_room() -> None:
     load = replace(BUSY, arc_now={"size": GIB // 2, "c": GIB, "c_max": GIB})
     advice = of(Topic.ARC, load)
-    assert (advice.prospect, advice.saved) == (Prospect.NO_GAIN, 0)
+    assert (advice.prospect, advice.saved) == (EffectEstimate.NO_GAIN, 0)
 
 
 def test_reads_past_the_arc_are_helped_by_no_cache_of_zfs() -> None:
     direct = replace(SETTING, bypasses_arc=True)
-    assert {of(topic, BUSY, direct).prospect for topic in (Topic.ARC, Topic.L2ARC)} == {Prospect.NO_GAIN}
+    assert {of(topic, BUSY, direct).prospect for topic in (Topic.ARC, Topic.L2ARC)} == {EffectEstimate.NO_GAIN}
 
 
 def test_a_pool_with_a_log_device_is_promised_nothing() -> None:
-    assert of(Topic.LOG_DEVICE, BUSY, replace(SETTING, has_log_device=True)).prospect is Prospect.UNKNOWN
+    assert of(Topic.LOG_DEVICE, BUSY, replace(SETTING, has_log_device=True)).prospect is EffectEstimate.UNKNOWN
 
 
 def test_a_server_whose_commits_do_not_wait_needs_no_log_device() -> None:
     quiet = replace(BUSY, intent_log={"zil_commit_count": 59})
-    assert of(Topic.LOG_DEVICE, quiet).prospect is Prospect.NO_GAIN
+    assert of(Topic.LOG_DEVICE, quiet).prospect is EffectEstimate.NO_GAIN
 
 
 def test_records_larger_than_pages_cost_what_the_disks_read_beyond_the_request() -> None:
     large = replace(SETTING, data_volumes=(replace(DATA, properties={**DATA.properties, "recordsize": "131072"}),))
     wasteful = replace(BUSY, read_sizes=Histogram({131072: 60_000}))
     advice = of(Topic.RECORD_SIZE, wasteful, large)
-    assert (advice.prospect, advice.saved) == (Prospect.GAIN, 60_000 * (131072 - 16384))
-    assert of(Topic.RECORD_SIZE, BUSY, large).prospect is Prospect.NO_GAIN
+    assert (advice.prospect, advice.saved) == (EffectEstimate.GAIN, 60_000 * (131072 - 16384))
+    assert of(Topic.RECORD_SIZE, BUSY, large).prospect is EffectEstimate.NO_GAIN
 
 
 def test_no_counter_knows_another_compressor_and_busy_processors_speak_against_a_stronger_one() -> None:
     assert "compressratio" in of(Topic.COMPRESSION, BUSY).unknown
-    assert of(Topic.COMPRESSION, replace(BUSY, busy=0.95)).prospect is Prospect.NO_GAIN
+    assert of(Topic.COMPRESSION, replace(BUSY, busy=0.95)).prospect is EffectEstimate.NO_GAIN
 
 
 COUNTS = st.integers(min_value=0, max_value=10**9)
@@ -228,7 +228,7 @@ def test_nothing_promises_more_than_was_counted(
         if one.saved is not None:
             assert one.of is not None
             assert 0 <= one.saved <= one.of
-        if one.prospect is Prospect.GAIN:
+        if one.prospect is EffectEstimate.GAIN:
             assert one.figures
             assert one.unknown
 
@@ -236,7 +236,7 @@ def test_nothing_promises_more_than_was_counted(
 @given(SAMPLES, SETTINGS)
 def test_nothing_that_did_not_happen_is_advice(sample: LoadSample, setting: LoadSetting) -> None:
     for one in judge_load(load_between(sample, sample, 60.0), setting):
-        assert one.prospect is Prospect.UNKNOWN
+        assert one.prospect is EffectEstimate.UNKNOWN
 
 
 @given(HISTOGRAMS, st.floats(min_value=0.01, max_value=1.0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from zsnapdb.planning.repository.production_restores import PutBack, PutBackRecord
+from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
 
 FIRST, SECOND = "20261120T100000Z-0001", "20261121T100000Z-0002"
 
@@ -23,8 +23,8 @@ class Made:
         return f"{self.pool_guid}:{self.createtxg}"
 
 
-def put_back(restore_id: str, base: int, group: int, base_pool: int = 1, pool: int = 1) -> PutBack:
-    return PutBack(restore_id=restore_id, base_pool=base_pool, base_group=base, pool=pool, group=group)
+def put_back(restore_id: str, base: int, group: int, base_pool: int = 1, pool: int = 1) -> ProductionRestore:
+    return ProductionRestore(restore_id=restore_id, base_pool=base_pool, base_group=base, pool=pool, group=group)
 
 
 def left(record: PutBackRecord, *groups: int, pool: int = 1) -> list[int]:

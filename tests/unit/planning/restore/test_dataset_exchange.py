@@ -10,8 +10,8 @@ from zsnapdb.planning.restore.dataset_exchange import (
     ExchangeState,
     NamedDataset,
     judge,
+    recovery_commands,
     strangers,
-    ways_back,
 )
 from zsnapdb.planning.restore.steps import Promote, PromotePart, place_of, replaced_suffix
 
@@ -63,7 +63,7 @@ def test_every_interruption_of_an_exchange_is_recognised_and_leads_back(step: Pr
         expected = ExchangeState.IN_PLACE if made == len(step.renames) else ExchangeState.HALF
         assert (judge(step, there).state, judge(step, there).has_begun) == (expected, True)
         back = there
-        for current, wanted in ways_back(step):
+        for current, wanted in recovery_commands(step):
             if current in back and wanted not in back:
                 back = renamed(back, current, wanted)
         assert back == before(step)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.restore.replica_checks import (
     REBUILT_OPTION,
-    AskedReader,
     NotedReader,
+    ObservedReaders,
+    QueriedReader,
     ReaderNote,
     ReaderNotes,
     RegisteredReplica,
-    SeenReaders,
     beyond,
     judge,
     noted,
@@ -30,16 +30,16 @@ NOW = datetime(2026, 11, 25, 3, 0, tzinfo=UTC)
 FIRST, SECOND = "20261125T024854Z-b594", "20261125T034854Z-b595"
 
 READERS = [
-    SeenReaders(connections=("replica@db2",)),
-    SeenReaders(replicas=(REPLICA,)),
-    SeenReaders(members=("db3:3306 (ONLINE)",)),
-    SeenReaders(counted=1),
-    SeenReaders(connections=("replica@db2",), may_read=("'replica'@'%'",), unknown=("who they are",)),
+    ObservedReaders(connections=("replica@db2",)),
+    ObservedReaders(replicas=(REPLICA,)),
+    ObservedReaders(members=("db3:3306 (ONLINE)",)),
+    ObservedReaders(counted=1),
+    ObservedReaders(connections=("replica@db2",), may_read=("'replica'@'%'",), unknown=("who they are",)),
 ]
 
 
 @pytest.mark.parametrize("seen", READERS)
-def test_a_server_that_somebody_reads_is_not_put_back_unless_all_will_be_rebuilt(seen: SeenReaders) -> None:
+def test_a_server_that_somebody_reads_is_not_put_back_unless_all_will_be_rebuilt(seen: ObservedReaders) -> None:
     (refusal,) = [finding for finding in judge(seen, will_be_rebuilt=False) if finding.refuses]
     assert seen.describe() in refusal.text
     assert REBUILT_OPTION in refusal.hint
@@ -49,14 +49,14 @@ def test_a_server_that_somebody_reads_is_not_put_back_unless_all_will_be_rebuilt
 
 
 def test_a_reader_is_named_by_account_host_and_identity() -> None:
-    seen = SeenReaders(connections=("replica@db2",), replicas=(REPLICA,), members=("db3:3306 (ONLINE)",))
+    seen = ObservedReaders(connections=("replica@db2",), replicas=(REPLICA,), members=("db3:3306 (ONLINE)",))
     (refusal,) = judge(seen, will_be_rebuilt=False)
     for word in ("2 reader(s)", "replica@db2", f"server_id 2 server_uuid {UUID} at db2:3306", "db3:3306 (ONLINE)"):
         assert word in refusal.text
 
 
 def test_that_nobody_reads_is_not_believed_of_an_account_that_cannot_see_it() -> None:
-    seen = SeenReaders(hidden="the account sees its own connections alone")
+    seen = ObservedReaders(hidden="the account sees its own connections alone")
     (refusal,) = judge(seen, will_be_rebuilt=False)
     assert refusal.refuses
     assert seen.hidden in refusal.text
@@ -64,16 +64,16 @@ def test_that_nobody_reads_is_not_believed_of_an_account_that_cannot_see_it() ->
 
 
 def test_an_account_that_may_read_and_a_server_that_is_down_refuse_nothing_and_are_told() -> None:
-    (told,) = judge(SeenReaders(may_read=("'replica'@'%'",)), will_be_rebuilt=False)
+    (told,) = judge(ObservedReaders(may_read=("'replica'@'%'",)), will_be_rebuilt=False)
     assert (told.refuses, "'replica'@'%'" in told.text) == (False, True)
     (told,) = judge(None, will_be_rebuilt=False)
     assert (told.refuses, "does not answer" in told.text) == (False, True)
-    assert judge(SeenReaders(), will_be_rebuilt=False) == ()
+    assert judge(ObservedReaders(), will_be_rebuilt=False) == ()
 
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), max_size=3).map(tuple)
 SEEN = st.builds(
-    SeenReaders,
+    ObservedReaders,
     connections=NAMES,
     replicas=st.lists(st.builds(RegisteredReplica, st.integers(1, 5)), max_size=3).map(tuple),
     members=NAMES,
@@ -85,7 +85,7 @@ SEEN = st.builds(
 
 
 @given(SEEN)
-def test_whoever_is_seen_refuses_and_leaves_a_note(seen: SeenReaders) -> None:
+def test_whoever_is_seen_refuses_and_leaves_a_note(seen: ObservedReaders) -> None:
     refused = any(finding.refuses for finding in judge(seen, will_be_rebuilt=False))
     assert refused == bool(seen.count or seen.hidden)
     assert bool(noted(seen)) == bool(seen.count)
@@ -130,16 +130,16 @@ def test_many_rewinds_that_were_given_up_do_not_push_out_the_note_that_counts() 
 
 def test_a_noted_reader_is_named_with_what_it_has_until_it_has_nothing_more() -> None:
     made = note(FIRST, KNOWN)
-    unasked = sentence(made, KNOWN, SeenReaders(), None)
+    unasked = sentence(made, KNOWN, ObservedReaders(), None)
     assert unasked is not None
     assert f"may have {OTHER}:13-14" in unasked
-    again = sentence(made, KNOWN, SeenReaders(replicas=(replace(REPLICA, host=""),)), None)
+    again = sentence(made, KNOWN, ObservedReaders(replicas=(replace(REPLICA, host=""),)), None)
     assert again is not None
     assert "reads them again" in again
-    ahead = sentence(made, KNOWN, None, AskedReader("second", f"{OTHER}:13"))
+    ahead = sentence(made, KNOWN, None, QueriedReader("second", f"{OTHER}:13"))
     assert ahead is not None
     assert f"has transactions that the server lacks: {OTHER}:13" in ahead
-    assert sentence(made, KNOWN, None, AskedReader("second", "")) is None
+    assert sentence(made, KNOWN, None, QueriedReader("second", "")) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from zsnapdb.planning.advice.catalogue import judge_advice
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, SetupAnswers, SetupFacts, WrittenTables
-from zsnapdb.planning.setup.layout import account_plan, configuration_in, cron_file, cron_text, two_datasets, unit_text
+from zsnapdb.planning.setup.layout import account_plan, configuration_in, cron_file, cron_text, dataset_pair, unit_text
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, StartedMove, leave_signing_open, plan_setup
 
@@ -356,7 +356,7 @@ def test_the_named_server_and_pool_are_taken() -> None:
 @pytest.mark.parametrize("page", [4096, 16384])
 @pytest.mark.parametrize("release", [(2, 1, 11), (2, 2, 7), (2, 3, 4)])
 def test_the_doctor_says_nothing_against_the_layout(flavour: Flavour, page: int, release: tuple[int, ...]) -> None:
-    layout = two_datasets("tank/mysql", flavour, page, release)
+    layout = dataset_pair("tank/mysql", flavour, page, release)
     logs, data = (
         {**new.properties, "recordsize": str(int(new.properties["recordsize"][:-1]) << 10)} for new in layout.datasets
     )

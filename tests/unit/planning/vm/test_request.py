@@ -31,9 +31,9 @@ def test_a_name_that_a_machine_or_a_foreign_domain_has_is_refused() -> None:
 
 
 def test_the_limits_count_all_requested_machines() -> None:
-    request.admit_all(Quota(3, 0, 0), "ada", ["ada"], 1, 2)
+    request.admit_requests(Quota(3, 0, 0), "ada", ["ada"], 1, 2)
     with pytest.raises(PreflightError, match="per_owner"):
-        request.admit_all(Quota(3, 0, 0), "ada", ["ada"], 1, 3)
+        request.admit_requests(Quota(3, 0, 0), "ada", ["ada"], 1, 3)
 
 
 def test_the_space_of_a_clone_is_thin_whatever_its_base_reserves() -> None:
