@@ -245,9 +245,9 @@ def test_without_the_right_to_mount_the_files_of_a_snapshot_are_below_zfs(
 
 AS_DELEGATED = """
 import sys
-from zsnapdb.zfs import core, holds, snapshots
+from zsnapdb.zfs import holds, libzfs, snapshots
 names = sys.argv[1:]
-assert core.load() is not None
+assert libzfs.load() is not None
 made = snapshots.PendingSnapshots.of(names, {"zsnapdb:state": "taken"})
 made.start()
 made.finish()

@@ -43,7 +43,7 @@ ALLOWED = {
     "cli/vm.py": {"list_machines": SHOWN},
     "fleet/engine.py": {"_made": SCHEDULE},
     "fleet/operator_commands.py": {"begun": SCHEDULE},
-    "jobs/backup/store_local_set.py": {"take_early": NOTED},
+    "jobs/backup/store_local_set.py": {"snapshot_during_outage": NOTED},
     "jobs/backup/local_snapshot.py": {"snapshot": NOTED},
     "jobs/backup/run.py": {"stored": KEEPS, "_write_journal": NOTED},
     "jobs/backup/plan.py": {"base_among": KEEPS},

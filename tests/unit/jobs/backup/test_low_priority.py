@@ -83,7 +83,7 @@ def test_an_account_that_cannot_raise_its_priority_lowers_it_only_if_no_lock_fol
     """Run as an account without rights, in a process of its own."""
     script = f"""
 import os, resource
-from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_for_good
+from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_permanently
 resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
 os.setresuid(65534, 65534, 65534) if os.getuid() == 0 else None
 seen = []
