@@ -212,7 +212,7 @@ class _Times:
         return newest
 
     def possibly_newest(self, good: Sequence[str], rule: str, count: int) -> list[str]:
-        """Return the backups of unknown periods that may be the newest of one of the `count` newest periods."""
+        """Return the backups of unknown periods that may be the newest ones in the `count` newest periods."""
         period_of, periods = _PERIODS[rule], set[str]()
         possible, waiting = list[str](), list[str]()
         for name in good:
