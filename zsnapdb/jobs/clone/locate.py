@@ -133,7 +133,7 @@ def _is_rolled_back(stored: Manifest, local: CloneSource) -> bool:
 
 
 def _known_states(places: Sequence[str]) -> set[int | None]:
-    """Return the GUIDs of all snapshots and bookmarks of datasets, and of the snapshots that they were cloned from."""
+    """Return the GUIDs of the snapshots and bookmarks on datasets, and of their origins."""
     points = snapshots.send_points(places)
     return {guid for name in places for guid in (datasets.origin_guid(name), *points[name].names)}
 
