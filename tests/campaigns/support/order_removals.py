@@ -112,14 +112,17 @@ def settle(state: State) -> None:
     state.site.boot()
     state.is_doubtful = True
     state.said.append(f"{AT_LAST / 86400:.0f} days later")
-    said = _keep_house(state, "reap", "snapshot main", "prune main")
-    for words in sorted(set(_CONFIRMATION.findall(said))):
-        state.said.append(words)
-        done = state.site.zsnapdb(*words.split()[1:])
-        if done.code != 0:
-            state.problems.append(f"a hint does not work: {done}")
-        state.is_doubtful = False
-    _keep_house(state, "reap", "snapshot main", "prune main")
+    for number in range(3):
+        # A command reports a doubtful clock if it keeps an object because of it, which can be the second snapshot.
+        hints = sorted(set(_CONFIRMATION.findall(_keep_house(state, "reap", "snapshot main", "prune main"))))
+        for words in hints:
+            state.said.append(words)
+            done = state.site.zsnapdb(*words.split()[1:])
+            if done.code != 0:
+                state.problems.append(f"a hint does not work: {done}")
+            state.is_doubtful = False
+        if number and not hints:
+            break
     if state.has_jumped:
         # A lease that was created while the clock was ahead starts when the clock is confirmed.
         state.site.clock.pass_time(2 * LEASE)

@@ -25,6 +25,7 @@ from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.repository.catalogue import Summary, manifest_of
 from zsnapdb.repository.manifest import Manifest, server_source
+from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots, version
 
 
@@ -36,7 +37,7 @@ def locate(
     A set on this host is returned in its prepared form, if there is one. `rules` (`masking_policy.rules_of`) selects
     the form that was masked by them, else the unmasked form. Backups that were received and points that were reached
     earlier are on this host. `latest` is not older than the last backup that this host stored. If this host no longer
-    has its newest backup, the repository is asked.
+    has its newest backup, the repository is asked. Backups of a state that `zfs rollback` took back do not count.
 
     Raises:
         NotThere: neither this host nor the repository has the set.
@@ -49,13 +50,10 @@ def locate(
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
     if requested == LATEST and known:
-        newest = newest_backup(instance, repository, accepts_older=accepts_older)
-        stored = repository.manifest(instance.name, newest)
-        if local is None:
-            _refuse_other_volumes(instance, stored)
-        elif _is_no_newer(stored, local):
+        newest = _newest_stored(instance, repository, local, newer, accepts_older=accepts_older)
+        if newest is None and local is not None:
             return cached_sets.prepared_form(home(settings, local.pool), local, rules)
-        requested = newest
+        requested = newest or requested
     if requested not in known:
         point = cached_sets.find_point(settings, instance.name, requested)
         if point is not None:
@@ -92,10 +90,52 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
     return source_fetch.fetch(settings, instance, home_of_clones, source)
 
 
+def _newest_stored(
+    instance: Instance, repository: Repository, local: CloneSource | None, newer: Sequence[str], *, accepts_older: bool
+) -> str | None:
+    """Return the newest stored backup of production; None if the newest local set is no older.
+
+    `newer` are the backups that this host stored after the local set, oldest first. The errors are those of `locate`.
+    """
+    newest = newest_backup(instance, repository, accepts_older=accepts_older)
+    stored = repository.manifest(instance.name, newest)
+    if local is None:
+        _refuse_other_volumes(instance, stored)
+        return newest
+    if _is_no_newer(stored, local):
+        return None
+    if not _is_rolled_back(stored, local):
+        return newest
+    instance.events.warn(
+        f"backup {newest} is not used as the latest: no volume of {instance.name} has a snapshot or bookmark of it, as"
+        f" after `zfs rollback`; `--from {newest}` uses it"
+    )
+    known = repository.backup_ids(instance.name)
+    later = (repository.manifest(instance.name, name) for name in reversed(newer) if name in known)
+    return next((manifest.backup_id for manifest in later if not _is_rolled_back(manifest, local)), None)
+
+
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS created the stored backup no later than the local set, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
     return is_same_pool and not order.made_before((local.set,), stored.createtxg)
+
+
+def _is_rolled_back(stored: Manifest, local: CloneSource) -> bool:
+    """Return whether `zfs rollback` took back the state of a stored backup that is later than the local set.
+
+    A rollback destroys the later snapshots and bookmarks of its dataset. zsnapdb itself leaves a bookmark of each
+    stored backup.
+    """
+    is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
+    places = [snapshot.dataset for snapshot in local.set.snapshots.values()]
+    return is_same_pool and _known_states(places).isdisjoint(stored.guids().values())
+
+
+def _known_states(places: Sequence[str]) -> set[int | None]:
+    """Return the GUIDs of the snapshots and bookmarks on datasets, and of their origins."""
+    points = snapshots.send_points(places)
+    return {guid for name in places for guid in (datasets.origin_guid(name), *points[name].names)}
 
 
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
@@ -108,9 +148,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     places = [name for name in volumes.values() if datasets.exists(name)]
     if not places or production_restores.recorded(instance).last is not None:
         return
-    points = snapshots.send_points(places)
-    known = {guid for name in places for guid in (datasets.origin_guid(name), *points[name].names)}
-    if known.isdisjoint(stored.guids().values()):
+    if _known_states(places).isdisjoint(stored.guids().values()):
         raise PreflightError(
             f"nothing shows that {', '.join(places)} ever had the state of {stored.backup_id}, the newest backup of"
             f" {instance.name}: there is neither a snapshot nor a bookmark of it",

@@ -14,6 +14,9 @@ counts.
 The time of a backup is the UTC time in its id. A time in the future shows that the clock was ahead. As soon as the
 clock is right, such a backup counts as created with the next one. In each period (hour, day, ISO week, month, year; all
 UTC) the newest backup counts.
+
+If the id is later than the next backup, the period is not known. Such a backup may be the newest of its own period, so
+it stays until enough known periods are newer. It takes no place of others. So a wrong clock delays a removal only.
 """
 
 from __future__ import annotations
@@ -131,8 +134,8 @@ def decide(
     family = _Family(links, known)
     uncounted = {*family.unsound, *known.foreign, *known.begun}
     counted = [link for link in links if link.backup_id not in uncounted]
-    times = _times([link.backup_id for link in counted], now, is_sure=known.is_sure)
-    sound = [link for link in counted if times[link.backup_id] <= now]
+    times = _Times.of([link.backup_id for link in counted], now, is_sure=known.is_sure)
+    sound = [link for link in counted if times.at[link.backup_id] <= now]
     replaced = _replaced(sound)
     good = [link.backup_id for link in reversed(sound) if link.backup_id not in replaced]
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
@@ -142,7 +145,7 @@ def decide(
     for writer, names in apart.items():
         _apply_rules(names, times, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
     # Without a good backup only broken ones are left. An unreadable manifest may be repaired. Then broken backups stay.
-    _protect(keep, times, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
+    _protect(keep, times.at, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
     _keep_bases(keep, family)
     why_not = {
         name: reasons for names in apart.values() for reasons in [_Reasons(names, times, rules)] for name in names
@@ -170,21 +173,60 @@ def decide(
     return Retention(tuple(decisions), increments_first, replaced)
 
 
-def _times(names: Sequence[str], now: datetime, *, is_sure: bool) -> dict[str, datetime]:
-    """Return the times of the backups (oldest first) that count for the rules.
+@dataclass(frozen=True)
+class _Times:
+    """The times of backups that count for the rules.
 
-    A backup was created before the next one. If its time is in the future and wrong, the time of the next one counts.
+    `before` are the latest possible times of the backups whose ids are later than a following backup.
     """
-    times: dict[str, datetime] = {}
-    following: datetime | None = None
-    for name in reversed(names):
-        at = time_of(name)
-        if at <= now:
-            following = at
-        elif is_sure and following is not None:
-            at = following
-        times[name] = at
-    return times
+
+    at: Mapping[str, datetime]
+    before: Mapping[str, datetime]
+
+    @classmethod
+    def of(cls, names: Sequence[str], now: datetime, *, is_sure: bool) -> _Times:
+        """Return the times of backups, oldest first.
+
+        A backup was created before the next one. If its time is in the future and wrong, the time of the next one
+        counts.
+        """
+        times: dict[str, datetime] = {}
+        before: dict[str, datetime] = {}
+        following: datetime | None = None
+        for name in reversed(names):
+            at = time_of(name)
+            if following is not None and at > following and (at <= now or is_sure):
+                before[name] = following
+                at = at if at <= now else following
+            elif at <= now:
+                following = at
+            times[name] = at
+        return cls(times, before)
+
+    def newest(self, good: Sequence[str], rule: str) -> dict[str, str]:
+        """Return the newest backup of each known period, newest period first. `good` is newest first."""
+        newest: dict[str, str] = {}
+        for name in good:
+            if name not in self.before:
+                newest.setdefault(_PERIODS[rule](self.at[name]), name)
+        return newest
+
+    def possibly_newest(self, good: Sequence[str], rule: str, count: int) -> list[str]:
+        """Return the backups of unknown periods that may be the newest ones in the `count` newest periods."""
+        period_of, periods = _PERIODS[rule], set[str]()
+        possible, waiting = list[str](), list[str]()
+        for name in good:
+            if name in self.before:
+                waiting.append(name)
+                continue
+            period = period_of(self.at[name])
+            if period not in periods:
+                possible += waiting
+            waiting = []
+            periods.add(period)
+            if len(periods) >= count:
+                break
+        return possible + waiting
 
 
 def _replaced(sound: Sequence[Link]) -> dict[str, str]:
@@ -250,7 +292,7 @@ class _Family:
 
 def _apply_rules(
     good: Sequence[str],
-    times: Mapping[str, datetime],
+    times: _Times,
     rules: KeepRules,
     now: datetime,
     keep: dict[str, list[str]],
@@ -263,23 +305,17 @@ def _apply_rules(
         count: int = getattr(rules, rule)
         if not count:
             continue
-        for number, (period, name) in enumerate(islice(_newest_by_period(good, times, rule).items(), count), 1):
+        for number, (period, name) in enumerate(islice(times.newest(good, rule).items(), count), 1):
             keep[name].append(f"{rule} {period} ({number} of {count}){whose}")
+        for name in times.possibly_newest(good, rule, count):
+            keep[name].append(f"{rule}: it is older than its id, and may be the newest of its period{whose}")
     if rules.within:
         for name in good:
-            if now - times[name] <= timedelta(seconds=rules.within):
+            if now - times.at[name] <= timedelta(seconds=rules.within):
                 keep[name].append(f"within {format_setting(rules.within)}")
     for number, name in enumerate(good[: rules.minimum], 1):
         if not keep[name]:
             keep[name].append(f"minimum ({number} of {rules.minimum}){whose}")
-
-
-def _newest_by_period(good: Sequence[str], times: Mapping[str, datetime], rule: str) -> dict[str, str]:
-    """Return the newest backup of each period that has one, newest period first."""
-    newest: dict[str, str] = {}
-    for name in good:
-        newest.setdefault(_PERIODS[rule](times[name]), name)
-    return newest
 
 
 def _protect(
@@ -341,18 +377,22 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 class _Reasons:
     """The reasons why no rule keeps an expired backup."""
 
-    def __init__(self, good: Sequence[str], times: Mapping[str, datetime], rules: KeepRules) -> None:
+    def __init__(self, good: Sequence[str], times: _Times, rules: KeepRules) -> None:
         self._rules, self._times = rules, times
         self._rank = {name: number for number, name in enumerate(good)}
-        self._newest = {rule: _newest_by_period(good, times, rule) for rule in _PERIODS if getattr(rules, rule)}
+        used = [rule for rule in _PERIODS if getattr(rules, rule)]
+        self._newest = {rule: times.newest(good, rule) for rule in used}
+        self._possibly = {rule: set(times.possibly_newest(good, rule, len(good) + 1)) for rule in used}
 
     def of(self, name: str) -> tuple[str, ...]:
         """Return a reason per rule."""
-        rules, at = self._rules, self._times[name]
+        rules, at = self._rules, self._times.before.get(name, self._times.at[name])
         reasons = [f"last: {self._rank[name]} are newer"] if rules.last else []
         for rule, newest in self._newest.items():
             period = _PERIODS[rule](at)
-            if newest[period] != name:
+            if name in self._possibly[rule]:
+                reasons.append(f"{rule}: it is older than its id, and the {getattr(rules, rule)} kept are newer")
+            elif newest[period] != name:
                 reasons.append(f"{rule}: {newest[period]} is the newest of {period}")
             else:
                 reasons.append(f"{rule}: {period} is before the {getattr(rules, rule)} kept")

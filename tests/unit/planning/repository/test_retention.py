@@ -370,3 +370,56 @@ def test_backup_from_the_future_lets_no_earlier_made_one_go(hours: list[int], at
     rules, facts = KeepSettings(within=36 * 3600.0), RetentionFacts(is_sure=is_sure)
     stayed = kept(decide(without, rules, NOW, facts))
     assert stayed <= kept(decide([*without[:at], ahead, *without[at:]], rules, NOW, facts))
+
+
+def test_period_of_a_wrong_time_is_unknown_and_takes_no_place() -> None:
+    """The second and third one have ids of the future: each may be the newest of an hour."""
+    hours = [-30.0, 100.0, 200.0, -3.0, -2.9]
+    stored = history([NOW + timedelta(hours=hour) for hour in hours], [None] * 5)
+    first, second, third, _, last = (one.backup_id for one in stored)
+    later = NOW + timedelta(hours=300)
+    for now in (NOW, later):
+        for rules, stay in (
+            (KeepSettings(hourly=2), {first, second, third, last}),
+            (KeepSettings(hourly=1), {last}),
+            (KeepSettings(yearly=2), {last}),
+        ):
+            decided = decide(stored, rules, now, RetentionFacts(is_sure=True))
+            assert kept(decided) == stay, (now, rules)
+            assert all(one.reasons for one in decided.decisions)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2000), st.booleans()), min_size=1, max_size=12),
+    st.builds(
+        KeepSettings,
+        last=st.integers(1, 3),
+        hourly=st.integers(0, 4),
+        daily=st.integers(0, 3),
+        yearly=st.integers(0, 1),
+    ),
+    st.sampled_from((0.0, 36 * 3600.0)),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 5),
+)
+@law
+def test_clock_that_was_ahead_removes_nothing_early(
+    made: list[tuple[int, bool]], counts: KeepSettings, within: float, is_sure: bool, is_past: bool, seed: int
+) -> None:
+    """A backup that stays under a right clock also stays if ids of others, or its own, are of the future."""
+    rules, chance = counts.model_copy(update={"within": within}), random.Random(seed)
+    ahead = NOW + timedelta(days=900)
+    now = NOW + timedelta(days=1000) if is_past else NOW
+    times, at = list[datetime](), NOW
+    for minutes, _ in reversed(made):
+        at -= timedelta(minutes=minutes)
+        times.insert(0, at)
+    right = history([*times, NOW], [None] * (len(times) + 1))
+    wrong = [
+        replace(one, backup_id=named(ahead + timedelta(minutes=chance.randint(0, 90_000)), at)) if is_wrong else one
+        for at, (one, is_wrong) in enumerate(zip(right, [*(wrong for _, wrong in made), False], strict=True))
+    ]
+    names = {one.backup_id: other.backup_id for one, other in zip(wrong, right, strict=True)}
+    stayed = {names[name] for name in kept(decide(wrong, rules, now, RetentionFacts(is_sure=is_sure)))}
+    assert kept(decide(right, rules, now)) <= stayed
