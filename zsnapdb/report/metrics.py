@@ -37,31 +37,37 @@ class Sample:
 
 
 BUILD = Metric("zsnapdb_build_info", "The version of zsnapdb, as a label. The value is 1.")
-JUDGED = Metric("zsnapdb_status_timestamp_seconds", "When the state was read and judged.")
-READABLE = Metric("zsnapdb_repository_readable", "Whether the repository could be read: 1 or 0.")
+JUDGED = Metric("zsnapdb_status_timestamp_seconds", "Time of the last evaluation.")
+READABLE = Metric("zsnapdb_repository_readable", "1 if the repository could be read, else 0.")
 VERDICT = Metric("zsnapdb_verdict", "The worst verdict of the instance: 0 met, 1 warning, 2 broken or not known.")
 OBJECTIVE = Metric("zsnapdb_objective_verdict", "The verdict of an objective: 0 met, 1 warning, 2 broken.")
 DEADLINE = Metric(
-    "zsnapdb_objective_deadline_timestamp_seconds", "When an objective about an age breaks, unless something happens."
+    "zsnapdb_objective_deadline_timestamp_seconds",
+    "Time at which an age objective breaks without a newer backup, drill or check.",
 )
 LIMIT = Metric("zsnapdb_objective_limit_seconds", "The configured limit of an objective.")
-DRILL_PASSED = Metric("zsnapdb_drill_newest_passed", "Whether the newest drill passed: 1 or 0.")
-RESTORE = Metric("zsnapdb_restore_expected_seconds", "How long a restore of the newest point takes, by past drills.")
-DAMAGE = Metric("zsnapdb_damage_reasons", "How many reasons say that something is damaged or missing.")
+DRILL_PASSED = Metric("zsnapdb_drill_newest_passed", "1 if the newest drill passed, else 0.")
+RESTORE = Metric(
+    "zsnapdb_restore_expected_seconds", "Expected duration of a restore of the newest point, from past drills."
+)
+DAMAGE = Metric("zsnapdb_damage_reasons", "Number of known problems with damaged or missing data.")
 
 _TIMES = {
-    Metric("zsnapdb_newest_point_timestamp_seconds", "The newest point that can be restored."): At("newest_point"),
+    Metric("zsnapdb_newest_point_timestamp_seconds", "Time of the newest point that can be restored."): At(
+        "newest_point"
+    ),
     Metric(
-        "zsnapdb_window_start_timestamp_seconds", "Since when everything can be restored without a gap until then."
+        "zsnapdb_window_start_timestamp_seconds",
+        "Start of the gap-free restorable period that ends at the newest point.",
     ): At("window_start"),
-    Metric("zsnapdb_newest_backup_timestamp_seconds", "The time of the newest backup that can be restored."): At(
+    Metric("zsnapdb_newest_backup_timestamp_seconds", "Time of the newest backup that can be restored."): At(
         "newest_backup"
     ),
-    Metric("zsnapdb_archive_complete_timestamp_seconds", "Until when the binlog archive is complete."): At(
+    Metric("zsnapdb_archive_complete_timestamp_seconds", "Time until which the binlog archive is complete."): At(
         "archived_until"
     ),
-    Metric("zsnapdb_drill_newest_timestamp_seconds", "When the newest drill ended."): At("newest_drill.finished"),
-    Metric("zsnapdb_drill_passed_timestamp_seconds", "When the newest drill that passed ended."): At(
+    Metric("zsnapdb_drill_newest_timestamp_seconds", "End time of the newest drill."): At("newest_drill.finished"),
+    Metric("zsnapdb_drill_passed_timestamp_seconds", "End time of the newest drill that passed."): At(
         "newest_passed_drill.finished"
     ),
 }
