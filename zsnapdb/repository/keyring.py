@@ -201,8 +201,8 @@ class Keyring:
 
         Raises:
             DamagedError: the line does not match its signature or digest.
-            UntrustedRecord: it matches, but this host trusts only certain keys, none of them signed the line, and the host
-            does not know it as its own.
+            UntrustedRecord: it matches, but this host trusts only certain keys, none of them signed the line, and the
+            host does not know it as its own.
         """
         document = stored_document.opened(body, name)
         signer = document.signer
