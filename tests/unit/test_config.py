@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -84,8 +86,41 @@ def test_quantity_without_unit_is_refused(field: FieldInfo) -> None:
 @pytest.mark.parametrize("written", ["keep_replaced = 14", 'keep_replaced = "14"', "keep_replaced = true"])
 def test_quantity_without_unit_in_file_is_refused_with_both_spellings(written: str) -> None:
     number = "10" if "true" in written else "14"
-    message = f'restore.keep_replaced: a duration needs a unit: write "{number}d" or "{number}s"'
+    message = f'restore.keep_replaced: a duration needs a unit: write "{number}s" or "{number}d"'
     assert message in refused(f"{GOOD}[restore]\n{written}\n").message
+
+
+@pytest.mark.parametrize(
+    ("line", "choices"),
+    [
+        ('stream = { chunk_size = "33554432" }', '"32MiB" or "33554432B"'),
+        ("stream = { chunk_size = 33554432 }", '"32MiB" or "33554432B"'),
+        ("stream = { chunk_size = 32 }", '"32GiB" or "32MiB"'),
+        ("bandwidth = 20000001", '"20000001B"'),
+        ("objectives = { rpo = 7200 }", '"7200s" or "2h"'),
+        ("objectives = { rpo = 14 }", '"14s" or "14d"'),
+        ("objectives = { rpo = 7201 }", '"7201s"'),
+    ],
+)
+def test_quantity_without_unit_offers_likely_spellings(line: str, choices: str) -> None:
+    assert refused(f"{GOOD}{line}\n").message.endswith(f"needs a unit: write {choices}")
+
+
+@given(st.integers(1, 10**9))
+def test_offered_spelling_of_a_quantity_is_accepted(number: int) -> None:
+    for convert, large in ((_size, 1 << 10), (_duration, 3600)):
+        with pytest.raises(ValueError, match="needs a unit") as raised:
+            convert(number, None)
+        values = [convert(choice, None) for choice in re.findall(r'"([^"]+)"', str(raised.value))]
+        assert values
+        assert number < large or set(values) == {number}
+
+
+def test_size_in_a_decimal_unit_offers_the_binary_unit() -> None:
+    assert '"32MiB"' in refused(GOOD + 'stream = { chunk_size = "32MB" }\n').message
+    with pytest.raises(UsageError) as raised:
+        parse_size("500 GB")
+    assert raised.value.hint == 'write a size such as "500GiB"'
 
 
 def test_size_accepts_a_fraction_of_a_unit_but_not_of_a_byte() -> None:
