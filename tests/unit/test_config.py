@@ -181,7 +181,7 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
             "did you mean 'expect'?",
         ),
         (GOOD + 's3 = { region = "x" }\nchecksum = "none"\n', "unknown key repository.s3.checksum", ""),
-        ("instance = [", "is not valid TOML", "example"),
+        ("instance = [", "is not valid TOML: line 1", "after the last one"),
         (GOOD + "retention = { daily = 7 }\n", "unknown key repository.s3.retention", "`keep = { daily = 14 }`"),
         (GOOD + "keep_daily = 7\n", "unknown key repository.s3.keep_daily", "`keep = { daily = 14 }`"),
         (GOOD + 's3 = { access_key_id = "A" }\n', "unknown key repository.s3.s3.access_key_id", "s3.credentials_file"),

@@ -22,11 +22,26 @@ def _known_zone(name: str) -> str:
 
 
 Zone = Annotated[str, AfterValidator(_known_zone)]
-CRON = r"^\s*\S+(\s+\S+){4}\s*$"
+_CRON = r"^\s*\S+(\s+\S+){4}\s*$"
 
 
-def _five_fields(cron: str) -> str:
-    if re.search(CRON, cron) is None:
+CRON_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+"""Schedules of crontab(5) that are no five fields, and the same as five fields."""
+
+
+def five_fields(cron: str) -> str:
+    """Return a cron expression. Raise ValueError if it has not five fields."""
+    if cron.strip() in CRON_NICKNAMES:
+        raise ValueError(f'a cron expression has five fields; write "{CRON_NICKNAMES[cron.strip()]}"')
+    if re.search(_CRON, cron) is None:
         raise ValueError(
             f"a cron expression has five fields (minute, hour, day of the month, month, weekday), and this one has"
             f' {len(cron.split())}; write such as "0 3 * * *"'
@@ -45,7 +60,7 @@ class ScheduleSettings(ConfigSection):
 
     example: ClassVar[str] = '{ every = "1d" }` or `{ cron = "0 3 * * *" }'
 
-    cron: Annotated[str, AfterValidator(_five_fields)] | None = None
+    cron: Annotated[str, AfterValidator(five_fields)] | None = None
     every: Annotated[Seconds, Field(ge=10, le=366 * 86400.0)] | None = None
     timezone: Zone | None = None
     jitter: Annotated[Seconds, Field(ge=0, le=86400)] = 0.0

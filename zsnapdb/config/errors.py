@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
@@ -15,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.quantities import WRITTEN
+from zsnapdb.config.toml_errors import read_toml
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -177,17 +177,9 @@ def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[
     return "; ".join(lines), "; ".join(dict.fromkeys(hints))
 
 
-def read_toml(text: str, name: str, example: str) -> dict[str, Any]:
-    """Return the tables of a TOML text. Raise ConfigError with `name` and the example as hint if it is invalid."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not valid TOML: {error}", hint=example) from error
-
-
 def settings_in(text: str, name: str, model: type[S], example: str) -> S:
     """Return the settings in the TOML text. Raise ConfigError with `name` and all errors."""
-    raw = read_toml(text, name, example)
+    raw = read_toml(text, name)
     try:
         return model.model_validate(raw, context=WRITTEN)
     except ValidationError:

@@ -26,12 +26,13 @@ from zsnapdb.base.text_files import password_in, read_text
 from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config.clones import AddressSettings, MigrationSettings, PoolSettings
 from zsnapdb.config.engine import WorkerSettings
-from zsnapdb.config.errors import every_error, explain, read_toml
+from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.instance import ControlSettings, DoctorSettings, ObjectiveSettings, VmSourceSettings
 from zsnapdb.config.notifications import NotificationSettings
 from zsnapdb.config.repository import KeepRules, KeepSettings, RepositorySettings
 from zsnapdb.config.section import ConfigSection
 from zsnapdb.config.serve import ServeSettings
+from zsnapdb.config.toml_errors import read_toml
 from zsnapdb.config.undefined_names import unknown_names
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
@@ -423,7 +424,7 @@ class Settings(ConfigSection):
 
 def parse(text: str, name: str) -> Settings:
     """Return the settings in the TOML text. Raise ConfigError with `name` and all errors in the text."""
-    raw = read_toml(text, name, _EXAMPLE)
+    raw = read_toml(text, name)
     unknown = unknown_names(raw)
     try:
         settings = Settings.model_validate(raw, context=WRITTEN)
