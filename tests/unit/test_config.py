@@ -83,6 +83,32 @@ def test_quantity_without_unit_is_refused(field: FieldInfo) -> None:
             adapter.validate_python(written, context=WRITTEN)
 
 
+def path_settings() -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every setting that is a path or has paths, with its full name."""
+    for found in pkgutil.iter_modules(zsnapdb.config.__path__):
+        for model in vars(importlib.import_module(f"zsnapdb.config.{found.name}")).values():
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                for name, field in model.model_fields.items():
+                    if re.search(r"\bPath\b", str(field.annotation)) or field.annotation is Path:
+                        yield f"{model.__name__}.{name}", field
+
+
+@pytest.mark.parametrize("field", [pytest.param(one, id=name) for name, one in sorted(dict(path_settings()).items())])
+@pytest.mark.parametrize("path", ["~/.aws/credentials", "credentials", "./credentials", "../credentials", ""])
+def test_path_that_is_not_absolute_is_refused(field: FieldInfo, path: str) -> None:
+    annotation: Any = Annotated[field.annotation, None, *field.metadata]
+    text = str(field.annotation)
+    written: object = [path] if text.startswith("tuple") else {"8.4": path} if text.startswith("dict") else path
+    with pytest.raises(ValidationError, match="write an absolute path"):
+        TypeAdapter(annotation).validate_python(written, context=WRITTEN)
+
+
+def test_path_in_the_home_of_a_user_is_refused_with_the_reason() -> None:
+    message = refused(GOOD + 's3.credentials_file = "~/.aws/credentials"\n').message
+    assert 'credentials_file: write an absolute path, such as "/etc/zsnapdb/credentials"; ~ is not' in message
+    assert len(dict(path_settings())) > 30
+
+
 @pytest.mark.parametrize("written", ["keep_replaced = 14", 'keep_replaced = "14"', "keep_replaced = true"])
 def test_quantity_without_unit_in_file_is_refused_with_both_spellings(written: str) -> None:
     number = "10" if "true" in written else "14"
@@ -338,7 +364,7 @@ def test_an_instance_whose_lock_strategy_does_not_exist_is_refused_with_the_name
         ("[clones.address]\nfirst_port = 23100\n", "are also those of the servers"),
         ("[clones.address]\nfirst_port = 24000\nlast_port = 23999\n", "first_port to last_port"),
         ("[clones.address]\nfirst_port = 24000\nlast_port = 25000\n", "first_port to last_port"),
-        ('[clones.address]\nsocket = "admin.sock"\n', "no absolute path|not an absolute path"),
+        ('[clones.address]\nsocket = "admin.sock"\n', "write an absolute path"),
         ('[clones]\naccounts = "keep"\n[clones.address]\n', "must be locked"),
     ],
 )

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 
 def _known_zone(name: str) -> str:
@@ -109,9 +109,9 @@ class HttpSettings(ConfigSection):
 
     address: Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+$")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 9807
-    certificate: Path | None = None
-    key: Path | None = None
-    token_file: Path | None = None
+    certificate: AbsolutePath | None = None
+    key: AbsolutePath | None = None
+    token_file: AbsolutePath | None = None
     stale: Annotated[Seconds, Field(ge=10, le=31 * 86400.0)] = 1800.0
 
     @model_validator(mode="after")
@@ -131,8 +131,8 @@ class AgentSettings(ConfigSection):
     """
 
     timezone: Zone = "UTC"
-    state: Path = Path("/var/lib/zsnapdb/agent")
-    metrics: Path | None = None
+    state: AbsolutePath = Path("/var/lib/zsnapdb/agent")
+    metrics: AbsolutePath | None = None
     stall: Annotated[Seconds, Field(ge=1, le=7 * 86400.0)] = 3600.0
     reap: ScheduleSettings | None = None
     status: ScheduleSettings | None = None

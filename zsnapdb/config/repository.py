@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
@@ -12,7 +11,7 @@ from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, 
 
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
 """The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
@@ -134,8 +133,8 @@ class EncryptionSettings(ConfigSection):
     example: ClassVar[str] = '{ recipients = ["age1..."], signing_key_file = "/etc/zsnapdb/signing-key" }'
 
     recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
-    identity_file: Path | None = None
-    signing_key_file: Path | None = None
+    identity_file: AbsolutePath | None = None
+    signing_key_file: AbsolutePath | None = None
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
     accept_plain: StrictBool = False
     """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
@@ -170,7 +169,7 @@ class S3Settings(ConfigSection):
     endpoint: str | None = None
     allow_http: StrictBool = False
     region: str | None = None
-    credentials_file: Path | None = None
+    credentials_file: AbsolutePath | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     storage_class: str | None = None
     sse: Literal["AES256", "aws:kms"] | None = None
