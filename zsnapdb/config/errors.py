@@ -55,6 +55,9 @@ _OTHER_WORDS = {
     r"bucket|prefix|path|folder|type": (
         'the address of a repository is `url = "s3://bucket/prefix"` or `url = "file:///folder"`'
     ),
+    r"(s3_)?((use|force)_)?path_style(_\w+)?|url_style": (
+        '`s3.addressing = "path"` of a repository is path style, `"virtual"` is virtual-hosted style'
+    ),
     r"pass(word|wd)?": "a password is in the file that `password_file` names",
     r"compress(ion|or)?(_level)?": "compression is `stream = { level = 3 }` of a repository",
     r"e?mail|slack|webhook|notify|notification|alerts?": (
@@ -163,9 +166,12 @@ def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool
 
 
 def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[str, str]:
-    """Return the message and the hint (may be "") for errors of a document for the model `settings`."""
+    """Return the message and the hint (may be "") for errors of a document for the model `settings`.
+
+    Unknown keys are first: a missing key may be one of them with another name.
+    """
     lines, hints = [], []
-    for item in errors:
+    for item in sorted(errors, key=lambda one: one["type"] != "extra_forbidden"):
         where = ".".join(str(part) for part in item["loc"]) or "(file)"
         if item["type"] == "extra_forbidden":
             lines.append(f"unknown key {where}")

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    StrictBool,
+    ValidationInfo,
+    model_validator,
+)
 
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.instance import ObjectiveSettings
@@ -68,7 +76,20 @@ _LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 
 _ENDPOINT = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?"
 
-Count = Annotated[int, Field(ge=0, le=100_000)]
+
+def _count(value: object, info: ValidationInfo) -> object:
+    """Return a value of a retention rule. Raise ValueError if it is a duration."""
+    duration = re.fullmatch(r"\s*([0-9]{1,6})\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
+    if duration is None:
+        return value
+    within = f'; `within = "{duration[1]}{duration[2]}"` keeps all backups of that time'
+    raise ValueError(
+        f"is a number of backups, not a duration: write `{info.field_name} = {duration[1]}`"
+        f"{within if duration[2] in ('h', 'd', 'w') else ''}"
+    )
+
+
+Count = Annotated[int, Field(ge=0, le=100_000), BeforeValidator(_count)]
 
 
 class KeepRules(ConfigSection):
