@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -81,11 +83,70 @@ def test_quantity_without_unit_is_refused(field: FieldInfo) -> None:
             adapter.validate_python(written, context=WRITTEN)
 
 
+def path_settings() -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every setting that is a path or has paths, with its full name."""
+    for found in pkgutil.iter_modules(zsnapdb.config.__path__):
+        for model in vars(importlib.import_module(f"zsnapdb.config.{found.name}")).values():
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                for name, field in model.model_fields.items():
+                    if re.search(r"\bPath\b", str(field.annotation)) or field.annotation is Path:
+                        yield f"{model.__name__}.{name}", field
+
+
+@pytest.mark.parametrize("field", [pytest.param(one, id=name) for name, one in sorted(dict(path_settings()).items())])
+@pytest.mark.parametrize("path", ["~/.aws/credentials", "credentials", "./credentials", "../credentials", ""])
+def test_path_that_is_not_absolute_is_refused(field: FieldInfo, path: str) -> None:
+    annotation: Any = Annotated[field.annotation, None, *field.metadata]
+    text = str(field.annotation)
+    written: object = [path] if text.startswith("tuple") else {"8.4": path} if text.startswith("dict") else path
+    with pytest.raises(ValidationError, match="write an absolute path"):
+        TypeAdapter(annotation).validate_python(written, context=WRITTEN)
+
+
+def test_path_in_the_home_of_a_user_is_refused_with_the_reason() -> None:
+    message = refused(GOOD + 's3.credentials_file = "~/.aws/credentials"\n').message
+    assert 'credentials_file: write an absolute path, such as "/etc/zsnapdb/credentials"; ~ is not' in message
+    assert len(dict(path_settings())) > 30
+
+
 @pytest.mark.parametrize("written", ["keep_replaced = 14", 'keep_replaced = "14"', "keep_replaced = true"])
 def test_quantity_without_unit_in_file_is_refused_with_both_spellings(written: str) -> None:
     number = "10" if "true" in written else "14"
-    message = f'restore.keep_replaced: a duration needs a unit: write "{number}d" or "{number}s"'
+    message = f'restore.keep_replaced: a duration needs a unit: write "{number}s" or "{number}d"'
     assert message in refused(f"{GOOD}[restore]\n{written}\n").message
+
+
+@pytest.mark.parametrize(
+    ("line", "choices"),
+    [
+        ('stream = { chunk_size = "33554432" }', '"32MiB" or "33554432B"'),
+        ("stream = { chunk_size = 33554432 }", '"32MiB" or "33554432B"'),
+        ("stream = { chunk_size = 32 }", '"32GiB" or "32MiB"'),
+        ("bandwidth = 20000001", '"20000001B"'),
+        ("objectives = { rpo = 7200 }", '"7200s" or "2h"'),
+        ("objectives = { rpo = 14 }", '"14s" or "14d"'),
+        ("objectives = { rpo = 7201 }", '"7201s"'),
+    ],
+)
+def test_quantity_without_unit_offers_likely_spellings(line: str, choices: str) -> None:
+    assert refused(f"{GOOD}{line}\n").message.endswith(f"needs a unit: write {choices}")
+
+
+@given(st.integers(1, 10**9))
+def test_offered_spelling_of_a_quantity_is_accepted(number: int) -> None:
+    for convert, large in ((_size, 1 << 10), (_duration, 3600)):
+        with pytest.raises(ValueError, match="needs a unit") as raised:
+            convert(number, None)
+        values = [convert(choice, None) for choice in re.findall(r'"([^"]+)"', str(raised.value))]
+        assert values
+        assert number < large or set(values) == {number}
+
+
+def test_size_in_a_decimal_unit_offers_the_binary_unit() -> None:
+    assert '"32MiB"' in refused(GOOD + 'stream = { chunk_size = "32MB" }\n').message
+    with pytest.raises(UsageError) as raised:
+        parse_size("500 GB")
+    assert raised.value.hint == 'write a size such as "500GiB"'
 
 
 def test_size_accepts_a_fraction_of_a_unit_but_not_of_a_byte() -> None:
@@ -126,8 +187,12 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
         (GOOD + "[clone]\n", "unknown key clone", "did you mean 'clones'?"),
         (GOOD + "stream = { levle = 3 }\n", "unknown key repository.s3.stream.levle", "did you mean 'level'?"),
         (GOOD.replace('repository = "s3"', ""), "missing key instance.main.repository", "zsnapdb example"),
-        (GOOD.replace('repository = "s3"', 'repository = "s4"'), "names repository 's4', which is not configured", ""),
-        (GOOD + '[serve]\nunmasked = ["shop"]\n', "serve.unmasked names instance 'shop', which is not configured", ""),
+        (
+            GOOD.replace('repository = "s3"', 'repository = "s4"'),
+            "names repository 's4', which is not configured (configured: s3)",
+            "",
+        ),
+        (GOOD + '[serve]\nunmasked = ["shop"]\n', "'shop', which is not configured (configured: main)", ""),
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "at most one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),
@@ -146,13 +211,28 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
             "did you mean 'expect'?",
         ),
         (GOOD + 's3 = { region = "x" }\nchecksum = "none"\n', "unknown key repository.s3.checksum", ""),
-        ("instance = [", "is not valid TOML", "example"),
+        (
+            GOOD + '[instance.main.agent.copy_to]\nevery = "1d"\nto = "s4"\n[repository.disk]\nurl = "file:///x"\n',
+            "has copies in 's4', which is no other configured repository (configured: disk)",
+            "",
+        ),
+        (GOOD + '[instance.main.agent]\nbackup.cron = "@daily"\n', 'five fields; write "0 0 * * *"', ""),
+        ("instance = [", "is not valid TOML: line 1", "after the last one"),
         (GOOD + "retention = { daily = 7 }\n", "unknown key repository.s3.retention", "`keep = { daily = 14 }`"),
         (GOOD + "keep_daily = 7\n", "unknown key repository.s3.keep_daily", "`keep = { daily = 14 }`"),
         (GOOD + 's3 = { access_key_id = "A" }\n', "unknown key repository.s3.s3.access_key_id", "s3.credentials_file"),
+        (GOOD + "s3.path_style = true\n", "unknown key repository.s3.s3.path_style", '`s3.addressing = "path"`'),
+        (GOOD + "force_path_style = true\n", "unknown key repository.s3.force_path", '`s3.addressing = "path"`'),
         (GOOD + 'bucket = "b"\n', "unknown key repository.s3.bucket", 'url = "s3://bucket/prefix"'),
         (GOOD + 'compression = "zstd"\n', "unknown key repository.s3.compression", "stream = { level = 3 }"),
         (GOOD + 'keep = "7d"\n', "repository.s3.keep: must be a table, such as `keep = { daily = 14, weekly", ""),
+        (GOOD + 'keep = { daily = "14d" }\n', 'write `daily = 14`; `within = "14d"` keeps', ""),
+        (GOOD + 'keep = { monthly = "6m" }\n', "keep.monthly: is a number of backups, not a duration: write", ""),
+        (
+            GOOD.replace("[instance.main]", "[instances.main]"),
+            "zsnapdb.toml: unknown key instances; miss",
+            "'instance'?",
+        ),
         (GOOD + "encryption = true\n", "repository.s3.encryption: must be a table, such as `encryption = {", ""),
         (GOOD + '[instance.main.agent]\nschedule = "0 3 * * *"\n', "agent.schedule", "`agent.backup = { cron ="),
         (GOOD + '[instance.main.agent]\nbackup = "0 3 * * *"\n', '`backup = { every = "1d" }`', ""),
@@ -303,7 +383,7 @@ def test_an_instance_whose_lock_strategy_does_not_exist_is_refused_with_the_name
         ("[clones.address]\nfirst_port = 23100\n", "are also those of the servers"),
         ("[clones.address]\nfirst_port = 24000\nlast_port = 23999\n", "first_port to last_port"),
         ("[clones.address]\nfirst_port = 24000\nlast_port = 25000\n", "first_port to last_port"),
-        ('[clones.address]\nsocket = "admin.sock"\n', "no absolute path|not an absolute path"),
+        ('[clones.address]\nsocket = "admin.sock"\n', "write an absolute path"),
         ('[clones]\naccounts = "keep"\n[clones.address]\n', "must be locked"),
     ],
 )

@@ -53,7 +53,7 @@ COMMANDS = {
     "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 335),
     "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 371),
     "clone create": ((("clone.create", "create"),), (), 321),
-    "clone list": ((("clone.life", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 211),
+    "clone list": ((("clone.lifecycle", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 211),
     "status": ((("inventory", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 245),
     "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 222),
     "doctor": ((("doctor", "_diagnoses"),), ("zsnapdb.jobs.backup.vm_source",), 465),

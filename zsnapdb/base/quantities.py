@@ -20,28 +20,58 @@ WRITTEN = "written"
 """The validation context of values that a person wrote: a number without a unit is refused."""
 
 
-def _require_unit(value: object, quantity: str, *examples: str) -> None:
+def _bare_number(value: object) -> str | None:
+    """Return the number of a quantity without a unit, as a person wrote it. None if it has a unit, or is 0."""
     number = "10" if isinstance(value, bool) else str(value).strip()
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) and float(number):
-        choices = " or ".join(f'"{number}{unit}"' for unit in examples)
-        raise ValueError(f"{quantity} needs a unit: write {choices}")
+    return number if re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) and float(number) else None
+
+
+def _require_unit(quantity: str, *choices: str) -> None:
+    """Raise ValueError with the spellings to choose from."""
+    written = (f'"{choice}"' for choice in dict.fromkeys(choices))
+    raise ValueError(f"{quantity} needs a unit: write {' or '.join(written)}")
+
+
+def _size_choices(number: str) -> tuple[str, ...]:
+    """Return spellings of a size without a unit. A number from 1024 is a count of bytes."""
+    if "." in number or int(number) < 1 << 10:
+        return f"{number}GiB", f"{number}MiB"
+    units = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+    whole = [f"{int(number) // length}{unit}" for unit, length in units if int(number) % length == 0]
+    return *whole[:1], f"{number}B"
+
+
+def _duration_choices(number: str) -> tuple[str, ...]:
+    """Return spellings of a duration without a unit, seconds first. A number from 3600 is a count of seconds."""
+    seconds = float(number)
+    if seconds < 3600:
+        return f"{number}s", f"{number}d"
+    return (f"{number}s", format_setting(seconds)) if seconds % 60 == 0 else (f"{number}s",)
+
+
+def binary_size(text: str) -> str | None:
+    """Return a size in the binary unit that is similar to its unit: "32MiB" for "32MB". None for another text."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]{1,3})?)\s*([KMGT])B?", text.strip(), re.IGNORECASE)
+    return f"{match[1]}{match[2].upper()}iB" if match is not None else None
 
 
 def _size(value: object, info: ValidationInfo | None) -> object:
-    if info is None or info.context == WRITTEN:
-        _require_unit(value, "a size", "GiB", "KiB")
+    if (info is None or info.context == WRITTEN) and (number := _bare_number(value)):
+        _require_unit("a size", *_size_choices(number))
     if isinstance(value, str):
         match = re.fullmatch(r"([0-9]{1,19}(?:\.[0-9]{1,3})?)\s*([A-Za-z]*)", value.strip())
         unit = _SIZES.get(match.group(2).upper()) if match is not None else None
         if match is None or unit is None or ("." in match.group(1) and unit == 1):
-            raise ValueError('a size is a number with B, KiB, MiB, GiB or TiB, such as "32MiB"')
+            raise ValueError(
+                f'a size is a number with B, KiB, MiB, GiB or TiB, such as "{binary_size(value) or "32MiB"}"'
+            )
         return int(Decimal(match.group(1)) * unit)
     return value
 
 
 def _duration(value: object, info: ValidationInfo | None) -> object:
-    if info is None or info.context == WRITTEN:
-        _require_unit(value, "a duration", "d", "s")
+    if (info is None or info.context == WRITTEN) and (number := _bare_number(value)):
+        _require_unit("a duration", *_duration_choices(number))
     if isinstance(value, str):
         match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d|w)", value.strip())
         if match is None:
@@ -87,7 +117,8 @@ def parse_size(text: str) -> int:
     try:
         return int(str(_size(text, None)))
     except ValueError as error:
-        raise UsageError(f"{text!r} is not a size: {error}", hint='write a size such as "2GiB"') from error
+        example = binary_size(text) or "2GiB"
+        raise UsageError(f"{text!r} is not a size: {error}", hint=f'write a size such as "{example}"') from error
 
 
 def format_duration(seconds: float) -> str:

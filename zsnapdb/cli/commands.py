@@ -468,15 +468,15 @@ COMMANDS: Mapping[str, Command | Group] = {
     ),
     "token": Group("Create and revoke tokens of `zsnapdb serve`, and show the keys of issuers.", Heading.CLONES),
     "token create": Command(
-        "token.create_token", documents="tokens:NewTokenView", examples=("token create --for ann --expires 30d",)
+        "token.create_token",
+        documents="tokens:NewTokenView",
+        examples=("token create --for user:ann@example.org --expires 30d",),
     ),
     "token list": Command("token.list_tokens", documents="tokens:TokensView", examples=("token list",)),
     "token revoke": Command(
         "token.revoke_token", documents="tokens:RevokedTokenView", examples=("token revoke 0123abcd",)
     ),
-    "token keys": Command(
-        "token.issuer_keys", documents="tokens:IssuerKeysView", examples=("token keys https://login.example.com",)
-    ),
+    "token keys": Command("token.issuer_keys", documents="tokens:IssuerKeysView", examples=("token keys corporate",)),
     "token exchange": Command("token.exchange_code", hidden=True),
     "report": Group("Show and check the evidence of actions.", Heading.REPOSITORY, shows_help=False),
     "report show": Command(

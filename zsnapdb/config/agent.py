@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 
 def _known_zone(name: str) -> str:
@@ -22,11 +22,26 @@ def _known_zone(name: str) -> str:
 
 
 Zone = Annotated[str, AfterValidator(_known_zone)]
-CRON = r"^\s*\S+(\s+\S+){4}\s*$"
+_CRON = r"^\s*\S+(\s+\S+){4}\s*$"
 
 
-def _five_fields(cron: str) -> str:
-    if re.search(CRON, cron) is None:
+CRON_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+"""Schedules of crontab(5) that are no five fields, and the same as five fields."""
+
+
+def five_fields(cron: str) -> str:
+    """Return a cron expression. Raise ValueError if it has not five fields."""
+    if cron.strip() in CRON_NICKNAMES:
+        raise ValueError(f'a cron expression has five fields; write "{CRON_NICKNAMES[cron.strip()]}"')
+    if re.search(_CRON, cron) is None:
         raise ValueError(
             f"a cron expression has five fields (minute, hour, day of the month, month, weekday), and this one has"
             f' {len(cron.split())}; write such as "0 3 * * *"'
@@ -45,7 +60,7 @@ class ScheduleSettings(ConfigSection):
 
     example: ClassVar[str] = '{ every = "1d" }` or `{ cron = "0 3 * * *" }'
 
-    cron: Annotated[str, AfterValidator(_five_fields)] | None = None
+    cron: Annotated[str, AfterValidator(five_fields)] | None = None
     every: Annotated[Seconds, Field(ge=10, le=366 * 86400.0)] | None = None
     timezone: Zone | None = None
     jitter: Annotated[Seconds, Field(ge=0, le=86400)] = 0.0
@@ -94,9 +109,9 @@ class HttpSettings(ConfigSection):
 
     address: Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+$")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 9807
-    certificate: Path | None = None
-    key: Path | None = None
-    token_file: Path | None = None
+    certificate: AbsolutePath | None = None
+    key: AbsolutePath | None = None
+    token_file: AbsolutePath | None = None
     stale: Annotated[Seconds, Field(ge=10, le=31 * 86400.0)] = 1800.0
 
     @model_validator(mode="after")
@@ -116,8 +131,8 @@ class AgentSettings(ConfigSection):
     """
 
     timezone: Zone = "UTC"
-    state: Path = Path("/var/lib/zsnapdb/agent")
-    metrics: Path | None = None
+    state: AbsolutePath = Path("/var/lib/zsnapdb/agent")
+    metrics: AbsolutePath | None = None
     stall: Annotated[Seconds, Field(ge=1, le=7 * 86400.0)] = 3600.0
     reap: ScheduleSettings | None = None
     status: ScheduleSettings | None = None

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size, size
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 _MOST_PORTS = 1000
 
@@ -19,7 +19,7 @@ class AddressSettings(ConfigSection):
     Each clone that listens at `clones.bind_address` gets one and keeps it. The server behind it has its own port.
     """
 
-    socket: Path = Path("/run/zsnapdb-haproxy/admin.sock")
+    socket: AbsolutePath = Path("/run/zsnapdb-haproxy/admin.sock")
     first_port: Annotated[int, Field(ge=1024, le=65535)] = 23170
     last_port: Annotated[int, Field(ge=1024, le=65535)] = 23269
 
@@ -27,8 +27,6 @@ class AddressSettings(ConfigSection):
     def _range(self) -> AddressSettings:
         if not 0 <= self.last_port - self.first_port < _MOST_PORTS:
             raise ValueError(f"first_port to last_port are not 1 to {_MOST_PORTS} ports")
-        if not self.socket.is_absolute():
-            raise ValueError(f"socket {self.socket} is not an absolute path")
         return self
 
     @property

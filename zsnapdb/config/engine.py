@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, field_validator, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 HOST_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 FleetHostName = Annotated[str, Field(pattern=rf"^{HOST_NAME}$")]
@@ -35,9 +34,9 @@ class EngineSettings(ConfigSection):
 
     server: Annotated[str, Field(pattern=_ADDRESS)]
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")] = "fleet"
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
+    ca: AbsolutePath | None = None
+    certificate: AbsolutePath | None = None
+    key: AbsolutePath | None = None
     server_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")] | None = None
 
     @property

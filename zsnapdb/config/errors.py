@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
@@ -15,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.quantities import WRITTEN
+from zsnapdb.config.toml_errors import read_toml
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -54,6 +54,9 @@ _OTHER_WORDS = {
     ),
     r"bucket|prefix|path|folder|type": (
         'the address of a repository is `url = "s3://bucket/prefix"` or `url = "file:///folder"`'
+    ),
+    r"(s3_)?((use|force)_)?path_style(_\w+)?|url_style": (
+        '`s3.addressing = "path"` of a repository is path style, `"virtual"` is virtual-hosted style'
     ),
     r"pass(word|wd)?": "a password is in the file that `password_file` names",
     r"compress(ion|or)?(_level)?": "compression is `stream = { level = 3 }` of a repository",
@@ -163,9 +166,12 @@ def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool
 
 
 def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[str, str]:
-    """Return the message and the hint (may be "") for errors of a document for the model `settings`."""
+    """Return the message and the hint (may be "") for errors of a document for the model `settings`.
+
+    Unknown keys are first: a missing key may be one of them with another name.
+    """
     lines, hints = [], []
-    for item in errors:
+    for item in sorted(errors, key=lambda one: one["type"] != "extra_forbidden"):
         where = ".".join(str(part) for part in item["loc"]) or "(file)"
         if item["type"] == "extra_forbidden":
             lines.append(f"unknown key {where}")
@@ -177,17 +183,9 @@ def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[
     return "; ".join(lines), "; ".join(dict.fromkeys(hints))
 
 
-def read_toml(text: str, name: str, example: str) -> dict[str, Any]:
-    """Return the tables of a TOML text. Raise ConfigError with `name` and the example as hint if it is invalid."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not valid TOML: {error}", hint=example) from error
-
-
 def settings_in(text: str, name: str, model: type[S], example: str) -> S:
     """Return the settings in the TOML text. Raise ConfigError with `name` and all errors."""
-    raw = read_toml(text, name, example)
+    raw = read_toml(text, name)
     try:
         return model.model_validate(raw, context=WRITTEN)
     except ValidationError:

@@ -14,7 +14,7 @@ from zsnapdb.base.text_files import read_text
 from zsnapdb.config.errors import settings_in
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 DEFAULT_PATH = Path("/etc/zsnapdb/fleet.toml")
 VARIABLE = "ZSNAPDB_FLEET_CONFIG"
@@ -33,7 +33,7 @@ class FleetSettings(ConfigSection):
     repository: Annotated[dict[RepositoryName, RepositorySettings], Field(min_length=1)]
     objectives: ObjectiveSettings = ObjectiveSettings.model_construct()
     heard_within: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 2 * 86400.0
-    cache: Path = Path("/var/cache/zsnapdb/fleet")
+    cache: AbsolutePath = Path("/var/cache/zsnapdb/fleet")
     readers: Annotated[int, Field(ge=1, le=256)] = 16
 
     @field_validator("repository")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictBool, model_validator
+from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from zsnapdb.base.patterns import InstanceName
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.base.text_files import read_text
-from zsnapdb.config.agent import CRON, Zone
+from zsnapdb.config.agent import Zone, five_fields
 from zsnapdb.config.engine import EngineSettings, FleetHostName, FleetVerb
 from zsnapdb.config.errors import settings_in
 from zsnapdb.config.section import ConfigSection
@@ -31,7 +31,7 @@ class FleetScheduleSettings(ConfigSection):
     is active at a time.
     """
 
-    cron: Annotated[str, Field(pattern=CRON, max_length=200)] | None = None
+    cron: Annotated[str, Field(max_length=200), AfterValidator(five_fields)] | None = None
     every: Annotated[Seconds, Field(ge=60, le=366 * 86400.0)] | None = None
     timezone: Zone = "UTC"
     jitter: Annotated[Seconds, Field(ge=0, le=86400)] = 0.0

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 _Words = Annotated[
     tuple[str, ...],
@@ -29,12 +29,12 @@ class ControlSettings(ConfigSection):
     stop: _Words | None = None
     start: _Words | None = None
     timeout: Annotated[Seconds, Field(gt=0, le=86400)] = 900.0
-    server_id_file: Path | None = None
+    server_id_file: AbsolutePath | None = None
 
     @field_validator("server_id_file")
     @classmethod
     def _absolute(cls, file: Path | None) -> Path | None:
-        if file is not None and (not file.is_absolute() or ".." in file.parts or file.suffix != ".cnf"):
+        if file is not None and (".." in file.parts or file.suffix != ".cnf"):
             raise ValueError("name a file by its whole path; its name ends in .cnf")
         return file
 

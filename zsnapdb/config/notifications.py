@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.config.section import HIDDEN, ConfigSection
+from zsnapdb.config.section import HIDDEN, AbsolutePath, ConfigSection
 
 _URL = r"^https?://[^\s/@]+(/\S*)?$"
 _ADDRESS = r"^[A-Za-z0-9][A-Za-z0-9._%+=-]*@[A-Za-z0-9.-]+$"
@@ -72,11 +72,11 @@ class NotificationTarget(ConfigSection):
     """
 
     ping: Url | None = None
-    ping_file: Path | None = None
+    ping_file: AbsolutePath | None = None
     of: NotifiedJob | None = None
     webhook: Url | None = None
-    webhook_file: Path | None = None
-    secret_file: Path | None = None
+    webhook_file: AbsolutePath | None = None
+    secret_file: AbsolutePath | None = None
     email: tuple[Address, ...] = ()
     sender: Address | None = None
     sendmail: Program = "/usr/sbin/sendmail"
@@ -120,4 +120,4 @@ class NotificationSettings(ConfigSection):
     timeout: Annotated[Seconds, Field(ge=1, le=60)] = 10.0
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
     budget: Annotated[Seconds, Field(ge=1, le=300)] = 30.0
-    state: Path = Path("/var/lib/zsnapdb/notifications")
+    state: AbsolutePath = Path("/var/lib/zsnapdb/notifications")

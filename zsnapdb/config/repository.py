@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    StrictBool,
+    ValidationInfo,
+    model_validator,
+)
 
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
 """The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
@@ -69,7 +76,20 @@ _LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 
 _ENDPOINT = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?"
 
-Count = Annotated[int, Field(ge=0, le=100_000)]
+
+def _count(value: object, info: ValidationInfo) -> object:
+    """Return a value of a retention rule. Raise ValueError if it is a duration."""
+    duration = re.fullmatch(r"\s*([0-9]{1,6})\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
+    if duration is None:
+        return value
+    within = f'; `within = "{duration[1]}{duration[2]}"` keeps all backups of that time'
+    raise ValueError(
+        f"is a number of backups, not a duration: write `{info.field_name} = {duration[1]}`"
+        f"{within if duration[2] in ('h', 'd', 'w') else ''}"
+    )
+
+
+Count = Annotated[int, Field(ge=0, le=100_000), BeforeValidator(_count)]
 
 
 class KeepRules(ConfigSection):
@@ -134,8 +154,8 @@ class EncryptionSettings(ConfigSection):
     example: ClassVar[str] = '{ recipients = ["age1..."], signing_key_file = "/etc/zsnapdb/signing-key" }'
 
     recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
-    identity_file: Path | None = None
-    signing_key_file: Path | None = None
+    identity_file: AbsolutePath | None = None
+    signing_key_file: AbsolutePath | None = None
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
     accept_plain: StrictBool = False
     """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
@@ -170,7 +190,7 @@ class S3Settings(ConfigSection):
     endpoint: str | None = None
     allow_http: StrictBool = False
     region: str | None = None
-    credentials_file: Path | None = None
+    credentials_file: AbsolutePath | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     storage_class: str | None = None
     sse: Literal["AES256", "aws:kms"] | None = None

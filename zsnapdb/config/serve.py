@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, fi
 from zsnapdb.base.caller_identity import FORMS, is_subject
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 """RFC 6749, section 3.3."""
@@ -25,7 +25,7 @@ class LoginSettings(ConfigSection):
     """
 
     client_id: Annotated[str, Field(pattern=r"^[!-~]{1,500}$")]
-    client_secret_file: Path | None = None
+    client_secret_file: AbsolutePath | None = None
     scopes: Annotated[tuple[Annotated[str, Field(pattern=_SCOPE)], ...], Field(max_length=20)] = ("email", "profile")
 
     @field_validator("scopes")
@@ -85,7 +85,7 @@ class IssuerSettings(ConfigSection):
         Field(min_length=1),
     ] = ("RS256", "ES256")
     longest_age: Annotated[Seconds, Field(ge=60, le=86400.0)] = 3600.0
-    tls_ca: Path | None = None
+    tls_ca: AbsolutePath | None = None
     login: LoginSettings | None = None
     allow: Annotated[tuple[IssuerRule, ...], Field(min_length=1)]
 
@@ -139,7 +139,7 @@ class ServeSettings(ConfigSection):
     issuers redirect people there after a login. `session` is the duration of such a login.
     """
 
-    socket: Path = Path("/run/zsnapdb-serve/helper.sock")
+    socket: AbsolutePath = Path("/run/zsnapdb-serve/helper.sock")
     account: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] = "zsnapdb-web"
     per_subject: Annotated[int, Field(ge=1, le=1000)] = 5
     commits_per_subject: Annotated[int, Field(ge=0, le=10_000)] = 20

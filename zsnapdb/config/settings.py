@@ -14,7 +14,6 @@ from pydantic import (
     SecretStr,
     StrictBool,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
@@ -26,12 +25,13 @@ from zsnapdb.base.text_files import password_in, read_text
 from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config.clones import AddressSettings, MigrationSettings, PoolSettings
 from zsnapdb.config.engine import WorkerSettings
-from zsnapdb.config.errors import every_error, explain, read_toml
+from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.instance import ControlSettings, DoctorSettings, ObjectiveSettings, VmSourceSettings
 from zsnapdb.config.notifications import NotificationSettings
 from zsnapdb.config.repository import KeepRules, KeepSettings, RepositorySettings
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.section import AbsolutePath, ConfigSection
 from zsnapdb.config.serve import ServeSettings
+from zsnapdb.config.toml_errors import read_toml
 from zsnapdb.config.undefined_names import unknown_names
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
@@ -83,9 +83,9 @@ class ServerSettings(ConfigSection):
     it may read.
     """
 
-    binary: Path | None = None
-    binaries: dict[Annotated[str, Field(pattern=r"^\d+\.\d+$")], Path] = Field({})
-    programs: Path | None = None
+    binary: AbsolutePath | None = None
+    binaries: dict[Annotated[str, Field(pattern=r"^\d+\.\d+$")], AbsolutePath] = Field({})
+    programs: AbsolutePath | None = None
     user: str = "mysql"
     options: tuple[str, ...] = ()
     start_timeout: Annotated[Seconds, Field(gt=0)] = 120.0
@@ -94,7 +94,7 @@ class ServerSettings(ConfigSection):
     processors: Annotated[float, Field(gt=0, le=1024)] | None = None
     nice: Annotated[int, Field(ge=0, le=19)] | None = None
     sandbox: Literal["required", "off"] = "required"
-    sandbox_reads: tuple[Path, ...] = ()
+    sandbox_reads: tuple[AbsolutePath, ...] = ()
 
 
 class ProbeSettings(ConfigSection):
@@ -131,15 +131,8 @@ class DrillSettings(ConfigSection):
 class DatasetKeySettings(ConfigSection):
     """The key of the instance's encrypted datasets, for datasets received from raw streams."""
 
-    key_file: Path | None = None
-    """An absolute path. ZFS reads the key there (keylocation=file:// in zfsprops(7))."""
-
-    @field_validator("key_file")
-    @classmethod
-    def _absolute(cls, file: Path | None) -> Path | None:
-        if file is not None and not file.is_absolute():
-            raise ValueError("key_file is an absolute path")
-        return file
+    key_file: AbsolutePath | None = None
+    """ZFS reads the key there (keylocation=file:// in zfsprops(7))."""
 
 
 class ChainSettings(ConfigSection):
@@ -194,17 +187,17 @@ class InstanceSettings(ConfigSection):
     backup.
     """
 
-    socket: Path | None = None
+    socket: AbsolutePath | None = None
     host: str | None = None
     port: Annotated[int, Field(gt=0, lt=65536)] = 3306
     user: str = "zsnapdb"
-    password_file: Path | None = None
+    password_file: AbsolutePath | None = None
     password_env: str | None = None
     tls: Literal["required", "preferred", "off"] | None = None
     """None: required, except for a socket or the loopback interface, where it is preferred."""
-    tls_ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    tls_ca: AbsolutePath | None = None
+    tls_cert: AbsolutePath | None = None
+    tls_key: AbsolutePath | None = None
     tls_verify: Literal["identity", "ca"] = "identity"
     allow_public_key: StrictBool = False
     volumes: Volumes | None = None
@@ -287,7 +280,7 @@ class CloneSettings(ConfigSection):
     """
 
     dataset: str | None = None
-    mount_root: Path = Path("/var/lib/zsnapdb/clones")
+    mount_root: AbsolutePath = Path("/var/lib/zsnapdb/clones")
     first_port: Annotated[int, Field(ge=1024, le=65535)] = 23070
     last_port: Annotated[int, Field(ge=1024, le=65535)] = 23169
     reserved_ports: tuple[int, ...] = ()
@@ -347,7 +340,7 @@ class MachineSettings(ConfigSection):
 
     dataset: str | None = None
     uri: str = "qemu:///system"
-    folder: Path = Path("/var/lib/zsnapdb/vms")
+    folder: AbsolutePath = Path("/var/lib/zsnapdb/vms")
     network: str | None = None
     device_timeout: Annotated[Seconds, Field(gt=0)] = 30.0
     start_timeout: Annotated[Seconds, Field(gt=0)] = 300.0
@@ -363,8 +356,8 @@ class RestoreSettings(ConfigSection):
     that a restore replaced (None: forever).
     """
 
-    mount_root: Path = Path("/var/lib/zsnapdb/restored")
-    journal: Path = Path("/var/lib/zsnapdb/restores")
+    mount_root: AbsolutePath = Path("/var/lib/zsnapdb/restored")
+    journal: AbsolutePath = Path("/var/lib/zsnapdb/restores")
     batch_size: Annotated[Size, Field(ge=1 << 20)] = 1 << 30
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     replay: Literal["auto", "applier", "client"] = "auto"
@@ -423,7 +416,7 @@ class Settings(ConfigSection):
 
 def parse(text: str, name: str) -> Settings:
     """Return the settings in the TOML text. Raise ConfigError with `name` and all errors in the text."""
-    raw = read_toml(text, name, _EXAMPLE)
+    raw = read_toml(text, name)
     unknown = unknown_names(raw)
     try:
         settings = Settings.model_validate(raw, context=WRITTEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from zsnapdb.base.patterns import INSTANCE
@@ -22,10 +22,11 @@ def unknown_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
         if isinstance(name, str) and name not in instances:
             sentences.append(
                 f"doctor.silenced for the rule {rule.get('rule')} names instance {name!r}, which is not configured"
+                f"{_choices(instances)}"
             )
     unmasked = _table(raw, "serve").get("unmasked")
     sentences += [
-        f"serve.unmasked names instance {name!r}, which is not configured"
+        f"serve.unmasked names instance {name!r}, which is not configured{_choices(instances)}"
         for name in (unmasked if isinstance(unmasked, list) else ())
         if isinstance(name, str) and name not in instances
     ]
@@ -39,11 +40,18 @@ def _of_instance(name: str, table: object, repositories: Mapping[str, Any]) -> I
         return
     own = table.get("repository")
     if isinstance(own, str) and own not in repositories:
-        yield f"instance {name} names repository {own!r}, which is not configured"
+        yield f"instance {name} names repository {own!r}, which is not configured{_choices(repositories)}"
     target = _table(_table(table, "agent"), "copy_to").get("to")
     for copy in (*_table(_table(table, "objectives"), "copies"), *([target] if isinstance(target, str) else [])):
         if copy not in repositories or copy == own:
-            yield f"instance {name} has copies in {copy!r}, which is no other configured repository"
+            others = [repository for repository in repositories if repository != own]
+            yield f"instance {name} has copies in {copy!r}, which is no other configured repository{_choices(others)}"
+
+
+def _choices(names: Iterable[str]) -> str:
+    """Return the configured names in brackets; "" if there is none."""
+    known = ", ".join(sorted(names))
+    return f" (configured: {known})" if known else ""
 
 
 def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.base.quantities import format_duration, parse_size, size
 from zsnapdb.jobs.shell.sizing import size_workload
 from zsnapdb.planning.sizing.estimate import Workload
 from zsnapdb.planning.sizing.prices import DATE, NOTE, PRICES
 from zsnapdb.planning.sizing.rates import BACKUP, BACKUP_MEMORY, BINLOG_STORED, RESTORE, STORED
 
 _BEGIN, _END = "<!-- sizes: `make references` writes this table -->\n", "<!-- end of sizes -->\n"
-_GB = 10**9
-SIZES = {"10 GB": 10 * _GB, "100 GB": 100 * _GB, "1 TB": 1000 * _GB, "10 TB": 10_000 * _GB}
-"""The sizes of the table, in bytes."""
+SIZES = ("10 GiB", "100 GiB", "1 TiB", "10 TiB")
+"""The sizes of the table, as `zsnapdb sizing --size` accepts them."""
 CHANGE = 0.02
 """The share of the data that changes in a day."""
 
@@ -32,7 +31,8 @@ def _lines() -> Iterator[str]:
     """Yield the lines of the tables: one row for each size, the rates, the price lists."""
     yield "| data | full | increment | restore | memory | stored | objects | PUT a month | USD a month |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for name, data in SIZES.items():
+    for name in SIZES:
+        data = parse_size(name)
         one = size_workload(Workload(data, data * CHANGE, data * CHANGE), (PRICES["s3"],))
         cells = (
             name,

@@ -13,6 +13,7 @@ from tools.references.pages import MAN, ROOT, made
 
 from zsnapdb.base.errors import EXIT_CODES
 from zsnapdb.cli.schema import printed_documents
+from zsnapdb.cli.sizing import show_sizing
 from zsnapdb.verbs.requests import VERBS
 
 TEXTS = made()
@@ -93,3 +94,12 @@ def test_man_formats_every_manual_page_without_a_warning() -> None:
                 argv, capture_output=True, text=True, env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
             )
             assert (done.returncode, done.stderr) == (0, ""), name
+
+
+def test_sizes_of_the_sizing_page_are_accepted_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
+    sizes = re.findall(r"^\| ([0-9]+ \w*B) \|", page, re.MULTILINE)
+    assert len(sizes) == 4
+    for size in sizes:
+        show_sizing(size, None, None, None, "1d", "30d", "119MiB/s", "s3", json=False)
+        assert f"{size.split()[0]}.0 {size.split()[1]}" in capsys.readouterr().out

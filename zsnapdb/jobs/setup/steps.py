@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.errors import every_error, explain
 from zsnapdb.config.settings import Settings, load
+from zsnapdb.config.toml_errors import read_toml
 from zsnapdb.jobs.backup import run
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
@@ -237,11 +237,9 @@ def read(file: Path) -> SetupAnswers:
     """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message contains all of them."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = text_files.read_text(file, "the answers", hint)
+    raw = read_toml(text, str(file))
     try:
-        raw = tomllib.loads(text)
         document = AnswersDocument.model_validate(raw)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}", hint=hint) from error
     except ValidationError:
         message, known = explain(every_error(raw, AnswersDocument), AnswersDocument)
         raise ConfigError(f"{file}: {message}", hint=known or hint) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.quantities import parse_size
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.repository import KeepRules, StreamSettings
+from zsnapdb.config.toml_errors import read_toml
 from zsnapdb.planning.sizing.estimate import DEFAULT_KEEP, SizingEstimate, Workload, estimate
 from zsnapdb.planning.sizing.prices import PRICES, StorePrice
 from zsnapdb.stream.buffer_pool import FIRST_CHUNK, chunk_size
@@ -76,10 +76,7 @@ def parse_prices(text: str) -> tuple[StorePrice, ...]:
     hint = f"choose from all, {', '.join(PRICES)}, or write a TOML file with the keys {', '.join(_keys())}"
     if "/" not in text and not file.suffix:
         raise UsageError(f"{text!r} is no price list", hint=hint)
-    try:
-        table = tomllib.loads(read_text(file, "the price list", hint))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}", hint=hint) from error
+    table = read_toml(read_text(file, "the price list", hint), str(file))
     numbers = {key: value for key, value in table.items() if key in _keys() and isinstance(value, int | float)}
     texts = {key: value for key, value in table.items() if key in _keys() and isinstance(value, str)}
     if set(numbers) | set(texts) != set(_keys()) or not set(texts) >= {"name", "date", "source", "currency"}:
