@@ -233,7 +233,9 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
         UnknownNameError: the name now belongs to another clone.
     """
     if now.guid != meant.guid:
-        raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
+        raise UnknownNameError(
+            f"clone {meant.label} no longer exists; another clone has its name", hint="nothing was changed"
+        )
     return now
 
 

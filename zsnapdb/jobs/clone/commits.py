@@ -185,7 +185,8 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
     except ValueError as error:
         raise DamagedError(
             f"the property {BRANCHES_PROPERTY} of {info.top} cannot be read: {error}",
-            hint="`zsnapdb clone show` lists the commits of the clone; `zfs inherit` of it forgets its branches",
+            hint="`zsnapdb clone show` lists the commits of the clone; `zfs inherit` of this property deletes its"
+            " branches",
         ) from error
     last = newest_commit(info, made)
     return recorded.with_head(last.set.backup_id) if last is not None else recorded

@@ -324,7 +324,7 @@ def check_account(source: ServerSettings, clones: CloneSettings) -> None:
     if own.pw_uid in (0, *(other.pw_uid for other in others)):
         raise PreflightError(
             f"the account {name} of clones.server_user is that of {'root' if own.pw_uid == 0 else source.user}",
-            hint=f"name an account of its own, such as one made by `{_MAKE_ACCOUNT} zsnapdb-clone`",
+            hint=f"use a separate account, such as one made by `{_MAKE_ACCOUNT} zsnapdb-clone`",
         )
     if {0, *(other.pw_gid for other in others)} & set(os.getgrouplist(name, own.pw_gid)):
         raise PreflightError(

@@ -61,7 +61,7 @@ def expected_clone() -> ExpectedClone | None:
         return ExpectedClone.model_validate_json(given)
     except ValidationError:
         raise UsageError(
-            f"the variable {MEANT_VARIABLE} names no clone",
+            f"the variable {MEANT_VARIABLE} does not name a clone",
             hint="zsnapdb itself sets it: unset it to use a command by hand",
         ) from None
 

@@ -283,7 +283,7 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
                 pool.set_aside(instance, slot, error)
                 continue
             return _exchange(settings, host, info, slot, events)
-    raise PreflightError("no other clone of the pool is good", hint=_HINT)
+    raise PreflightError("no other clone of the pool is usable", hint=_HINT)
 
 
 def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:
