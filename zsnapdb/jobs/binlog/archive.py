@@ -169,8 +169,9 @@ def archive_once(instance: Instance) -> Round:
         raise PreflightError(
             f"the newest binlog of instance {instance.name} cannot be archived: {result.blocked}",
             hint=(
-                "encrypted binlogs are read with the file of component_keyring_file or file_key_management alone: with"
-                " another keyring set binlog_encryption (MySQL) or encrypt_binlog (MariaDB) to OFF"
+                "zsnapdb reads encrypted binlogs only with the key file of component_keyring_file or"
+                " file_key_management; with another keyring, set binlog_encryption (MySQL) or encrypt_binlog"
+                " (MariaDB) to OFF"
             ),
         )
     return result
