@@ -216,7 +216,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
     """Write the changes of the policy, and then the record, unless the record is about the policy itself."""
-    with _warning(instance, "what was done"):
+    with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compared(instance, repository.id) as changes:
             if changes:

@@ -151,7 +151,7 @@ class OnceRecords:
         except OSError as error:
             raise PreflightError(
                 f"recording run {record.run_id} in {file}: {error.strerror}",
-                hint="free space there; without a record the command could be done twice",
+                hint="free space there; without a record the command could run twice",
             ) from error
 
     def _sweep(self) -> None:
