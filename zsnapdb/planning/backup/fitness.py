@@ -237,7 +237,7 @@ def judge_lock(choice: LockChoice) -> FitnessFinding:
     """Return the finding about the lock."""
     detail = f"{choice.describe()}; while the lock is held, these wait: {choice.lock.waits}"
     if choice.lock.writers_wait:
-        return warning("lock", detail, "convert the tables to InnoDB, and no write waits")
+        return warning("lock", detail, "convert the tables to InnoDB, so that no write waits")
     return ok("lock", detail)
 
 

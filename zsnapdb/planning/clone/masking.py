@@ -150,7 +150,7 @@ def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str])
     unknown = sorted(set(keep) - {dotted(table) for table in versioned})
     if unknown:
         raise PreflightError(
-            f"masking.keep_history names {', '.join(unknown)}, which is no system-versioned table of the clone",
+            f"masking.keep_history names {', '.join(unknown)}, which is not a system-versioned table of the clone",
             hint="correct masking.keep_history; it takes schema.table",
         )
     return [table for table in versioned if dotted(table) not in keep]
@@ -176,7 +176,7 @@ def needs_rebuild(
     wrong = [dotted(table) for table in written if dotted(table) in keep_history]
     if wrong:
         raise PreflightError(
-            f"masking changed {', '.join(wrong)}, whose history is kept: the history has the rows as they were",
+            f"masking changed {', '.join(wrong)}, whose history is kept: the history still has the unmasked rows",
             hint="remove the table from masking.keep_history: then masking drops its history",
         )
     return candidates if rebuild == "all" else written

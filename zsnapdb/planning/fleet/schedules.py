@@ -274,7 +274,7 @@ class JobFilter:
         key, separator, pattern = text.partition("=")
         if key not in _KEYS or not separator or not pattern:
             raise UsageError(
-                f"--where {text!r} is no filter", hint=f"write KEY=PATTERN; a key is one of {', '.join(_KEYS)}"
+                f"--where {text!r} is not a filter", hint=f"write KEY=PATTERN; a key is one of {', '.join(_KEYS)}"
             )
         return cls(key, pattern)
 

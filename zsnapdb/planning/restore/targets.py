@@ -96,7 +96,7 @@ def parse_target(text: str) -> Target:
         raise UsageError(
             f"{text!r} is not a point in time",
             hint=(
-                "write latest, latest-backup, a backup id, a time such as 2026-11-20T10:00:00Z, 10m (so long ago), a"
+                "write latest, latest-backup, a backup id, a time such as 2026-11-20T10:00:00Z, 10m (10 minutes ago), a"
                 " GTID, or before-GTID (of one transaction)"
             ),
         )
