@@ -185,7 +185,7 @@ def test_what_takes_long_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
         left = Toolbox(service)
         with monkeypatch.context() as impatient:
             impatient.setattr(api_protocol, "SECONDS", 0.2)
-            assert "is still under way" in call(left, "create_clone", instance="main")
+            assert "is still running" in call(left, "create_clone", instance="main")
         # What was begun under a name of ours is destroyed although nobody was told that it is there.
         host.let("go", "")
         deadline = time.monotonic() + 120
