@@ -146,4 +146,4 @@ class Adoption:
 def _ask(wanted: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(wanted), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "the kernel gives this process no orphans")
+        raise OSError(ctypes.get_errno(), "the kernel does not pass orphaned processes to this process")

@@ -35,7 +35,7 @@ class ControlSettings(ConfigSection):
     @classmethod
     def _absolute(cls, file: Path | None) -> Path | None:
         if file is not None and (not file.is_absolute() or ".." in file.parts or file.suffix != ".cnf"):
-            raise ValueError("name a file by its whole path; its name ends in .cnf")
+            raise ValueError("give an absolute path that ends in .cnf")
         return file
 
     @model_validator(mode="after")

@@ -177,7 +177,7 @@ class JobRunner:
             raise JobRefused(f"{name} began a moment ago on {self.host}", host_jobs.refuse_for_now(request))
         self._refuse_for_now(request, own, records)
         if name in self._running:
-            raise JobRefused(f"{name} is at work on {self.host} already", host_jobs.refuse_for_now(request))
+            raise JobRefused(f"{name} is already running on {self.host}", host_jobs.refuse_for_now(request))
         self._running.add(name)
         try:
             return await self._command(request, name, records, beat)
