@@ -203,7 +203,7 @@ def _opened(file: Path, flags: int, mode: str) -> BinaryIO:
 
 def _unsafe(path: Path, problem: str) -> UnsafeFileError:
     return UnsafeFileError(
-        f"{path} {problem}", hint="zsnapdb runs as root and leaves it alone; check it, then remove it"
+        f"{path} {problem}", hint="zsnapdb runs as root and does not use such a file; check it, then remove it"
     )
 
 

@@ -152,7 +152,8 @@ class Keyring:
             raise DamagedError(
                 f"{name} is not encrypted, and this host encrypts its backups",
                 hint=(
-                    "if this host made it before it encrypted, set accept_plain = true under encryption; otherwise"
+                    "if this host made it before encryption was configured, set accept_plain = true under encryption;"
+                    " otherwise"
                     " somebody else wrote it"
                 ),
             )
@@ -201,8 +202,8 @@ class Keyring:
 
         Raises:
             DamagedError: the line does not match its signature or digest.
-            UntrustedRecord: it matches, but this host trusts only certain keys, none of them signed the line, and the host
-            does not know it as its own.
+            UntrustedRecord: it matches, but this host trusts only certain keys, none of them signed the line, and the
+                host does not know it as its own.
         """
         document = stored_document.opened(body, name)
         signer = document.signer

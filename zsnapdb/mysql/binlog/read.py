@@ -138,7 +138,9 @@ def index_entries(index: Path) -> list[str]:
             hint="is the snapshot visible under .zfs, and zsnapdb run as root?",
         ) from error
     if any("\0" in entry or os.path.basename(entry) in ("", ".", "..") for entry in entries):
-        raise ConsistencyError(f"the binlog index {index} has a line that names no file", hint="was it edited by hand?")
+        raise ConsistencyError(
+            f"the binlog index {index} has a line that is not a file name", hint="was it edited by hand?"
+        )
     return entries
 
 

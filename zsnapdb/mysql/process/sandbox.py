@@ -16,8 +16,8 @@ _LAUNCHER = Path(__file__).with_name("sandbox_launcher.py")
 FAILED = "zsnapdb sandbox: "
 """Prefix of the line that the launcher writes to the server's log if it cannot build the sandbox."""
 _HINT = (
-    'start zsnapdb as root on a kernel with mount namespaces and seccomp; only sandbox = "off" under server of the'
-    " instance starts such a server without walls"
+    'start zsnapdb as root on a kernel with mount namespaces and seccomp; sandbox = "off" under server of the'
+    " instance starts it without a sandbox"
 )
 
 
