@@ -36,7 +36,7 @@ class _Process:
 
 
 def work_of(pid: int, printed: int) -> ProcessWork:
-    """Return the work of the process and all its descendants. A process that has ended has none.
+    """Return the work of the process and all its descendants. A process that has ended did no work.
 
     Two equal results mean that the job did nothing between them: it read, sent and wrote no byte, and made no step. A
     process that polls does use the processor. Source: proc_pid_stat(5).

@@ -50,7 +50,7 @@ class ApiPause:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request, and the host that gave it. `retry_after` is in seconds, None if the answer has none."""
+    """The answer to a request, and the host that gave it. `retry_after` is in seconds (None: not given)."""
 
     status: int
     body: bytes = field(repr=False)

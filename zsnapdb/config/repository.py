@@ -150,7 +150,7 @@ class EncryptionSettings(ConfigSection):
 
     @property
     def is_signing_undecided(self) -> bool:
-        """Return whether no setting tells that this host signs, only reads, or deliberately does not sign."""
+        """Return whether no setting decides if this host signs, only reads, or deliberately does not sign."""
         return self.signing_key_file is None and not self.signers and self.signing is None
 
 

@@ -59,7 +59,7 @@ class _ProgressLine(_Line):
 
     @property
     def measured_step(self) -> str:
-        """The step, if it has a measure: only zsnapdb names such steps ("": it has none).
+        """The step, if its progress is measured, else "". Only zsnapdb names such steps.
 
         Other lines repeat the last message, which can name datasets, files and hosts.
         """

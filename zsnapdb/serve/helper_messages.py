@@ -135,7 +135,7 @@ def no_tokens() -> RefusedRequest:
 
 
 def no_log_in() -> RefusedRequest:
-    """Return the answer if an error of this host prevents a log-in. It tells a stranger nothing about the host."""
+    """Return the answer if an error of this host prevents a log-in. The answer contains no facts about the host."""
     error = errors.ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
     return RefusedRequest.because(error)
 

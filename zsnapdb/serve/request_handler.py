@@ -212,7 +212,7 @@ class RequestHandler:
         return ResultAnswer(document={"logins": []} if isinstance(verb, ListLoginsVerb) else {"closed": False})
 
     def _holder(self, token: str) -> CredentialHolder:
-        """Return the holder of the token. Raises RefusedRequest, which tells nothing about this host."""
+        """Return the holder of the token. Raises RefusedRequest, whose text contains no facts about this host."""
         try:
             asks = self.tokens.holder(token, self.now())
         except ZsnapdbError as error:

@@ -259,7 +259,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _folder(self, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-        """Open a folder of the repository. RepositoryError if a link leads to it: it could lead anywhere."""
+        """Open a folder of the repository. RepositoryError if its path contains a link, which could point anywhere."""
         try:
             with safe_open.folder_below(self.folder, names, makes=makes) as at:
                 yield at

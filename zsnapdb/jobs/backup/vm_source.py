@@ -140,7 +140,10 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 
 
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
-    """Raise PreflightError unless the host's name leads to an address of the machine. Another server proves nothing."""
+    """Raise PreflightError unless the host's name resolves to an address of the machine.
+
+    Another server proves nothing.
+    """
     try:
         resolved = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}
     except OSError as error:

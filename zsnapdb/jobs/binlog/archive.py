@@ -180,7 +180,7 @@ def archive_once(instance: Instance) -> Round:
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
     """Archive until `stop` is set, then once more.
 
-    If no backup leads to the newly archived binlogs, warn, and call `start_backup` if the configuration says so. Every
+    If the newly archived binlogs continue no backup, warn, and call `start_backup` if the configuration says so. Every
     committed transaction is in the repository within `binlog.interval` while the repository can be reached. Errors of
     server and repository are reported, and archiving continues.
     """

@@ -262,7 +262,7 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
 
 @contextlib.contextmanager
 def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
-    """Take the lock of the clone with that label or name, and yield the clone as it is under the lock.
+    """Take the lock of the clone with that label or name, and yield the current state of the clone.
 
     The errors are those of `ready`.
     """

@@ -46,7 +46,7 @@ from zsnapdb.zfs import datasets
 class PlannedSource:
     """The source of a planned clone.
 
-    `source` is a snapshot set on this host, a backup that must be received, or the restore plan that leads to a point.
+    `source` is a snapshot set on this host, a backup that must be received, or the plan that restores a point in time.
     None means a snapshot set that is taken now. `snapshots` (by role) are the existing snapshots. `receives` are the
     backups to receive first, oldest first. `replays` counts the batches of archived binlogs to replay first. `rules` is
     the digest of the rules that already masked the source ("": not masked), `masking` the way in which the clone is

@@ -72,7 +72,7 @@ def is_masked_commit(source: CloneSource) -> bool:
 
 
 def masked_by(names: Collection[str]) -> str:
-    """Return the digest of the rules that masked these volumes or commits; "" unless all record the same digest."""
+    """Return the digest of the rules that masked these volumes or commits; "" if records differ or are missing."""
     seen = datasets.properties_of(list(names), [MASKED_BY_PROPERTY])
     found = {
         values[MASKED_BY_PROPERTY].value if values[MASKED_BY_PROPERTY].is_local else "" for values in seen.values()

@@ -180,7 +180,7 @@ def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterat
 
 
 def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
-    """Return the plan that leads to the state, from this host alone if possible."""
+    """Return the plan that restores the state, from this host alone if possible."""
     home = home_for(settings, list(instance.volumes.values()))
     here = offline_repository(instance)
     if here is not None:

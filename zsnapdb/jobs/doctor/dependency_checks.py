@@ -269,7 +269,7 @@ def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFin
 
 
 def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Warn if no backup leads to the newest archived state."""
+    """Warn if the newest archived state cannot be restored from any backup."""
     unprotected = stored.window.unprotected
     if unprotected is None:
         return []

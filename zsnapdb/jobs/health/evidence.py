@@ -265,7 +265,7 @@ class EvidencePage:
 
     @property
     def last_number(self) -> int | None:
-        """The number after which the later records are; None if there are none."""
+        """The number of the last record of the page; None if no later records exist."""
         return self.records[-1].link.number if self.records and not self.is_last else None
 
 

@@ -302,7 +302,7 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 @dataclass(frozen=True)
 class OtherView:
-    """A folder of a server whose path on this host leads to another folder, or to none.
+    """A folder of a server whose path on this host is another folder, or does not exist.
 
     `setting` contains the folder, `path` is its path for the server, `pid` is the server's process on this host. `here`
     is the path of the same folder on this host ("": there is none).

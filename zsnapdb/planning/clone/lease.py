@@ -230,7 +230,7 @@ def remaining(lease: CloneLease, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class CloneUse:
-    """The number of clients connected to a clone, and the time since which it has none (None: not known)."""
+    """The number of clients connected to a clone, and the time since which no client is connected (None: not known)."""
 
     clients: int | None
     idle_since: datetime | None

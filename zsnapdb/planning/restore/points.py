@@ -234,9 +234,9 @@ def choose(
     history: str | None = None,
     holds: Holds = lambda _: True,
 ) -> RestoreRoute:
-    """Return the backup and the binlogs that lead to the target.
+    """Return the backup and the binlogs from which the target can be restored.
 
-    `backups` are oldest first. The newest backup that leads to the target is chosen, because it needs the least replay.
+    `backups` are oldest first. The newest suitable backup is chosen, because it needs the least replay.
     `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
     GTID.
 
