@@ -273,7 +273,7 @@ def test_the_example_configurations_are_valid(name: str) -> None:
 
 def test_a_host_without_the_server_says_so_when_it_is_asked() -> None:
     settings = parse((Path(__file__).parents[2] / "configs" / "restore-host.toml").read_text(), "x")
-    with pytest.raises(ServerError, match="names no server of instance main") as refused:
+    with pytest.raises(ServerError, match="no server of instance main is configured") as refused:
         Instance.of(settings, "main").session()
     assert "set socket or host in [instance.main]" in refused.value.hint
 

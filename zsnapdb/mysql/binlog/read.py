@@ -52,7 +52,8 @@ def digest_of(file: BinaryIO, offset: int) -> str:
     """Return the SHA-256 of a binlog's first 4 KiB and its 4 KiB before the offset.
 
     The first part contains the server that started the file, the time, and the preceding GTIDs. The second has the
-    time and the GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the offset.
+    time and the GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the
+    offset.
     """
     first = read_plain(file, 0, min(_COMPARED, offset))
     last = read_plain(file, max(0, offset - _COMPARED), offset)
