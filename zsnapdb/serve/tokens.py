@@ -44,7 +44,7 @@ class TokenKind(StrEnum):
 class StoredToken(BaseModel):
     """A stored token. It is valid until it expires or is revoked.
 
-    `issuer` vouched for the subject of a session; "" is this host itself.
+    `issuer` confirmed the subject of a session (empty: this host).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

@@ -35,7 +35,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class CloneBranches:
-    """The branches of a clone and its commits by id. `made` is the commit that a new branch required ("": none)."""
+    """The branches of a clone and its commits by id. `made` is the commit that was created for a new branch, if any."""
 
     info: CloneInfo
     branches: Branches

@@ -203,7 +203,7 @@ def parent_of(info: CloneInfo) -> str:
 
 
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
-    """Return the branches that the anchor must record before the clone gets other data ("": no change).
+    """Return the branches that the anchor must record before the clone gets other data (empty: no change).
 
     A reset changes the data but no branch; a detach changes neither. `made` is as for `newest_commit`.
     """

@@ -133,7 +133,7 @@ def start_first(
     *,
     is_noted: bool = True,
 ) -> FirstStart:
-    """Remove the source's identity from the files, mask them by these rules ("": no masking), and start the server.
+    """Remove the source's identity from the files, mask them by these rules (empty: do not mask), and start the server.
 
     Its users get the password. None: the server is not started, and nothing is masked. `is_noted`: record the state of
     the clone for a fast reset.

@@ -100,7 +100,7 @@ def ensure(
     rules: str,
     volumes: Collection[str],
 ) -> MaskingReport | None:
-    """Mask the clone with these volumes by the rules of this digest ("": no masking).
+    """Mask the clone with these volumes by the rules of this digest (empty: do not mask).
 
     Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone of a
     masked clone's commit, or of a prepared set that was masked by the same rules, is masked already.

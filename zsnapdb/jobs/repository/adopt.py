@@ -34,7 +34,7 @@ _PARALLEL_LISTINGS = 8
 
 @dataclass(frozen=True)
 class AdoptCandidate:
-    """A foreign backup: the reason why it is foreign, its known facts, and the objection ("": none).
+    """A foreign backup: the reason why it is foreign, its known facts, and the objection, if any.
 
     A backup with an objection is only adopted by its id.
     """

@@ -305,7 +305,7 @@ class OtherView:
     """A folder of a server whose path on this host is another folder, or does not exist.
 
     `setting` contains the folder, `path` is its path for the server, `pid` is the server's process on this host. `here`
-    is the path of the same folder on this host ("": there is none).
+    is the path of the same folder on this host (empty if it is not there).
     """
 
     setting: str

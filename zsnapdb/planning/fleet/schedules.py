@@ -326,7 +326,7 @@ class JobRun:
 
     @property
     def place(self) -> str:
-        """The host where it ended, or the only one that may do it ("": any host may)."""
+        """The host where it ended, or the only one that may do it (empty: any host may)."""
         return self.host or (self.job.host if self.job is not None else None) or ""
 
     @property
