@@ -18,7 +18,7 @@ import pytest
 from tests.system.in_guest import Done, Lab, run
 from tests.unit.support.drilled import evidence
 from tests.unit.support.s3_server import BUCKET, S3Server, s3_server
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.repository import drills, layout, pins, stored_document, verifications
@@ -51,7 +51,7 @@ class OwnedStore(Layer):
             raise Denied(key)
         if key not in self.before:
             self.before[key] = None
-            with contextlib.suppress(MissingSource):
+            with contextlib.suppress(NotFound):
                 self.before[key] = self.inner.get(key)
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.base.errors import ExistsError, MissingSource
+from zsnapdb.base.errors import ExistsError, NotFound
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, StoredObject, Version, most_bytes, too_large
 
 PAGE = 1000
@@ -115,7 +115,7 @@ class MetadataStore:
             size = path.stat().st_size
         except OSError as error:
             self._count("GET")
-            raise MissingSource(f"there is no {key}") from error
+            raise NotFound(f"there is no {key}") from error
         if size > most_bytes(key):
             raise too_large(key, "the model")
         self._count("GET", size=size)

@@ -35,13 +35,13 @@ BULK = (
 # What ZFS received is seen after its transaction group, which may be seconds long: each look ends one. That the restore
 # runs at 3 MiB/s leaves ten seconds between enough of a volume and its end.
 RECEIVED = (
-    "import subprocess, sys; sys.path.insert(0, '/checkout'); from zsnapdb.base.errors import NotThere;"
+    "import subprocess, sys; sys.path.insert(0, '/checkout'); from zsnapdb.base.errors import NotFound;"
     " from zsnapdb.stream.resume_stream import parse_token; from zsnapdb.zfs import streams\n"
     "def point():\n"
     "    subprocess.run(['zpool', 'sync', 'tank'], check=True)\n"
     "    try:\n"
     "        return (token := streams.token(sys.argv[1])) and parse_token(token)\n"
-    "    except NotThere:\n"
+    "    except NotFound:\n"
     "        return None\n"
     "def is_enough(seen):\n"
     "    return seen and bool(seen.from_guid) is (sys.argv[2] == 'increment') and seen.received >= 13e6\n"

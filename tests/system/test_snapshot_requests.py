@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base import safe_open
-from zsnapdb.base.errors import ExistsError, MissingSource, ZsnapdbError
+from zsnapdb.base.errors import ExistsError, NotFound, ZsnapdbError
 from zsnapdb.zfs import datasets, holds, kernel_facts, libzfs, snapshot_files, snapshots, version
 from zsnapdb.zfs.snapshot_files import named
 
@@ -62,7 +62,7 @@ def test_snapshots_are_of_one_transaction_group_and_carry_their_properties(make:
     ("names", "error"),
     [
         (("tank/scratch@s", "tank/scratch/below@old"), ExistsError),
-        (("tank/scratch@s", "tank/nowhere@s"), MissingSource),
+        (("tank/scratch@s", "tank/nowhere@s"), NotFound),
     ],
 )
 def test_either_all_snapshots_are_made_or_none_and_the_reason_is_told(
@@ -107,10 +107,10 @@ def test_a_hold_is_on_all_snapshots_and_can_be_asked_for_again_and_released_agai
 
 def test_what_is_not_there_cannot_be_held_or_bookmarked_and_the_reason_is_told(way: str, pair: list[str]) -> None:
     zfs("destroy", pair[1])
-    with pytest.raises(MissingSource) as caught:
+    with pytest.raises(NotFound) as caught:
         holds.hold(pair)
     assert pair[1] in caught.value.message
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         snapshots.bookmark(pair)
 
 
@@ -123,7 +123,7 @@ def test_a_hold_that_meets_a_missing_snapshot_holds_none_and_names_exactly_the_m
         zfs("hold", "somebody", name)
     for name in gone:
         zfs("destroy", name)
-    with pytest.raises(MissingSource) as caught:
+    with pytest.raises(NotFound) as caught:
         holds.hold(pair)
     assert gone[0] in caught.value.message
     assert way == "command" or [name for name in pair if name in caught.value.message] == gone
@@ -227,8 +227,8 @@ def test_the_files_of_a_snapshot_are_read_without_a_mount_that_others_see_or_tha
         assert Path("/proc/self/mountinfo").read_text() == mounts
         with pytest.raises(OSError, match="Read-only"):
             (root / "a").write_text("changed")
-    with pytest.raises(MissingSource) as caught, snapshot_files.root_of("tank/files@s", volume) as root:
-        raise MissingSource(f"{root}/b is not there", hint="none")
+    with pytest.raises(NotFound) as caught, snapshot_files.root_of("tank/files@s", volume) as root:
+        raise NotFound(f"{root}/b is not there", hint="none")
     assert caught.value.message == f"{volume}/.zfs/snapshot/s/b is not there"
     assert str(caught.value).startswith(str(volume))
     zfs("destroy", "tank/files@s")
@@ -339,7 +339,7 @@ def test_one_command_reads_the_points_of_all_datasets(scratch: list[str]) -> Non
         "tank/scratch/below": ["tank/scratch/below@one"],
     }
     assert snapshots.send_points_there([*scratch, "tank/nothing"]) == points
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         snapshots.send_points([*scratch, "tank/nothing"])
 
 

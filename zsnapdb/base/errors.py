@@ -12,7 +12,7 @@
     │   └── LockError           10  the lock could not be acquired in time, or was lost
     │       └── LockNotGranted  10  no lock is held; another attempt may succeed
     ├── RepositoryError         6   the repository cannot be reached, or refused
-    │   ├── NotThere            6   an object, bucket or backup does not exist
+    │   ├── NotFound            6   an object, bucket or backup does not exist
     │   │   └── UnknownNameError  2   a clone, machine, table or restore of that name does not exist on this host
     │   ├── ChangedError        6   an object was replaced by another version
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
@@ -163,13 +163,13 @@ class RepositoryError(ZsnapdbError):
     exit_code = 6
 
 
-class MissingSource(RepositoryError):
+class NotFound(RepositoryError):
     """An object, a bucket or a backup does not exist."""
 
     code = "not-there"
 
 
-class UnknownNameError(MissingSource):
+class UnknownNameError(NotFound):
     """A clone, machine, base, table or unfinished restore with that name does not exist here. Nothing was changed."""
 
     code = "unknown-name"

@@ -20,7 +20,7 @@ from typing import BinaryIO, TypeAlias
 from typing_extensions import Buffer
 
 from zsnapdb.base import safe_open
-from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, MissingSource
+from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotFound
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.planning.repository import document_digests
 from zsnapdb.repository import layout
@@ -306,7 +306,7 @@ class BinlogArchive:
                 continue
             try:
                 size = len(self.repository.get(key))
-            except MissingSource:
+            except NotFound:
                 size = -1
             if size != chunk.stored_size:
                 raise DamagedError(
@@ -364,7 +364,7 @@ class BinlogArchive:
     def _open(self, key: Key, chunk: Chunk, codec: Codec, ciphers: dict[str, ChunkCipher], associated: bytes) -> Body:
         try:
             body = self.repository.get(key)
-        except MissingSource as error:
+        except NotFound as error:
             raise DamagedError(
                 f"{key} is missing", hint="the object was removed after it was written; the archive has a gap there"
             ) from error
@@ -405,7 +405,7 @@ def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
 
 def _remove_complete_record(archive: BinlogArchive, file: ArchivedFile) -> None:
     key = layout.complete(archive.instance, file.incarnation)
-    with contextlib.suppress(MissingSource, DamagedError):
+    with contextlib.suppress(NotFound, DamagedError):
         line = archive.repository.keyring.verified(archive.repository.get(key), key)
         if CompleteRecord.decode(line, key).name == file.name:
             archive.repository.delete(key)
@@ -528,7 +528,7 @@ def stored_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]
     for key, chunk in archive.bodies(file):
         try:
             body = archive.repository.get(key)
-        except MissingSource:
+        except NotFound:
             damage.append(f"{key} is missing")
             continue
         if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:

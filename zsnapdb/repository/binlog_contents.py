@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
-from zsnapdb.base.errors import ConsistencyError, DamagedError, MissingSource
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning import order
 from zsnapdb.planning.binlog.history import NOTHING_KNOWN, ArchiveState, CompleteUntil, Unreadable
@@ -139,7 +139,7 @@ def _without_chunks(repository: Repository, known: KnownFile) -> ArchivedFile:
     def read() -> Sequence[Chunk]:
         try:
             line = repository.verified(key)
-        except MissingSource as error:
+        except NotFound as error:
             raise DamagedError(f"{key} is missing", hint="the object was removed after it was listed") from error
         if digest_of(line) != known.line:
             raise DamagedError(f"{key} differs from what this host read before", hint="the object was replaced")
@@ -335,7 +335,7 @@ def _read_all(
             return key, description if keep is None else keep(key, document, description)
         except DamagedError as error:
             return key, error
-        except MissingSource:
+        except NotFound:
             return None
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="binlogs") as pool:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from zsnapdb.base import atomic_file
-from zsnapdb.base.errors import DamagedError, MissingSource
+from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.base.patterns import Moment, first_problem
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.order import in_order
@@ -291,7 +291,7 @@ def manifest_of(repository: Repository, backup: Summary) -> Manifest:
     """Return the manifest of a backup.
 
     Raises:
-        NotThere: it was removed since it was listed
+        NotFound: it was removed since it was listed
         DamagedError: it cannot be read, or is another manifest than the one that was listed
     """
     manifest, digest = repository.digested_manifest(backup.instance, backup.backup_id)
@@ -316,7 +316,7 @@ def _read(
             return backup_id, Summary.of(*repository.digested_manifest(instance, backup_id))
         except DamagedError as error:
             return backup_id, error
-        except MissingSource:
+        except NotFound:
             return backup_id, None
 
     with ThreadPoolExecutor(_READERS, thread_name_prefix="manifest") as pool:

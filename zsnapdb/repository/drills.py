@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, MissingSource
+from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotFound
 from zsnapdb.base.patterns import (
     BackupId,
     Count,
@@ -148,13 +148,13 @@ def ids(repository: Repository, instance: str) -> list[str]:
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
     """Return a drill's evidence, by its id or `latest`, the newest trusted one.
 
-    Raises: NotThere if the drill does not exist. DamagedError as in `read_at`.
+    Raises: NotFound if the drill does not exist. DamagedError as in `read_at`.
     """
     if drill_id == "latest" and (believed := newest(repository, instance, 1)):
         return believed[0]
     known = [key for key in keys(repository, instance) if drill_id in ("latest", key.drill_id)]
     if not known:
-        raise MissingSource(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
+        raise NotFound(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
     return read_at(repository, instance, known[-1])
 
 
@@ -162,7 +162,7 @@ def read_at(repository: Repository, instance: str, key: DrillKey) -> Evidence:
     """Return a drill's evidence.
 
     Raises:
-        NotThere: it no longer exists.
+        NotFound: it no longer exists.
         DamagedError: it is unreadable, has no signature of a trusted key, or names another drill.
     """
     evidence = Evidence.decode(repository.believed(key), key)
@@ -209,7 +209,7 @@ def past(repository: Repository, instance: str, count: int, own: Sequence[str] =
             readable.append(read_at(repository, instance, key))
         except DamagedError:
             unreadable.append(key.drill_id)
-        except MissingSource:
+        except NotFound:
             continue
     there = {key.drill_id for key in listed}
     missing = tuple(drill_id for drill_id in own if drill_id not in there)

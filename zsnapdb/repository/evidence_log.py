@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base.errors import ConsistencyError, DamagedError, MissingSource
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound
 from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words, first_problem
 from zsnapdb.planning import order
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
@@ -148,7 +148,7 @@ def record(repository: Repository, instance: str, number: int) -> EvidenceRecord
     """Return the record of that number, None if it does not exist or is not trusted."""
     try:
         return _parsed(repository, instance, number).record
-    except MissingSource:
+    except NotFound:
         return None
 
 

@@ -139,7 +139,7 @@ class Marker(BaseModel):
 
     @classmethod
     def read(cls, objects: RepositoryObjects) -> Marker:
-        """Return the repository's marker. NotThere if the repository has none."""
+        """Return the repository's marker. NotFound if the repository has none."""
         return cls.parse(objects.get(layout.MARKER), objects.place(layout.MARKER))
 
     def encode(self) -> bytes:
@@ -175,6 +175,6 @@ def has_digest(body: bytes) -> bool:
 def prove_conditional_writes(objects: RepositoryObjects) -> None:
     """Raise PreflightError if the store overwrites the marker despite a conditional write (If-None-Match).
 
-    The marker then has one more line end. Raises NotThere if there is no marker.
+    The marker then has one more line end. Raises NotFound if there is no marker.
     """
     prove_absence(objects, layout.MARKER, objects.get(layout.MARKER) + b"\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, Self
 
-from zsnapdb.base.errors import ExistsError, MissingSource
+from zsnapdb.base.errors import ExistsError, NotFound
 from zsnapdb.repository.layout import K, Key, KeyPrefix
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, Version
 
@@ -46,7 +46,7 @@ class RepositoryObjects:
     def check(self) -> None:
         """Prove that the store can be reached and listed.
 
-        Raises: NotThere if the bucket or folder is missing.
+        Raises: NotFound if the bucket or folder is missing.
         """
         self._store.check()
 
@@ -55,13 +55,13 @@ class RepositoryObjects:
         return self._prefix + key
 
     def get(self, key: Key) -> bytes:
-        """Return the object. NotThere if it does not exist."""
+        """Return the object. NotFound if it does not exist."""
         return self._store.get(self._prefix + key)
 
     def get_into(self, key: Key, target: memoryview) -> int:
         """Write as much of the object to `target` as fits. Return the object's full size in bytes.
 
-        NotThere if the object does not exist.
+        NotFound if the object does not exist.
         """
         return self._store.read_into(self._prefix + key, target)
 
@@ -69,7 +69,7 @@ class RepositoryObjects:
         """Whether the object exists. The object itself is read, because a listing may lag."""
         try:
             self.get(key)
-        except MissingSource:
+        except NotFound:
             return False
         return True
 
@@ -107,7 +107,7 @@ class RepositoryObjects:
         self._store.put(self._prefix + key, body, sha256=sha256)
 
     def read_version(self, key: Key) -> Version:
-        """Return the object with the tag of its version. NotThere if the object does not exist."""
+        """Return the object with the tag of its version. NotFound if the object does not exist."""
         return self._store.read_version(self._prefix + key)
 
     def replace(self, key: Key, body: Body, *, tag: str) -> None:
@@ -160,7 +160,7 @@ class RepositoryObjects:
     def extend_lock(self, key: Key, until: datetime) -> None:
         """Lock the object in the store at least until this time (UTC).
 
-        Raises: NotThere if it does not exist.
+        Raises: NotFound if it does not exist.
         """
         self._store.extend_lock(self._prefix + key, until)
 

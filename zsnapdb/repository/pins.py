@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
-from zsnapdb.base.errors import DamagedError, ExistsError, MissingSource
+from zsnapdb.base.errors import DamagedError, ExistsError, NotFound
 from zsnapdb.base.patterns import BackupId, InstanceName, RepositoryId, Words
 from zsnapdb.planning.repository.document_digests import PINS
 from zsnapdb.repository import layout
@@ -44,7 +44,7 @@ def pins(repository: Repository, instance: str) -> dict[str, Pin]:
         backup_id = listed.key.backup_id
         try:
             known[backup_id] = _pin(repository, instance, backup_id, repository.verified(listed.key))
-        except MissingSource:
+        except NotFound:
             continue
         except DamagedError:
             known[backup_id] = Pin(backup_id, "(the pin is not signed by a key that this host believes)", "")
@@ -63,7 +63,7 @@ def _pin(repository: Repository, instance: str, backup_id: str, line: bytes) -> 
 def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> Pin:
     """Pin a backup, or replace the reason of its pin. Return the pin.
 
-    Raises: NotThere if the backup does not exist.
+    Raises: NotFound if the backup does not exist.
     """
     repository.manifest(instance, backup_id)
     new_pin = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
@@ -83,16 +83,16 @@ def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> 
     key = layout.pin(instance, backup_id)
     try:
         there.put_alone(key, here.get(key))
-    except (MissingSource, ExistsError):
+    except (NotFound, ExistsError):
         return False
     return True
 
 
 def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
-    """Remove a backup's pin and return it. NotThere if the backup has no pin."""
+    """Remove a backup's pin and return it. NotFound if the backup has no pin."""
     removed = pins(repository, instance).get(backup_id)
     if removed is None:
-        raise MissingSource(
+        raise NotFound(
             f"backup {backup_id} of instance {instance} has no pin",
             hint="run `zsnapdb prune --plan` to see which backups have a pin",
         )

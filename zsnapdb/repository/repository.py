@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, MissingSource
+from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotFound
 from zsnapdb.base.model import is_backup_id
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.order import in_order
@@ -57,11 +57,11 @@ class VolumeChunks:
         self.objects.overwrite(self.key(index), body, sha256=sha256)
 
     def get_chunk(self, index: int) -> bytes:
-        """Return the stored chunk. NotThere if it is missing."""
+        """Return the stored chunk. NotFound if it is missing."""
         return self.objects.get(self.key(index))
 
     def read_chunk(self, index: int, target: memoryview) -> int:
-        """Write as much of the stored chunk to `target` as fits. Return its full size. NotThere if it is missing."""
+        """Write as much of the stored chunk to `target` as fits. Return its full size. NotFound if it is missing."""
         return self.objects.get_into(self.key(index), target)
 
     def give_up(self) -> None:
@@ -112,7 +112,7 @@ class Repository(RepositoryObjects):
         """Return the repository in the store.
 
         A repository without a marker is opened if one of `instances` has a readable manifest in it; `note` says so.
-        NotThere if there is neither a marker nor a manifest, or no bucket. RepositoryError if the store cannot be
+        NotFound if there is neither a marker nor a manifest, or no bucket. RepositoryError if the store cannot be
         reached.
         """
         return cls.among(RepositoryObjects(store, prefix), keyring, instances=instances)
@@ -127,13 +127,13 @@ class Repository(RepositoryObjects):
         try:
             marker = Marker.read(objects)
             return replace(unknown, id=marker.id, recipients=marker.recipients)
-        except MissingSource as error:
+        except NotFound as error:
             newest = cls._newest_manifest(unknown, instances)
             if newest is None:
                 sought = f"{objects.place(layout.MARKER)} is missing"
                 if instances:
                     sought += f", and there is no backup of {', '.join(instances[:3])}"
-                raise MissingSource(f"there is no repository: {sought}", hint=OTHER_ADDRESS_HINT) from error
+                raise NotFound(f"there is no repository: {sought}", hint=OTHER_ADDRESS_HINT) from error
         note = (
             f"{objects.place(layout.MARKER)} is missing; the id was read from a manifest; run `zsnapdb init` to write"
             " the marker again"
@@ -180,7 +180,7 @@ class Repository(RepositoryObjects):
         used_keyring = keyring or Keyring()
         try:
             repository = cls.open(store, prefix, used_keyring, instances=instances)
-        except MissingSource:
+        except NotFound:
             store.check()
             repository = cls(store, prefix, new_id, used_keyring, "new")
         repository.check_writable()
@@ -228,17 +228,17 @@ class Repository(RepositoryObjects):
         """Return one backup's manifest, and the SHA-256 of its stored line.
 
         Raises:
-            NotThere: the backup does not exist.
+            NotFound: the backup does not exist.
             DamagedError: the manifest is unreadable, belongs to another backup, or has no signature of a configured
             signer.
         """
-        absent = MissingSource(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`")
+        absent = NotFound(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`")
         if not is_backup_id(backup_id):
             raise absent
         key = layout.manifest(instance, backup_id)
         try:
             line = self.keyring.verified(self.get(key), f"manifest {key}")
-        except MissingSource as error:
+        except NotFound as error:
             raise absent from error
         manifest = decode(line, key)
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
@@ -259,7 +259,7 @@ class Repository(RepositoryObjects):
         """Return the line of the document under the key.
 
         Raises:
-            NotThere: there is no document.
+            NotFound: there is no document.
             DamagedError: it has no signature of a trusted key.
         """
         return self.keyring.verified(self.get(key), key)
@@ -335,7 +335,7 @@ def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
             continue
         try:
             body = chunks.get_chunk(index)
-        except MissingSource:
+        except NotFound:
             state = "is missing now"
         else:
             if len(body) == chunk.stored_size and hashlib.sha256(body).hexdigest() == chunk.stored_sha256:

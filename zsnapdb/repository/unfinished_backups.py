@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import DamagedError, MissingSource
+from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.base.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RepositoryId, RoleName, Words
 from zsnapdb.planning.repository.document_digests import MARKS
 from zsnapdb.repository import layout
@@ -92,7 +92,7 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
         try:
             line = repository.believed(listed.key)
             marks.append(_parse(repository, line, instance, backup_id, listed.modified))
-        except MissingSource:
+        except NotFound:
             continue
         except DamagedError as error:
             unread = _unreadable(instance, backup_id, listed.modified)

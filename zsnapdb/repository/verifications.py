@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base.errors import DamagedError, MissingSource, RepositoryError
+from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError
 from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Sha256, Words
 from zsnapdb.planning import order
 from zsnapdb.planning.known_damage import DamageKind, DamageRegister, KnownDamage
@@ -166,7 +166,7 @@ def read(repository: Repository, instance: str) -> Checks:
         try:
             line = repository.verified(listed.key)
             document = _File.model_validate_json(line)
-        except (ValidationError, DamagedError, MissingSource):
+        except (ValidationError, DamagedError, NotFound):
             continue
         if (document.repository_id, document.instance) != (repository.id, instance):
             continue

@@ -35,7 +35,7 @@ from zsnapdb.base.errors import (
     DamagedError,
     ExistsError,
     LeaseError,
-    MissingSource,
+    NotFound,
     PreflightError,
     RepositoryError,
 )
@@ -205,7 +205,7 @@ class WriterLease:
             self._repository.replace(self._key, body, tag=self._tag)
         try:
             version = self._repository.read_version(self._key)
-        except MissingSource:
+        except NotFound:
             self._lost = replace(me, owner="", host="nobody", doing="removed by hand")
             self.check()
             raise
@@ -260,7 +260,7 @@ def _take(
     while True:
         try:
             version = repository.read_version(key)
-        except MissingSource:
+        except NotFound:
             try:
                 repository.put(key, body)
             except ExistsError:
@@ -315,7 +315,7 @@ def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _
 
 
 def prove_exclusive(repository: Repository, name: str) -> None:
-    """Raise PreflightError if the store would let two owners have the lease. Raises NotThere if it was never taken."""
+    """Raise PreflightError if the store would let two owners have the lease. Raises NotFound if it was never taken."""
     key = layout.lease(name)
     version = repository.read_version(key)
     marker.prove_version(repository, key, version.body + b"\n", marker.never(version.tag))
@@ -377,6 +377,6 @@ def holder(repository: Repository, name: str) -> Holder | None:
     key = layout.lease(name)
     try:
         current = Holder.believed(repository, key, repository.read_version(key))
-    except MissingSource:
+    except NotFound:
         return None
     return current if current.state != FREE else None

@@ -251,7 +251,7 @@ _STATUS: Mapping[str, int] = {
     UNAUTHENTICATED: 401,
     errors.NotAllowedError.code: 403,
     errors.UnknownNameError.code: 404,
-    errors.MissingSource.code: 404,
+    errors.NotFound.code: 404,
     QUOTA: 409,
     CANCELLED: 409,
     errors.ExistsError.code: 409,

@@ -220,7 +220,7 @@ class Visits:
         return self.sessions.find(request.session_id) if request.session_id else None
 
     def visit(self, request: PageRequest) -> Visit:
-        """Return the visit. Raises NoSession or EndedSession if there is no session with a valid token."""
+        """Return the visit. Raises MissingSession or EndedSession if there is no session with a valid token."""
         session = self.session(request)
         if session is None:
             raise MissingSession

@@ -93,12 +93,12 @@ def too_large(key: str, where: str) -> DamagedError:
 class Store(Protocol):
     """Complete objects under keys with slashes. Every method raises RepositoryError if the store cannot be reached.
 
-    NotThere means that the object does not exist; an unreachable store never raises it. UnreachableError means that
+    NotFound means that the object does not exist; an unreachable store never raises it. UnreachableError means that
     another attempt may succeed.
     """
 
     def check(self) -> None:
-        """Check that the store can be reached and listed. NotThere if the bucket or folder is missing."""
+        """Check that the store can be reached and listed. NotFound if the bucket or folder is missing."""
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the complete object durably. ExistsError if `only_if_absent` and the object exists.
@@ -108,16 +108,16 @@ class Store(Protocol):
         """
 
     def get(self, key: str) -> bytes:
-        """Return the object. NotThere if it does not exist. DamagedError if it is larger than `most_bytes`."""
+        """Return the object. NotFound if it does not exist. DamagedError if it is larger than `most_bytes`."""
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Write as much of the object as fits to the start of `target`. Return the object's full size in bytes.
 
-        NotThere if the object does not exist. After an error the content of `target` is undefined.
+        NotFound if the object does not exist. After an error the content of `target` is undefined.
         """
 
     def read_version(self, key: str) -> Version:
-        """Return the object with the tag of its version. NotThere if the object does not exist.
+        """Return the object with the tag of its version. NotFound if the object does not exist.
 
         If the object is larger than `most_bytes`, only its start is read: no document is so large.
         """
@@ -156,7 +156,7 @@ class Store(Protocol):
     def extend_lock(self, key: str, until: datetime) -> None:
         """Lock the object at least until this time (UTC). A lock that ends later stays.
 
-        NotThere if the object does not exist. RepositoryError if the store has no locks, or if none are configured.
+        NotFound if the object does not exist. RepositoryError if the store has no locks, or if none are configured.
         """
 
     def afterlife(self) -> DeletionPolicy:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from zsnapdb.base.errors import (
     ChangedError,
     ExistsError,
-    MissingSource,
+    NotFound,
     RepositoryError,
     UnreachableError,
     ZsnapdbError,
@@ -212,7 +212,7 @@ class RetryingStore(Layer):
     def _holds(self, key: str, body: Body) -> bool:
         try:
             return self.inner.get(key) == bytes(body)
-        except MissingSource:
+        except NotFound:
             return False
 
     def get(self, key: str) -> bytes:
@@ -340,7 +340,7 @@ class RememberingStore(Layer):
             self._bodies[key] = self._read(key)
         body = self._bodies[key]
         if body is None:
-            raise MissingSource(f"object {key} is not there")
+            raise NotFound(f"object {key} is not there")
         return body
 
     def _read(self, key: str) -> bytes | None:
@@ -352,7 +352,7 @@ class RememberingStore(Layer):
         else:
             try:
                 body = self.inner.get(key)
-            except MissingSource:
+            except NotFound:
                 body = None
         if listed is None:
             self.trace.objects[key] = MISSING if body is None else hashlib.sha256(body).hexdigest()
@@ -372,7 +372,7 @@ class RememberingStore(Layer):
             if self.trace.listings[prefix] != was:
                 return False
         for key, was in before.objects.items():
-            with contextlib.suppress(MissingSource):
+            with contextlib.suppress(NotFound):
                 self.get(key)
             if self.trace.objects.get(key) != was:
                 return False

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
 from zsnapdb.base import filesystem_checks, private_lock, safe_open
-from zsnapdb.base.errors import ChangedError, ExistsError, MissingSource, RepositoryError, UnreachableError
+from zsnapdb.base.errors import ChangedError, ExistsError, NotFound, RepositoryError, UnreachableError
 from zsnapdb.base.safe_open import UnsafeFileError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
@@ -205,7 +205,7 @@ class LocalStore:
         try:
             os.listdir(self.folder)
         except FileNotFoundError as error:
-            raise MissingSource(
+            raise NotFound(
                 f"the repository folder {self.folder} does not exist",
                 hint="mount it, or create it for a new repository",
             ) from error
@@ -302,7 +302,7 @@ class LocalStore:
             yield
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             self.check()
-            raise MissingSource(f"object {key} is not in {self.folder}") from error
+            raise NotFound(f"object {key} is not in {self.folder}") from error
         except OSError as error:
             raise self._error(f"reading {key}", error) from error
 
@@ -334,7 +334,7 @@ class LocalStore:
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the file if its SHA-256 is still `tag`."""
         try:
-            with self._alone(), contextlib.suppress(MissingSource):
+            with self._alone(), contextlib.suppress(NotFound):
                 if hashlib.sha256(self._beginning(key)).hexdigest() == tag:
                     self.put(key, body)
                     return

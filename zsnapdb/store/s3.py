@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from zsnapdb.base.deadline import within
-from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, MissingSource, RepositoryError
+from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotFound, RepositoryError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 from zsnapdb.store.s3_client import (
@@ -282,7 +282,7 @@ class S3Store:
         try:
             with self._requesting(f"replacing {key}", is_conditional=True):
                 self._put(key, body, None, {"IfMatch": tag})
-        except (ExistsError, MissingSource) as error:
+        except (ExistsError, NotFound) as error:
             if isinstance(error.__cause__, ClientError) and error_code(error.__cause__) == "NoSuchBucket":
                 raise
             raise ChangedError(

@@ -17,7 +17,14 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as S3ConnectionError
 
-from zsnapdb.base.errors import ConfigError, ExistsError, MissingSource, RepositoryError, UnreachableError, ZsnapdbError
+from zsnapdb.base.errors import (
+    ConfigError,
+    ExistsError,
+    NotFound,
+    RepositoryError,
+    UnreachableError,
+    ZsnapdbError,
+)
 from zsnapdb.base.text_files import secret_in
 from zsnapdb.store.base import CONDITIONS_HINT
 from zsnapdb.store.s3_client import error_code, http_status
@@ -176,9 +183,9 @@ def _refusal(
     message = f"{failed}: {error.response.get('Error', {}).get('Message') or code} ({code})"
     if code == "NoSuchBucket":
         bucket = failed.partition("s3://")[2].partition(" ")[0]
-        return MissingSource(message, hint=f"create the bucket {bucket}, or correct the repository's url")
+        return NotFound(message, hint=f"create the bucket {bucket}, or correct the repository's url")
     if code in MISSING:
-        return MissingSource(message)
+        return NotFound(message)
     if code in CONDITION_FAILED or status == 412:
         return ExistsError(message, hint="another run wrote the object; it was not changed")
     if code in EXPIRED:

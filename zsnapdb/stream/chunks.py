@@ -85,12 +85,12 @@ class ChunkSource(ChunkPlaces, Protocol):
     """Reads the stored chunks of a volume."""
 
     def get_chunk(self, index: int) -> bytes:
-        """Return the stored chunk. NotThere if it is missing."""
+        """Return the stored chunk. NotFound if it is missing."""
 
     def read_chunk(self, index: int, target: memoryview) -> int:
         """Write as much of the stored chunk as fits to the start of `target`. Return its full size in bytes.
 
-        NotThere if the chunk is missing.
+        NotFound if the chunk is missing.
         """
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
-from zsnapdb.base.errors import ConfigError, DamagedError, MissingSource
+from zsnapdb.base.errors import ConfigError, DamagedError, NotFound
 from zsnapdb.stream.buffer_pool import InFlight, TransferMemory
 from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
@@ -261,7 +261,7 @@ class _Fetcher:
             except DamagedError:
                 pass
             body = self.store.get_chunk(index)
-        except MissingSource as error:
+        except NotFound as error:
             raise DamagedError(
                 f"{self.name(index)} is missing",
                 hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",

@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base import program_start
-from zsnapdb.base.errors import CommandError, CommandTimeout, ExistsError, MissingSource, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import (
+    CommandError,
+    CommandTimeout,
+    ExistsError,
+    NotFound,
+    PreflightError,
+    ZsnapdbError,
+)
 from zsnapdb.zfs import mounts
 from zsnapdb.zfs.mounts import users_of
 
@@ -51,9 +58,9 @@ class _Known:
 _TABLE = (
     _Known("dataset already exists", ExistsError, "choose another name; nothing is overwritten"),
     _Known("destination '", ExistsError, "choose another name; nothing is overwritten"),
-    _Known("dataset does not exist", MissingSource, "check the name with `zfs list`"),
-    _Known("could not find any snapshots to destroy", MissingSource, "check the name with `zfs list -t snapshot`"),
-    _Known("no such pool", MissingSource, "check the name with `zpool list`"),
+    _Known("dataset does not exist", NotFound, "check the name with `zfs list`"),
+    _Known("could not find any snapshots to destroy", NotFound, "check the name with `zfs list -t snapshot`"),
+    _Known("no such pool", NotFound, "check the name with `zpool list`"),
     _Known(
         "permission denied",
         PreflightError,

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import ConsistencyError, ExistsError, MissingSource
+from zsnapdb.base.errors import ConsistencyError, ExistsError, NotFound
 from zsnapdb.base.patterns import is_dataset_or_snapshot
 from zsnapdb.zfs import kernel_facts, libzfs, mounts
 from zsnapdb.zfs.command import (
@@ -59,13 +59,13 @@ def exists(dataset: str) -> bool:
         return known
     try:
         run([ZFS, "list", "-H", "-o", "name", "-t", "all", dataset])
-    except MissingSource:
+    except NotFound:
         return False
     return True
 
 
 def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
-    """Return the named properties of one dataset with exact values (-p). NotThere if it does not exist."""
+    """Return the named properties of one dataset with exact values (-p). NotFound if it does not exist."""
     listed = property_rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset], 3)
     return {name: Property(value, source) for name, value, source in listed}
 
@@ -73,7 +73,7 @@ def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
 def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
     """Return the properties `keys` of exactly the named datasets and snapshots, by name. It runs one command.
 
-    NotThere if one does not exist.
+    NotFound if one does not exist.
     """
     listed = property_rows([ZFS, "get", "-H", "-p", "-o", "name,property,value,source", ",".join(keys), *names], 4)
     by_name: dict[str, dict[str, Property]] = {}
@@ -105,7 +105,7 @@ def sync(pool: str) -> None:
 
 
 def guids(names: Sequence[str]) -> dict[str, int]:
-    """Return the GUIDs of these datasets, which are in one pool. NotThere if one does not exist.
+    """Return the GUIDs of these datasets, which are in one pool. NotFound if one does not exist.
 
     No program is started if the library can answer.
     """

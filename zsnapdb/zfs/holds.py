@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
-from zsnapdb.base.errors import ExistsError, MissingSource, ZsnapdbError
+from zsnapdb.base.errors import ExistsError, NotFound, ZsnapdbError
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.zfs import datasets, libzfs
 from zsnapdb.zfs.command import ZFS, rows, run, table
@@ -17,7 +17,7 @@ HOLD_TAG = f"{PROPERTY}:backup"
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """Hold the snapshots of one pool under the tag: `zfs destroy` of them fails until release (zfs-hold(8)).
 
-    If one cannot be held, this call holds none. NotThere, with its name, if a snapshot is missing.
+    If one cannot be held, this call holds none. NotFound, with its name, if a snapshot is missing.
     """
     library = libzfs.load()
     if library is not None:
@@ -40,12 +40,12 @@ def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, s
     All requests start together, so they usually share a transaction group; all have ended on return. Return whether the
     others are held: if one of them no longer exists, this call holds none of them.
     """
-    missed: list[MissingSource] = []
+    missed: list[NotFound] = []
 
     def hold_all() -> None:
         try:
             _hold_all({**dict.fromkeys(names, HOLD_TAG), **others})
-        except MissingSource as error:
+        except NotFound as error:
             missed.append(error)
             _hold_all(dict.fromkeys(names, HOLD_TAG))
 
@@ -119,7 +119,7 @@ def held_snapshots(places: Collection[str], tag: str) -> list[str]:
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs"]
     try:
         listed = table([*argv, *places], 2) if places else []
-    except MissingSource:
+    except NotFound:
         there = [place for place in places if datasets.exists(place)]
         listed = table([*argv, *there], 2) if there else []
     return held([name for name, count in listed if count not in ("0", "-")], tag)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import CommandError, ExistsError, MissingSource, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, ExistsError, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.base.model import pool_of
 
 _NAMES = (
@@ -79,7 +79,7 @@ _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
 
 _KNOWN = {
     errno.EEXIST: (ExistsError, "see `zfs list -t all` and `zfs holds`; nothing was overwritten"),
-    errno.ENOENT: (MissingSource, "check the dataset with `zfs list`"),
+    errno.ENOENT: (NotFound, "check the dataset with `zfs list`"),
     errno.EPERM: (
         PreflightError,
         "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)",
@@ -124,7 +124,7 @@ class Core:
     def hold(self, tags: Mapping[str, str]) -> None:
         """Hold each snapshot, by full name, under its tag. All are in one pool. If one fails, this call holds none.
 
-        NotThere with their names if some snapshots are missing. lzc_hold skips missing ones, holds the others and
+        NotFound with their names if some snapshots are missing. lzc_hold skips missing ones, holds the others and
         reports no failure (libzfs_core.c), so this method releases those holds again.
         """
         with self._lists() as make, self._failed() as failed:

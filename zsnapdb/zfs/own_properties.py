@@ -36,7 +36,7 @@ def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str,
 
 
 def own_names(names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the names of the properties that are local or received, by dataset. NotThere if one does not exist."""
+    """Return the names of the properties that are local or received, by dataset. NotFound if one does not exist."""
     argv = [ZFS, "get", "-H", "-o", "name,property", "-s", "local,received", "all", *names]
     own: dict[str, set[str]] = {name: set() for name in names}
     for name, key in table(argv, 2) if names else ():
@@ -48,7 +48,7 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the local or received properties of each dataset that a replacement of the dataset must get too.
 
-    Values are exact; bytes that are not UTF-8 stay distinct. NotThere if a dataset does not exist.
+    Values are exact; bytes that are not UTF-8 stay distinct. NotFound if a dataset does not exist.
     """
     own = {name: set(carried_names(keys)) for name, keys in own_names(names).items()}
     simple = sorted({key for keys in own.values() for key in keys if is_native_name(key) and key not in TEXTS})

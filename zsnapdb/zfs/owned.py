@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import MissingSource, NotOursError
+from zsnapdb.base.errors import NotFound, NotOursError
 from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
 from zsnapdb.zfs import datasets, holds, mounting, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
@@ -41,13 +41,13 @@ def is_ours(name: str, *marks: Mark) -> bool:
     """Whether the dataset or snapshot exists and carries one of the marks."""
     try:
         prove([name], *marks)
-    except (NotOursError, MissingSource):
+    except (NotOursError, NotFound):
         return False
     return True
 
 
 def ours(names: Sequence[str], *marks: Mark) -> list[str]:
-    """Return the datasets that carry one of the marks. NotThere if one does not exist."""
+    """Return the datasets that carry one of the marks. NotFound if one does not exist."""
     seen = datasets.properties_of(names, [mark.name for mark in marks])
     return [name for name in names if any(mark.is_on(seen[name]) for mark in marks)]
 
@@ -55,7 +55,7 @@ def ours(names: Sequence[str], *marks: Mark) -> list[str]:
 def prove(names: Sequence[str], *marks: Mark) -> None:
     """Raise NotOursError for the first of the datasets or snapshots that carries none of the marks.
 
-    NotThere if one does not exist.
+    NotFound if one does not exist.
     """
     if not names:
         return
@@ -208,7 +208,7 @@ def destroy_set(names: Sequence[str], backup_id: str) -> None:
     existing = []
     for name in names:
         _check_separator(name, "@")
-        with contextlib.suppress(MissingSource):
+        with contextlib.suppress(NotFound):
             prove([name], _backup_mark(backup_id))
             existing.append(name)
     for name in existing:
@@ -230,7 +230,7 @@ def destroy_stored(name: str, guid: int, backup_id: str) -> None:
     mark = _backup_mark(backup_id)
     try:
         properties = datasets.properties(name, ["guid", mark.name])
-    except MissingSource:
+    except NotFound:
         return
     _prove_guid(name, guid, int(properties["guid"].value))
     _prove(name, properties, [mark])

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import ConsistencyError, MissingSource
+from zsnapdb.base.errors import ConsistencyError, NotFound
 from zsnapdb.base.model import Snapshot
 from zsnapdb.planning import order
 from zsnapdb.zfs import datasets, libzfs
@@ -87,7 +87,7 @@ def by_command(names: Sequence[str], properties: Mapping[str, str]) -> None:
 
 
 def describe(names: Sequence[str]) -> list[Snapshot]:
-    """Return the snapshots of one pool as ZFS reports them, in the given order. NotThere if one does not exist.
+    """Return the snapshots of one pool as ZFS reports them, in the given order. NotFound if one does not exist.
 
     No program is started if the library can answer, because a start takes time from a busy server.
     """
@@ -103,7 +103,7 @@ def describe(names: Sequence[str]) -> list[Snapshot]:
         by_name[name] = _snapshot(name, number_in(guid, argv), number_in(createtxg, argv))
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise MissingSource(f"`zfs list` did not list {missing[0]}", hint="see `zfs list -t snapshot`")
+        raise NotFound(f"`zfs list` did not list {missing[0]}", hint="see `zfs list -t snapshot`")
     return [by_name[name] for name in names]
 
 
@@ -157,7 +157,7 @@ def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
     """Return the snapshots of these datasets that have the first of the named properties, oldest first.
 
     Snapshots of their children are not included. One command reads them; each further property of thousands of
-    snapshots takes time. NotThere if a dataset does not exist.
+    snapshots takes time. NotFound if a dataset does not exist.
     """
     return _read_owned(["-d", "1"], places, frozenset(places), names) if places else []
 
@@ -178,7 +178,7 @@ def _read_there(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapsho
     while asked:
         try:
             return _read_owned([], asked, frozenset(name.partition("@")[0] for name in asked), names)
-        except MissingSource:
+        except NotFound:
             there = [name for name in asked if datasets.exists(name)]
             if len(there) == len(asked):
                 raise
@@ -315,7 +315,7 @@ class SendPoints:
 
 
 def send_points(places: Collection[str]) -> dict[str, SendPoints]:
-    """Return the own snapshots and bookmarks of each dataset. It runs one command. NotThere if one does not exist."""
+    """Return the own snapshots and bookmarks of each dataset. It runs one command. NotFound if one does not exist."""
     return _send_points("snapshot,bookmark", places)
 
 
@@ -335,14 +335,14 @@ def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
     """Return the result of `send_points` for the datasets that exist."""
     try:
         return send_points(places)
-    except MissingSource:
+    except NotFound:
         return send_points([place for place in places if datasets.exists(place)])
 
 
 def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
     """Return the full names of each dataset's bookmarks, by the GUID of their snapshot.
 
-    One command reads them. NotThere if a dataset does not exist.
+    One command reads them. NotFound if a dataset does not exist.
     """
     return {place: dict(points.bookmarks) for place, points in _send_points("bookmark", places).items()}
 
@@ -350,13 +350,13 @@ def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
 def bookmark(names: Sequence[str]) -> None:
     """Create a bookmark with the same name for each snapshot that has no bookmark. The snapshots are in one pool.
 
-    NotThere if a snapshot is missing.
+    NotFound if a snapshot is missing.
     """
     known = send_points({name.partition("@")[0] for name in names})
     guids = {name: guid for points in known.values() for guid, name in points.snapshots.items()}
     gone = [name for name in names if name not in guids]
     if gone:
-        raise MissingSource(f"`zfs list` did not list {gone[0]}", hint="see `zfs list -t snapshot`")
+        raise NotFound(f"`zfs list` did not list {gone[0]}", hint="see `zfs list -t snapshot`")
     missing = {_bookmark_of(name): name for name in names if guids[name] not in known[name.partition("@")[0]].bookmarks}
     library = libzfs.load()
     if missing and library is not None:

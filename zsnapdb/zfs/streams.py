@@ -235,7 +235,7 @@ RESUME_STATE = "receive_resume_token"
 def token(dataset: str) -> str | None:
     """Return the resume token of the interrupted receive into the dataset; None if there is none.
 
-    A receive that is still running has a token, too. NotThere if the dataset does not exist.
+    A receive that is still running has a token, too. NotFound if the dataset does not exist.
     """
     value = datasets.properties(dataset, [RESUME_STATE])[RESUME_STATE].value
     return None if value in ("", datasets.UNSET) else value

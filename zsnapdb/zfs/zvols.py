@@ -39,7 +39,7 @@ class Zvol:
 
 
 def describe(names: list[str]) -> dict[str, Zvol]:
-    """Return the volumes with these names. PreflightError if one is not a volume, NotThere if one does not exist."""
+    """Return the volumes with these names. PreflightError if one is not a volume, NotFound if one does not exist."""
     keys = ["type", "volsize", "volblocksize", "refreservation", "used", "volmode", "origin"]
     zvols = {}
     for name, values in (properties_of(names, keys) if names else {}).items():

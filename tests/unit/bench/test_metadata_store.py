@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench import large_server, metadata_store
 from tests.bench.metadata_store import MetadataStore
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.local import LocalStore
 
@@ -49,7 +49,7 @@ def test_metadata_store_counts_pages_and_misses(tmp_path: Path) -> None:
     model = MetadataStore(tmp_path / "model")
     assert len(list(model.list("main/chunks/a/data/"))) == 1001
     assert model.requests == {"LIST": 2}
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         model.get("main/manifests/c.json")
     assert model.requests == {"LIST": 2, "GET": 1}
 

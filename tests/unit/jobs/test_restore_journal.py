@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.base.errors import DamagedError, MissingSource
+from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.steps.journal import Done
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
@@ -104,12 +104,12 @@ def test_steps_have_names_of_their_own() -> None:
 
 def test_a_restore_to_go_on_with_is_named_or_the_only_one(tmp_path: Path) -> None:
     journals = Journals(tmp_path)
-    with pytest.raises(MissingSource, match="no single restore of main"):
+    with pytest.raises(NotFound, match="no single restore of main"):
         journals.find("main", None)
     journals.write(RestoreJournal(plan(LeaveStopped(1))))
     assert journals.find("main", None).plan.layout.top == "tank/a/r"
     journals.write(RestoreJournal(plan(LeaveStopped(1), "tank/other")))
-    with pytest.raises(MissingSource, match="no single restore of main"):
+    with pytest.raises(NotFound, match="no single restore of main"):
         journals.find("main", None)
     assert journals.find("main", "tank/other").plan.layout.top == "tank/other"
 
@@ -121,7 +121,7 @@ def test_a_torn_journal_of_another_target_stands_in_nobodys_way_and_is_named(tmp
     torn.write_text("{")
     assert journals.find("main", None).top == "tank/a/r"
     assert journals.find("main", "tank/a/r").top == "tank/a/r"
-    with pytest.raises(MissingSource) as caught:
+    with pytest.raises(NotFound) as caught:
         journals.find("shop", None)
     assert f"{torn} cannot be read" in str(caught.value.hint)
     with pytest.raises(DamagedError) as damaged:

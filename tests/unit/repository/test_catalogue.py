@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.manifests import manifest, of_kind
-from zsnapdb.base.errors import DamagedError, MissingSource, RepositoryError
+from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError
 from zsnapdb.repository import layout
 from zsnapdb.repository.catalogue import Cache, Summary, summaries
 from zsnapdb.repository.manifest import OtherSourcePart, server_source
@@ -32,7 +32,7 @@ class CountingStore(LocalStore):
     def get(self, key: str) -> bytes:
         self.fetched.append(key)
         if key in self.hidden:
-            raise MissingSource(key)
+            raise NotFound(key)
         if key in self.refused:
             raise RepositoryError(f"reading {key}: denied")
         return super().get(key)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.manifests import encrypted, manifest
-from zsnapdb.base.errors import ConfigError, DamagedError, ExistsError, MissingSource
+from zsnapdb.base.errors import ConfigError, DamagedError, ExistsError, NotFound
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.repository import init as init_job
@@ -171,7 +171,7 @@ def test_a_lost_marker_loses_nothing(tmp_path: Path) -> None:
     repository = Repository.open(store, "", instances=("other", "main"))
     assert (repository.id, repository.recipients) == ("id-1", (public,))
     assert "is missing" in repository.note
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         Repository.open(store, "", instances=("other",))
     assert Repository.open_or_create(store, "", "id-2", ring, instances=("main",)).id == "id-1"
     assert Repository.open(store, "").note == ""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, add
 from tests.unit.support.stored_backups import Site, store_backup
-from zsnapdb.base.errors import ExistsError, MissingSource, RepositoryError
+from zsnapdb.base.errors import ExistsError, NotFound, RepositoryError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.repository import copy
 from zsnapdb.jobs.repository import init as init_job
@@ -118,5 +118,5 @@ def test_removed_lease_is_never_taken_without_a_condition(site: Site) -> None:
     repository.delete(layout.lease("main/writer"))
     with pytest.raises(RepositoryError, match="missing when it is read"):
         take()
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         repository.get(layout.lease("main/writer"))

@@ -18,7 +18,7 @@ from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedError,
     ExistsError,
-    MissingSource,
+    NotFound,
     PreflightError,
     UnreachableError,
 )
@@ -74,7 +74,7 @@ def test_one_damaged_manifest_does_not_hide_the_others(store: LocalStore, reposi
 def test_chunks_without_a_manifest_are_no_backup(repository: Repository) -> None:
     repository.chunks("main", "20261120T101112Z-7f3a", "data").put_chunk(1, b"x", "")
     assert repository.backup_ids("main") == []
-    with pytest.raises(MissingSource, match="has no backup"):
+    with pytest.raises(NotFound, match="has no backup"):
         repository.manifest("main", "20261120T101112Z-7f3a")
 
 
@@ -120,7 +120,7 @@ def test_opening_again_keeps_the_identity(store: LocalStore, repository: Reposit
 
 
 def test_where_nothing_is_there_is_no_repository(tmp_path: Path) -> None:
-    with pytest.raises(MissingSource, match="there is no repository: p/"):
+    with pytest.raises(NotFound, match="there is no repository: p/"):
         Repository.open(LocalStore(tmp_path), "p/")
 
 

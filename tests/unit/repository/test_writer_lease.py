@@ -22,7 +22,7 @@ from zsnapdb.base.errors import (
     ChangedError,
     ExistsError,
     LeaseError,
-    MissingSource,
+    NotFound,
     PreflightError,
     RepositoryError,
 )
@@ -225,7 +225,7 @@ def test_a_lease_removed_by_hand_is_lost(store: Store, repository: Repository) -
             owned.confirm()
 
 
-class _NotThereNorAbsent(Layer):
+class _NotFoundNorAbsent(Layer):
     """A store that keeps versions and takes a removed object for one that is there, when it is written."""
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
@@ -236,7 +236,7 @@ def test_a_lease_that_is_there_and_not_there_is_an_error_and_no_endless_loop(sto
     clock = Clock()
     with (
         pytest.raises(RepositoryError, match="missing when it is read"),
-        take(Repository(_NotThereNorAbsent(store), "", "id"), clock),
+        take(Repository(_NotFoundNorAbsent(store), "", "id"), clock),
     ):
         pytest.fail("nobody can have this lease")
     assert 0 < clock.now < 60
@@ -363,7 +363,7 @@ def test_a_good_store_whose_first_answers_are_lost_is_not_taken_for_one_that_loo
 def test_the_proof_of_a_lease_that_was_taken_before_changes_nothing_in_a_good_store(
     store: Store, repository: Repository
 ) -> None:
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         leases.prove_exclusive(repository, "main/writer")
     store.put(KEY, foreign().encode())
     leases.prove_exclusive(repository, "main/writer")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
-from zsnapdb.base.errors import ChangedError, ExistsError, MissingSource, RepositoryError, UnreachableError
+from zsnapdb.base.errors import ChangedError, ExistsError, NotFound, RepositoryError, UnreachableError
 from zsnapdb.store.base import Store
 from zsnapdb.store.layers import Pauses, RetryingStore, ThrottledStore
 from zsnapdb.store.local import LocalStore
@@ -90,7 +90,7 @@ def test_a_refusal_is_told_at_once_and_is_never_absence(tmp_path: Path, call: st
     faulty.inner.put("k", b"")
     with pytest.raises(RepositoryError, match="denied") as caught:
         ASKS[call](store)
-    assert not isinstance(caught.value, MissingSource | UnreachableError)
+    assert not isinstance(caught.value, NotFound | UnreachableError)
     assert len(faulty.calls) == 1
 
 

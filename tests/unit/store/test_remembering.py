@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.fleet_yard import CountingStore
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.store.layers import RememberingStore
 from zsnapdb.store.local import LocalStore
 
@@ -31,7 +31,7 @@ class Place:
         for item in store.list("a/"):
             store.get(item.key)
         store.get("b/lone.json")
-        with pytest.raises(MissingSource):
+        with pytest.raises(NotFound):
             store.get("b/none.json")
         return store
 
@@ -76,7 +76,7 @@ def test_what_was_removed_after_it_was_listed_is_in_no_later_listing(place: Plac
     store = place.open()
     assert [item.key for item in store.list("a/")] == ["a/1.json", "a/2.json"]
     place.store.delete("a/2.json")
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         store.get("a/2.json")
     assert [item.key for item in store.list("a/")] == ["a/1.json"]
 

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.unit.support.s3 import answer_with, bucket, s3, watch_clients
-from zsnapdb.base.errors import MissingSource, RepositoryError
+from zsnapdb.base.errors import NotFound, RepositoryError
 from zsnapdb.store.base import DeletionPolicy, ObjectHold
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_a_missing_object_is_missing_although_the_provider_denies_to_read_it(
     store = s3()
     store.put("secret", b"")
     for read in (store.get, lambda key: store.read_into(key, memoryview(bytearray(1)))):
-        with pytest.raises(MissingSource):
+        with pytest.raises(NotFound):
             read("none")
         with pytest.raises(RepositoryError, match="AccessDenied"):
             read("secret")

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.response import StreamingBody
 
 from tests.unit.support.s3 import bucket, s3
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.store.s3_ranges import LEAST, PARTS, Pace, RangedReader
 
 
@@ -191,5 +191,5 @@ def test_a_bucket_is_read_by_ranges() -> None:
         assert store.read_into("k", memoryview(short)) == len(body)
         assert short == body[: 2 * LEAST]
         assert store.read_into("empty", memoryview(bytearray(3 * LEAST))) == 0
-        with pytest.raises(MissingSource):
+        with pytest.raises(NotFound):
             store.read_into("nothing", memoryview(bytearray(3 * LEAST)))

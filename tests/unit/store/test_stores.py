@@ -26,7 +26,7 @@ from zsnapdb.base.errors import (
     ConfigError,
     DamagedError,
     ExistsError,
-    MissingSource,
+    NotFound,
     RepositoryError,
     UnreachableError,
 )
@@ -199,15 +199,15 @@ def test_only_the_version_that_was_read_is_replaced(store: Store) -> None:
     store.delete("lock")
     with pytest.raises(ChangedError):
         store.replace("lock", b"gone", tag=read.tag)
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         store.read_version("lock")
     assert list(store.list("")) == []
 
 
 def test_what_is_not_there_is_said_to_be_so(store: Store) -> None:
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         store.get("none")
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         store.read_into("none", memoryview(bytearray(1)))
 
 
@@ -275,7 +275,7 @@ def test_a_missing_folder_is_not_an_empty_repository(tmp_path: Path) -> None:
         lambda: store.put("k", b""),
         lambda: store.delete("k"),
     ):
-        with pytest.raises(MissingSource, match="does not exist"):
+        with pytest.raises(NotFound, match="does not exist"):
             ask()
     assert not (tmp_path / "unmounted").exists()
 
@@ -298,7 +298,7 @@ def aws() -> Iterator[None]:
 
 @pytest.mark.usefixtures("aws")
 def test_a_missing_bucket_is_named_with_a_hint() -> None:
-    with pytest.raises(MissingSource, match="NoSuchBucket") as caught:
+    with pytest.raises(NotFound, match="NoSuchBucket") as caught:
         s3("nowhere").check()
     assert "create the bucket nowhere" in caught.value.hint
 

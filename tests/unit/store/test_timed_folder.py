@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.base.errors import MissingSource, UnreachableError
+from zsnapdb.base.errors import NotFound, UnreachableError
 from zsnapdb.store import local
 from zsnapdb.store.local import LocalStore, TimedFolder
 
@@ -77,7 +77,7 @@ def test_errors_and_objects_are_those_of_the_folder(tmp_path: Path) -> None:
     store = TimedFolder(LocalStore(tmp_path), tmp_path)
     for number in range(5):
         store.put(f"p/{number}", b"x")
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         store.get("p/9")
     assert [item.key for item in store.list("p/")] == [f"p/{number}" for number in range(5)]
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.support.streams import GUID, NAME, RECORD_BYTES, begin, end, record, stream_of, write
-from zsnapdb.base.errors import ConfigError, DamagedError, MissingSource, RepositoryError
+from zsnapdb.base.errors import ConfigError, DamagedError, NotFound, RepositoryError
 from zsnapdb.stream.buffer_pool import InFlight, chunk_size
 from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
@@ -47,7 +47,7 @@ class MemoryChunks:
 
     def get_chunk(self, index: int) -> bytes:
         if index not in self.bodies:
-            raise MissingSource("no such chunk")
+            raise NotFound("no such chunk")
         return self.bodies[index]
 
     def read_chunk(self, index: int, target: memoryview) -> int:

@@ -186,7 +186,7 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[MachinePool,
     def connected(uri: str) -> Iterator[Any]:
         yield hypervisor
 
-    for module in ("base", "create", "life", "removal"):
+    for module in ("base", "create", "lifecycle", "removal"):
         monkeypatch.setattr(f"zsnapdb.jobs.vm.{module}.connected", connected)
     monkeypatch.setattr("zsnapdb.zfs.zvols.dataset_behind", pool.device)
     monkeypatch.setattr("zsnapdb.zfs.zvols.wait_for_device", pool.wait_for_device)

@@ -10,7 +10,7 @@ from typing import cast
 from unittest import mock
 
 from tests.unit.support import binlog_archive
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.patterns import below
 from zsnapdb.config.repository import EncryptionSettings
@@ -93,7 +93,7 @@ def archive(body: bytes, key: str) -> None:
 
 def _object(objects: Mapping[str, bytes], path: str) -> bytes:
     if path not in objects:
-        raise MissingSource(path)
+        raise NotFound(path)
     return objects[path]
 
 

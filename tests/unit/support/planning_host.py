@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site, id_of
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.base.model import Snapshot
 from zsnapdb.config import settings
 from zsnapdb.jobs.base import host as jobs_host
@@ -89,7 +89,7 @@ class PlanningHost:
 
 def no_snapshot(names: Sequence[str]) -> list[Snapshot]:
     """Answer for a host without any snapshot of a backup."""
-    raise MissingSource(f"{names[0]} does not exist")
+    raise NotFound(f"{names[0]} does not exist")
 
 
 def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zsnapdb.base.errors import CommandError, MissingSource
+from zsnapdb.base.errors import CommandError, NotFound
 from zsnapdb.jobs.backup.source import SnapshotRequest
 
 CHANGES = ("set", "hold", "release", "bookmark", "destroy")
@@ -54,10 +54,10 @@ class SimulatedZfs:
             self.snapshots[snap.name] = snap
 
     def snap(self, name: str) -> Snap:
-        """Return the snapshot or bookmark of that name; NotThere if there is none."""
+        """Return the snapshot or bookmark of that name; NotFound if there is none."""
         snap = self.snapshots.get(name) or self.bookmarks.get(name)
         if snap is None:
-            raise MissingSource(f"{name}: dataset does not exist")
+            raise NotFound(f"{name}: dataset does not exist")
         return snap
 
     def _zfs_list(self, words: list[str]) -> str:

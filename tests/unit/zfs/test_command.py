@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base import program_start
-from zsnapdb.base.errors import CommandError, ExistsError, MissingSource, PreflightError
+from zsnapdb.base.errors import CommandError, ExistsError, NotFound, PreflightError
 from zsnapdb.zfs import command, mounts
 from zsnapdb.zfs.command import NotMountedByZfsError, PoolFullError, StreamRefusedError, failure, run, run_when_free
 from zsnapdb.zfs.mounts import FilesystemUser, ForeignMount
@@ -17,7 +17,7 @@ from zsnapdb.zfs.streams import SendStream
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("cannot open 'tank/x': dataset does not exist", MissingSource),
+        ("cannot open 'tank/x': dataset does not exist", NotFound),
         ("cannot receive new filesystem stream: destination 'tank/x' exists", ExistsError),
         ("cannot create snapshot 'tank/x@y': permission denied", PreflightError),
         ("cannot destroy 'tank/x': dataset is busy", CommandError),

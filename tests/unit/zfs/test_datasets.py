@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.base.errors import ExistsError, MissingSource
+from zsnapdb.base.errors import ExistsError, NotFound
 from zsnapdb.zfs import datasets
 
 
@@ -27,7 +27,7 @@ class _Pool:
             assert {"mountpoint=none", "canmount=off"} <= set(argv), "it could be mounted somewhere"
             self.names.add(name)
         elif name not in self.names:
-            raise MissingSource(f"{name}: dataset does not exist")
+            raise NotFound(f"{name}: dataset does not exist")
         return ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.base.errors import CommandError, MissingSource
+from zsnapdb.base.errors import CommandError, NotFound
 from zsnapdb.zfs import datasets, mounting, mounts
 from zsnapdb.zfs.command import NotMountedByZfsError
 from zsnapdb.zfs.mounting import flags, lacks_key, mount_all
@@ -45,12 +45,12 @@ def test_of_what_is_mounted_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) ->
 
     def properties_of(names: list[str], _keys: object) -> dict[str, dict[str, datasets.Property]]:
         asked.append(names)
-        raise MissingSource("no such dataset")
+        raise NotFound("no such dataset")
 
     monkeypatch.setattr(datasets, "properties_of", properties_of)
     mount_all(["tank/a", "tank/a/b"])
     assert asked == []
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         mount_all(["tank/a", "tank/c"])
     assert asked == [["tank/a", "tank/c"]]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from zsnapdb.base.errors import CommandError, MissingSource, NotOursError
+from zsnapdb.base.errors import CommandError, NotFound, NotOursError
 from zsnapdb.zfs import command, datasets, holds, mounts, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 
@@ -39,7 +39,7 @@ class Zfs:
 
     def _look(self, name: str, key: str) -> tuple[str, str]:
         if name not in self.objects:
-            raise MissingSource(f"{name}: dataset does not exist")
+            raise NotFound(f"{name}: dataset does not exist")
         return self.objects[name].get(key, ("-", "-"))
 
     def _get(self, argv: list[str]) -> str:

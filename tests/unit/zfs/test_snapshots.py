@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from zsnapdb.base.errors import ExistsError, MissingSource
+from zsnapdb.base.errors import ExistsError, NotFound
 from zsnapdb.zfs import datasets, libzfs, snapshots
 
 
@@ -65,7 +65,7 @@ def test_snapshots_are_read_by_their_names_alone_and_what_is_gone_is_left_out(mo
     def rows(argv: list[str]) -> list[list[str]]:
         asked.append(argv)
         if "t/b@x" in argv:
-            raise MissingSource("t/b@x")
+            raise NotFound("t/b@x")
         return [[name, "1", str(len(name)), "mine"] for name in argv if "@" in name]
 
     monkeypatch.setattr(snapshots, "rows", rows)
@@ -87,7 +87,7 @@ def test_snapshots_that_vanish_while_others_are_read_are_left_out(monkeypatch: p
         there.discard(min(there))
         missing = [name for name in asked if name not in there]
         if missing:
-            raise MissingSource(missing[0])
+            raise NotFound(missing[0])
         return [[name, "1", "2", "mine"] for name in asked]
 
     monkeypatch.setattr(snapshots, "rows", rows)

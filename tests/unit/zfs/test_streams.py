@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zsnapdb.base.errors import CommandError, CommandTimeout, MissingSource
+from zsnapdb.base.errors import CommandError, CommandTimeout, NotFound
 from zsnapdb.zfs import command, streams
 
 
@@ -14,7 +14,7 @@ def _answer(text: str) -> Callable[..., str]:
     return lambda argv, *, timeout: text
 
 
-def _failure(error: type[CommandError | MissingSource]) -> Callable[..., str]:
+def _failure(error: type[CommandError | NotFound]) -> Callable[..., str]:
     def fail(argv: list[str], *, timeout: float) -> str:
         raise error("`zfs send -n` failed", hint="see `zpool status`")
 
@@ -30,7 +30,7 @@ def _failure(error: type[CommandError | MissingSource]) -> Callable[..., str]:
         (_answer("size\n"), None),
         (_failure(CommandTimeout), None),
         (_failure(CommandError), None),
-        (_failure(MissingSource), None),
+        (_failure(NotFound), None),
     ],
 )
 def test_a_size_that_zfs_does_not_say_in_time_is_unknown_and_no_error(

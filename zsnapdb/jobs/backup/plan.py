@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.resume import InterruptedBackup
@@ -132,7 +132,7 @@ def plan_now(
     instance = instance.with_volumes(observed.volumes)
     try:
         repository = instance.open_repository()
-    except MissingSource:
+    except NotFound:
         # The first backup creates the repository. A missing bucket is an error, which this check raises.
         instance.open_store()[0].check()
         repository = None

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import DamagedError, MissingSource, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.backup import base_holds, local_snapshot
 from zsnapdb.jobs.backup.send import keep_as_base, settle
 from zsnapdb.jobs.base import snapshot_cache
@@ -185,7 +185,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
         _release_bases(volumes)
     # Only the journal knows a bookmark whose snapshot no longer exists, so no other failure may keep the bookmark.
     for volume in volumes:
-        with _warning_on_error(instance, item.backup_id), contextlib.suppress(MissingSource):
+        with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotFound):
             owned.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
     with _warning_on_error(instance, item.backup_id):
         owned.destroy_set(item.journal.started.snapshots(), item.backup_id)

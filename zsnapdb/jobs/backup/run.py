@@ -14,7 +14,7 @@ from zsnapdb.base.errors import (
     CommandTimeout,
     ConsistencyError,
     DamagedError,
-    MissingSource,
+    NotFound,
     UnreachableError,
 )
 from zsnapdb.base.model import SnapshotSet, pool_of
@@ -69,7 +69,7 @@ def stored(instance: Instance) -> Manifest | None:
         latest = instance.host.now() + _CLOCKS
         own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
         return repository.manifest(instance.name, own.backup_id) if own is not None else None
-    except MissingSource:
+    except NotFound:
         return None
 
 
@@ -183,7 +183,7 @@ def backup_local_set(
     The source is not used. The rest is as for `backup`; after an error the set still exists.
 
     Raises:
-        NotThere: this host has no such set.
+        NotFound: this host has no such set.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)

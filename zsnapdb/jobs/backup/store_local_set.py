@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import MissingSource, PreflightError, UnreachableError, ZsnapdbError
+from zsnapdb.base.errors import NotFound, PreflightError, UnreachableError, ZsnapdbError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.hooks import DoneHooks
@@ -173,7 +173,7 @@ def open_set(instance: Instance, requested: str) -> OutageSnapshot:
     """Return the local set of that id, or the newest for `latest`. Local retention spares the set from now on.
 
     Raises:
-        NotThere: this host has no such complete set.
+        NotFound: this host has no such complete set.
         PreflightError: this host has no manifest of the set.
     """
     known = local_snapshot.load(instance)
@@ -182,7 +182,7 @@ def open_set(instance: Instance, requested: str) -> OutageSnapshot:
     sets = {one.backup_id: one for one in local_sets(instance, LOCAL)}
     name = next(reversed(sets), requested) if requested == LATEST else requested
     if name not in sets:
-        raise MissingSource(
+        raise NotFound(
             f"instance {instance.name} has no local set {requested} on this host",
             hint="`zsnapdb list --local` lists the sets; one with state `local` can be stored",
         )

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import LockNotGranted, MissingSource, PreflightError, ServerError
+from zsnapdb.base.errors import LockNotGranted, NotFound, PreflightError, ServerError
 from zsnapdb.base.model import Position, SnapshotSet
 from zsnapdb.config.instance import VmSourceSettings
 from zsnapdb.jobs.backup import guest_freeze
@@ -472,7 +472,7 @@ def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict
     for target, dataset in sorted(volumes.items()):
         try:
             at_rest = encryption.at_rest([dataset])[dataset]
-        except MissingSource:
+        except NotFound:
             text = f"the zvol {dataset} of the disk {target} is gone"
             findings.append(unfit("zvols", text, "see `zfs list -t volume`"))
             continue

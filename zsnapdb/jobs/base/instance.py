@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import ConfigError, MissingSource, PreflightError, ServerError, UsageError
+from zsnapdb.base.errors import ConfigError, NotFound, PreflightError, ServerError, UsageError
 from zsnapdb.config.repository import KeepSettings, RepositorySettings
 from zsnapdb.config.settings import InstanceSettings, MachineSettings, Settings
 from zsnapdb.hooks import Hook, OnFailure, When
@@ -32,9 +32,9 @@ FIRST_LEVEL = 3
 """The first zstd level of `level = "auto"`."""
 
 
-def nothing_there(repository: str, url: str, error: MissingSource) -> MissingSource:
+def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
     """Return the error for an address at which no repository was found, with the address that was tried."""
-    return MissingSource(
+    return NotFound(
         f"no repository was found at the address of repository {repository!r}, {url}: {error.message}",
         hint=error.hint,
     )
@@ -275,7 +275,7 @@ class Instance:
     def open_repository(self) -> Repository:
         """Open its repository.
 
-        If the marker is lost, the repository is opened from the manifests of the instance. Raises NotThere with the
+        If the marker is lost, the repository is opened from the manifests of the instance. Raises NotFound with the
         address if nothing is there.
         """
         # Most commands need no repository, and loading its modules would take longer than the command.
@@ -283,7 +283,7 @@ class Instance:
 
         try:
             repository = Repository.open(*self.open_store(), self.keyring(), instances=(self.name,))
-        except MissingSource as error:
+        except NotFound as error:
             raise nothing_there(self.settings.repository, self.repository.url, error) from error
         if repository.note:
             self.events.tell(repository.note)

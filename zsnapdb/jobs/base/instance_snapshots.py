@@ -54,7 +54,7 @@ class SetsHere:
     def read(self, more: Sequence[str] = (), states: Collection[str] | None = None) -> list[OwnedSnapshot]:
         """Return the snapshots of the instance's sets in one of the states (None: any), oldest first.
 
-        They have the properties MARKS and `more`. Raises NotThere if a dataset does not exist.
+        They have the properties MARKS and `more`. Raises NotFound if a dataset does not exist.
         """
         if states is not None and LOCAL not in states:
             return [one for one in self.all_but_noted(more) if _is_in(one, states)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedError,
-    MissingSource,
+    NotFound,
     PreflightError,
     RepositoryError,
     ServerError,
@@ -246,7 +246,7 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Ar
     """
     try:
         return archiver_of(instance, source)
-    except (RepositoryError, DamagedError, MissingSource, PreflightError, OSError):
+    except (RepositoryError, DamagedError, NotFound, PreflightError, OSError):
         return archiver
 
 

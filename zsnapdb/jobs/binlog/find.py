@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import DamagedError, MissingSource, RepositoryError, ServerError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError, ServerError, UsageError, ZsnapdbError
 from zsnapdb.base.patterns import below
 from zsnapdb.base.processes import Stop
 from zsnapdb.jobs.base.instance import Instance
@@ -215,7 +215,7 @@ def _read_archived(instance: Instance, reading: _Reading, live: Sequence[_LiveBi
     on_server = {binlog.fingerprint for binlog in live}
     chosen = [file for file in loaded.files if file.fingerprint not in on_server and _may_match(file, reading)]
     if not loaded.files and not live:
-        raise MissingSource(
+        raise NotFound(
             f"no binlogs of {instance.name} are archived, and the server has none that can be read",
             hint="run `zsnapdb binlog archive`, and solve the problem with the server",
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb.base import atomic_file, safe_open
-from zsnapdb.base.errors import ConsistencyError, ExistsError, MissingSource, PreflightError, ServerError
+from zsnapdb.base.errors import ConsistencyError, ExistsError, NotFound, PreflightError, ServerError
 from zsnapdb.base.gtid import contains
 from zsnapdb.base.model import parse_gtids
 from zsnapdb.base.patterns import below
@@ -54,7 +54,7 @@ def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> Logged
     The archive is read only if the server's own binlogs do not have it.
 
     Raises:
-        NotThere: neither has the transaction.
+        NotFound: neither has the transaction.
     """
     live = [binlog for binlog in files.list() if not binlog.problem]
     for binlog in live:
@@ -64,7 +64,7 @@ def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> Logged
             return found
     found = _archived(instance, files, live, gtid)
     if found is None:
-        raise MissingSource(
+        raise NotFound(
             f"transaction {gtid} is not in the binlogs that the server has, nor in the archive of its history",
             hint="`zsnapdb binlog find` lists transactions; `zsnapdb rescue --to before-GTID` brings tables back",
         )
@@ -167,7 +167,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
     """Return the undo of the transaction. Nothing on the server is changed.
 
     Raises:
-        NotThere: neither the server's binlogs nor the archive have it.
+        NotFound: neither the server's binlogs nor the archive have it.
         PreflightError: the transaction cannot be undone; the message has the reason.
     """
     with instance.session() as session:

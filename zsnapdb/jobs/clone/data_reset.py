@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from zsnapdb.base.errors import MissingSource, PreflightError
+from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
@@ -102,7 +102,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
     instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
     try:
         return _proved(info, locate(settings, instance, info.original, rules))
-    except MissingSource as error:
+    except NotFound as error:
         raise PreflightError(
             f"clone {info.label} was created from the snapshot set {info.original}, which does not exist any more",
             hint="choose another snapshot set with --from",

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import MissingSource, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import NotFound, PreflightError, ZsnapdbError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -216,7 +216,7 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemova
 
 def named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
     """Return the clone of that name, or the clones of that set with replicas first; empty if nothing has the name."""
-    with contextlib.suppress(MissingSource):
+    with contextlib.suppress(NotFound):
         return [find(settings, host, name)]
     members = [info for info in listing(settings, host) if info.set_name == name]
     return sorted(members, key=lambda info: (info.part == SOURCE_PART, info.name))
@@ -277,7 +277,7 @@ def destroy_locked(
         found = of_dataset(settings, host, name)
         if called is not None and not (found.is_called(called) or found.set_name == called):
             return []
-    except MissingSource:
+    except NotFound:
         return []
     expected_clone.require(found, name)
     gone = _destroy(settings, host, found, also)
@@ -291,7 +291,7 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
     The check of `meant` is left out: its variable names the clone that the user wants to compare, not this one.
     """
-    with locks.on_clone(name), contextlib.suppress(MissingSource):
+    with locks.on_clone(name), contextlib.suppress(NotFound):
         _destroy(settings, host, of_dataset(settings, host, name), ())
 
 
@@ -309,7 +309,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     name = found.name
     try:
         planned = _plan_one(found, also)
-    except MissingSource:
+    except NotFound:
         return []
     info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
     # The clone may have taken over its parent commit and be the last clone of a live set.

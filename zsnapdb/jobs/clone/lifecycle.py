@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import (
     ConfigError,
-    MissingSource,
+    NotFound,
     PreflightError,
     ServerError,
     UnknownNameError,
@@ -329,14 +329,14 @@ def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> 
     the clone say nothing about its holder and are ignored.
 
     Raises:
-        NotThere: there is no such process.
+        NotFound: there is no such process.
         UnknownNameError: the clone no longer exists.
         PreflightError: the clone is being destroyed.
     """
     try:
         watched = os.pidfd_open(process)
     except OSError as error:
-        raise MissingSource(
+        raise NotFound(
             f"there is no process {process} to send heartbeats for: {error.strerror}", hint="name a process that runs"
         ) from error
     try:

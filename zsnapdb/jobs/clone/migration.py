@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from zsnapdb import hooks
 from zsnapdb.base import safe_open
-from zsnapdb.base.errors import ConfigError, HookError, MissingSource, PreflightError, ServerError, UsageError
+from zsnapdb.base.errors import ConfigError, HookError, NotFound, PreflightError, ServerError, UsageError
 from zsnapdb.base.model import pool_of
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.clones import MigrationSettings
@@ -97,7 +97,7 @@ def plan_load(settings: Settings, instance: Instance, source: str, seconds: floa
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, or nothing was committed. Or clones
             are masked, because binlogs have the rows that masking hides.
-        NotThere: the binlogs do not reach that far.
+        NotFound: the binlogs do not reach that far.
     """
     if masking_policy.rules_of(instance.settings.masking, requested=False):
         raise PreflightError(
@@ -141,7 +141,7 @@ def _from(instance: Instance, repository: Repository, manifest: Manifest, second
         raise PreflightError(objection, hint="name a set from after gtid_mode was changed with --from")
     steps = located_in(chosen.replays(_ALL), archive, local)
     if not steps:
-        raise MissingSource(
+        raise NotFound(
             f"no binlog contains the transactions of the {format_duration(seconds)} after {manifest.backup_id}",
             hint="run `zsnapdb binlog status` to list the archived binlogs",
         )

@@ -14,7 +14,7 @@ from enum import StrEnum
 from zsnapdb.base.errors import (
     AmbiguousPointError,
     HistoryError,
-    MissingSource,
+    NotFound,
     PreflightError,
     RepositoryError,
     UsageError,
@@ -103,7 +103,7 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
     GTIDs; then only that history answers.
 
     Raises:
-        NotThere: no snapshot set on this host is early enough.
+        NotFound: no snapshot set on this host is early enough.
         AmbiguousPointError: several histories of the server contain the moment with different states, and none is
             named. This includes GTIDs of a snapshot set, because a server that was set back gives the same GTIDs again.
     """
@@ -114,7 +114,7 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
     is_set = isinstance(target, AtBackup)
     try:
         nearest: Moment | None = choose(candidates, requested)
-    except MissingSource:
+    except NotFound:
         if is_set:
             raise
         nearest = None
@@ -194,10 +194,10 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
     """Return the snapshot set (of these, oldest first) that answers for the requested moment.
 
     Raises:
-        NotThere: no set is early enough.
+        NotFound: no set is early enough.
     """
     if not candidates:
-        raise MissingSource("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
+        raise NotFound("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
     target = parse_target(requested)
     if isinstance(target, Latest):
         return _moment(requested, candidates[-1], exact=False)
@@ -205,7 +205,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
         newest = target.backup_id is None
         named = candidates if newest else [c for c in candidates if c.backup_id == requested]
         if not named:
-            raise MissingSource(
+            raise NotFound(
                 f"no snapshot set {requested} on this host",
                 hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}",
             )
@@ -260,7 +260,7 @@ def _moment(requested: str, chosen: Candidate, *, exact: bool) -> Moment:
 
 def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
     oldest = candidates[0]
-    raise MissingSource(
+    raise NotFound(
         f"no snapshot set on this host is at or before {requested}",
         hint=(
             f"the oldest is {oldest.backup_id}, made {oldest.made:%Y-%m-%dT%H:%M:%SZ}; restore an older state from the"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zsnapdb.base.errors import MissingSource, PreflightError
+from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.server_source import open_server, origin_of
@@ -40,7 +40,7 @@ def locate(
     has its newest backup, the repository is asked. Backups of a state that `zfs rollback` took back do not count.
 
     Raises:
-        NotThere: neither this host nor the repository has the set.
+        NotFound: neither this host nor the repository has the set.
         DamagedError: the newest backup cannot be used, and `accepts_older` is not set.
     """
     local = find_local(settings, instance, requested)
@@ -58,7 +58,7 @@ def locate(
         point = cached_sets.find_point(settings, instance.name, requested)
         if point is not None:
             return cached_sets.prepared_form(home(settings, point.pool), point, rules)
-        raise MissingSource(
+        raise NotFound(
             f"instance {instance.name} has no snapshot set {requested}, neither on this host nor in the repository",
             hint="run `zsnapdb list` to see the backups",
             about=(),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zsnapdb.base import audience
-from zsnapdb.base.errors import MissingSource, PreflightError, ServerError, UsageError
+from zsnapdb.base.errors import NotFound, PreflightError, ServerError, UsageError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
@@ -227,7 +227,7 @@ def production_history(instance: Instance, origin: Origin) -> str:
     names = sorted(place.dataset for place in origin.volumes.values())
     try:
         known = datasets.guids(names)
-    except MissingSource:
+    except NotFound:
         known = {}
     configured = sorted((settings.volumes or {}).values())
     elsewhere = configured if configured != names else []
@@ -251,8 +251,8 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
     made = {role: f"{dataset}@{name}" for role, dataset in instance.volumes.items()}
     try:
         described = snapshots.describe(list(made.values()))
-    except MissingSource as error:
-        raise MissingSource(
+    except NotFound as error:
+        raise NotFound(
             f"not every volume of instance {instance.name} has a snapshot @{name}", hint=", ".join(made.values())
         ) from error
     snapshots.check_one_group(described)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from zsnapdb.base.errors import DamagedError, MissingSource, PreflightError, UnknownNameError
+from zsnapdb.base.errors import DamagedError, NotFound, PreflightError, UnknownNameError
 from zsnapdb.base.model import Snapshot, pool_of
 from zsnapdb.base.patterns import is_line
 from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY
@@ -226,7 +226,7 @@ def _below(
     top = above if only is None else f"{above}/{only}"
     try:
         listed = datasets.children(top, (*dict.fromkeys(columns), mark), depth)
-    except MissingSource:
+    except NotFound:
         return
     groups: dict[str, dict[str, Properties]] = {}
     for dataset in sorted(listed, key=lambda dataset: (dataset.count("/"), len(dataset), dataset)):

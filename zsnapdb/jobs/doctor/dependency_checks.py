@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from zsnapdb.base.errors import MissingSource, ZsnapdbError
+from zsnapdb.base.errors import NotFound, ZsnapdbError
 from zsnapdb.base.quantities import counted, size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, examine
@@ -220,15 +220,15 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
         repository = instance.open_repository()
         repository.check_writable()
         refuse_unfit(instance.repository)
-        with contextlib.suppress(MissingSource):
+        with contextlib.suppress(NotFound):
             # The test needs the marker. If the marker is lost, the note below reports that.
             prove_conditional_writes(repository)
-        with contextlib.suppress(MissingSource):
+        with contextlib.suppress(NotFound):
             # Before the first backup there is no lease. Taking a lease is also a proof.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
         locks = _object_locks(instance, repository)
-    except MissingSource as error:
+    except NotFound as error:
         try:
             instance.open_store()[0].check()
         except ZsnapdbError as unreachable:

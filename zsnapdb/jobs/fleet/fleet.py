@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.errors import MissingSource, UnreachableError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import NotFound, UnreachableError, UsageError, ZsnapdbError
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.fleet.repository_reader import SeenFiles, SeenMemory, SeenProblem, SeenRepository
@@ -147,7 +147,7 @@ def _repository(
         )
     seen = reading.seen if reading is not None else memory.repository(files) if memory else files.repository()
     if seen is None and error is None:
-        error = MissingSource(f"repository {name} has not been read yet", hint="run `zsnapdb fleet status` once")
+        error = NotFound(f"repository {name} has not been read yet", hint="run `zsnapdb fleet status` once")
     return RepositoryState(
         name=name,
         seen=seen,

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from zsnapdb import __version__
 from zsnapdb.base import atomic_file, patterns
-from zsnapdb.base.errors import MissingSource, ZsnapdbError
+from zsnapdb.base.errors import NotFound, ZsnapdbError
 from zsnapdb.base.quantities import counted
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.instance import ObjectiveSettings
@@ -375,8 +375,8 @@ class RepositoryReader:
         files.keep(seen, {one.name: one.trace for one in results if one.trace is not None})
         return Reading(seen, sum(one.is_new for one in results))
 
-    def _disappeared(self, before: PublicInstance) -> MissingSource:
-        return MissingSource(
+    def _disappeared(self, before: PublicInstance) -> NotFound:
+        return NotFound(
             f"nothing of it is in the repository any more, which had {counted(before.backups, 'backup')} of it at"
             f" {before.read:%Y-%m-%d %H:%M} UTC; if that was wanted, remove {self.files.folder}"
         )

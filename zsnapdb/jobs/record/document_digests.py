@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.errors import DamagedError, MissingSource
+from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.repository import document_digests
@@ -43,7 +43,7 @@ def documents_of(repository: Repository, instance: str, archive: Archive) -> Doc
         places |= {document_digests.segments(file.incarnation, file.name): lines} if lines else {}
     for place, keys in _small(repository, instance):
         for small in keys:
-            with contextlib.suppress(DamagedError, MissingSource):
+            with contextlib.suppress(DamagedError, NotFound):
                 places.setdefault(place, []).append(digest_of(repository.verified(small)))
     return places
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.base.errors import DamagedError, MissingSource, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import archive_record, host_record
@@ -77,7 +77,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     Without names: every foreign backup without an objection, and the foreign binlogs. `is_deep`: every byte is read.
 
     Raises:
-        NotThere: a named backup is not a foreign one.
+        NotFound: a named backup is not a foreign one.
         PreflightError: a named backup is damaged.
     """
     repository = instance.open_repository()
@@ -87,7 +87,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     foreign = [backup for backup in stored if backup.backup_id in checked.provenance.for_removal.foreign]
     for name in names:
         if name not in {backup.backup_id for backup in foreign}:
-            raise MissingSource(
+            raise NotFound(
                 f"backup {name} of instance {instance.name} is not a readable foreign backup",
                 hint=f"`zsnapdb adopt {instance.name} --plan` lists the foreign backups",
             )
@@ -266,7 +266,7 @@ def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 
     Afterwards no command reports them as missing, and a prune of this host may destroy their local snapshots.
 
-    Raises: NotThere if this host did not store such a backup, or if the repository has it.
+    Raises: NotFound if this host did not store such a backup, or if the repository has it.
     """
     removed = _removed(instance, names)
     host_record.note_removed(instance, instance.open_repository(), removed)
@@ -279,7 +279,7 @@ def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
     missing = {backup.backup_id: backup for backup in checked.missing}
     for name in names:
         if name not in missing:
-            raise MissingSource(
+            raise NotFound(
                 f"backup {name} of instance {instance.name} is not a missing backup of this host",
                 hint="run `zsnapdb list` to see the missing backups",
             )

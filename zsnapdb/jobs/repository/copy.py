@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
 
-from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, MissingSource, UsageError
+from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, NotFound, UsageError
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.object_locks import extend_locks
@@ -95,7 +95,7 @@ def copy_binlogs(
             else:
                 for segment in file.segments:
                     _description(here, there, here.segment_key(file.incarnation, segment))
-        except MissingSource:
+        except NotFound:
             done.failed[file.name] = "it was changed or removed during the copy; run the copy again"
             continue
         except DamagedError as error:
@@ -114,14 +114,14 @@ def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
     """
     for listed in there.repository.list(layout.incarnations(there.instance)):
         key = layout.complete(there.instance, listed.key.incarnation)
-        with contextlib.suppress(MissingSource):
+        with contextlib.suppress(NotFound):
             there.repository.overwrite(key, here.repository.get(key))
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
     """Copy one body unless the second repository has the same body. Return the number of written bytes."""
     source, target = here.repository, there.repository
-    with contextlib.suppress(MissingSource):
+    with contextlib.suppress(NotFound):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
             return 0
     body = source.get(key)
@@ -209,7 +209,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
         )
     try:
         there = target.open_repository()
-    except MissingSource:
+    except NotFound:
         target.open_store()[0].check()
         return None
     if there.id != here.id:
@@ -307,7 +307,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                 if backup.backup_id in planned.known:
                     host_record.note_stored(target, there, manifest, backup.digest)
                 extend_locks(target, there, backup.backup_id)
-            except (DamagedError, MissingSource) as error:
+            except (DamagedError, NotFound) as error:
                 failed[backup.backup_id] = error.message
                 target.events.warn(f"backup {backup.backup_id} could not be copied: {error.message}")
                 continue
@@ -367,7 +367,7 @@ class _Run:
         if there != chunk.stored_size or _hash(self._there.get(key)) != chunk.stored_sha256:
             try:
                 body = self._here.get(key)
-            except MissingSource as error:
+            except NotFound as error:
                 raise DamagedError(f"chunk {key} is missing", hint="see `zsnapdb verify`") from error
             if len(body) != chunk.stored_size or _hash(body) != chunk.stored_sha256:
                 raise DamagedError(

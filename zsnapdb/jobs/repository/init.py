@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from zsnapdb.base.errors import MissingSource, UsageError
+from zsnapdb.base.errors import NotFound, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import keys
@@ -122,7 +122,7 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
     place.objects.check()
     try:
         marker = Marker.read(place.objects)
-    except MissingSource:
+    except NotFound:
         return _with_signing(_without_marker(place), place)
     # Documents may already be signed here, so a missing key was lost. Hosts with a new key would trust none of them.
     place.keyring.check_signing()
@@ -158,7 +158,7 @@ def prove(settings: Settings, name: str | None) -> None:
 def _without_marker(place: _Place) -> InitPlan:
     try:
         repository = Repository.among(place.objects, place.keyring, instances=place.instances)
-    except MissingSource:
+    except NotFound:
         return InitPlan(
             place.name, place.url, InitStep.CREATE, Marker(id=secrets.token_hex(8), recipients=place.keyring.recipients)
         )

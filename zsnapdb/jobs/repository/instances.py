@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import MissingSource, UsageError, ZsnapdbError
+from zsnapdb.base.errors import NotFound, UsageError, ZsnapdbError
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -52,12 +52,12 @@ def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
         objects.check()
         folders = [folder for folder in objects.top_folders() if re.fullmatch(INSTANCE, folder)]
         stored = tuple(_stored(folder, objects.backup_ids(folder)) for folder in folders)
-    except MissingSource as error:
+    except NotFound as error:
         return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, error))
     except ZsnapdbError as error:
         return RepositoryInstances(name, configured.url, error=error)
     if not stored:
-        empty = MissingSource("it has no instance", hint=OTHER_ADDRESS_HINT)
+        empty = NotFound("it has no instance", hint=OTHER_ADDRESS_HINT)
         return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, empty))
     return RepositoryInstances(name, configured.url, stored)
 

@@ -112,7 +112,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     """Return one backup with its chain.
 
     Raises:
-        NotThere: the backup does not exist.
+        NotFound: the backup does not exist.
         DamagedError: its chain is incomplete, or the latest is requested and a newer stored backup is unusable.
     """
     repository = instance.open_repository()

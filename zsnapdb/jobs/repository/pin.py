@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.base.errors import MissingSource, UsageError
+from zsnapdb.base.errors import NotFound, UsageError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
@@ -15,7 +15,7 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
 
     Afterwards no prune removes the backup or its bases. This host remembers the pin, in case the repository loses it.
 
-    Raises: NotThere if the backup does not exist.
+    Raises: NotFound if the backup does not exist.
     """
     if not reason.strip():
         raise UsageError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
@@ -23,7 +23,7 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     if backup_id == "latest":
         known = host_record.choosable(instance, repository)
         if not known:
-            raise MissingSource(f"the repository has no backup of instance {instance.name}", hint=OTHER_ADDRESS_HINT)
+            raise NotFound(f"the repository has no backup of instance {instance.name}", hint=OTHER_ADDRESS_HINT)
         backup_id = known[-1].backup_id
     made = pins.pin(repository, instance.name, backup_id, reason.strip())
     host_record.note_pinned(instance, repository, backup_id)
@@ -33,7 +33,7 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
 def unpin(instance: Instance, backup_id: str) -> Pin:
     """Remove the pin of a backup, here and in the repository.
 
-    Raises: NotThere if it has no pin in either place.
+    Raises: NotFound if it has no pin in either place.
     """
     repository = instance.open_repository()
     if backup_id in host_record.pinned_here(instance, repository):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.base.errors import DamagedError, MissingSource, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotFound, ZsnapdbError
 from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
@@ -106,7 +106,7 @@ def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
 def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
     """Return the error that a person should see, None if all is good.
 
-    It is DamagedError, or NotThere if no backup is restorable.
+    It is DamagedError, or NotFound if no backup is restorable.
     """
     if status.damaged or any(finding.is_alarming for finding in status.missing):
         return DamagedError(
@@ -114,7 +114,7 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
             hint="run `zsnapdb verify`, which lists the restorable backups",
         )
     if not status.window.ranges and not status.machines:
-        return MissingSource(
+        return NotFound(
             f"nothing of instance {status.instance} can be restored: the repository has no restorable backup",
             hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
         )

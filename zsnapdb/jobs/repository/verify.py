@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zsnapdb.base import untrusted_text
-from zsnapdb.base.errors import ConfigError, DamagedError, MissingSource, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import ConfigError, DamagedError, NotFound, RepositoryError, ZsnapdbError
 from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
@@ -92,7 +92,7 @@ def _read_document(repository: Repository, key: Key) -> bool | DamagedError | No
     place = repository.place(key)
     try:
         body = repository.get(key)
-    except MissingSource:
+    except NotFound:
         if key == layout.MARKER:
             return DamagedError(f"the marker {place} is missing", hint="run `zsnapdb init`, which writes it again")
         return None
@@ -231,7 +231,7 @@ class VerifyResult:
     def alarm(self) -> ZsnapdbError | None:
         """Return the error that a person should see, None if all is good.
 
-        It is DamagedError, or NotThere if there is no backup.
+        It is DamagedError, or NotFound if there is no backup.
         """
         if not self.is_whole:
             return DamagedError(
@@ -239,7 +239,7 @@ class VerifyResult:
                 hint="read the lists of damaged and restorable backups; begin a new chain with `zsnapdb backup --full`",
             )
         if not self.plan.backups.backups:
-            return MissingSource(
+            return NotFound(
                 f"the repository has no backup of instance {self.plan.instance}; nothing was verified",
                 hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
             )
@@ -422,7 +422,7 @@ def damage_of(
         manifest = repository.manifest(instance, backup_id)
     except DamagedError as error:
         return (error.message,)
-    except MissingSource:
+    except NotFound:
         return None
     sizes = repository.sizes(layout.chunks_of_backup(instance, backup_id))
     damage: list[str] = []
@@ -518,7 +518,7 @@ class Reader:
                         f" to the right content"
                     )
                 return plain
-            except MissingSource:
+            except NotFound:
                 return DamagedError(f"{what} is missing")
             except KeyError:
                 return DamagedError(f"{what} names key {chunk.key_id}, which its manifest does not have")

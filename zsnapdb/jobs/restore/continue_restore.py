@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.base.errors import MissingSource, PreflightError, UnknownNameError, UsageError
+from zsnapdb.base.errors import NotFound, PreflightError, UnknownNameError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import affected_replicas
@@ -104,7 +104,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     """Return the plan that continues the finished restore, with its finished steps.
 
     Raises:
-        NotThere: the point is not after the point of the restore.
+        NotFound: the point is not after the point of the restore.
         PreflightError: its server runs, other than to look around, or its transactions have no GTIDs, so its position
             cannot be proved.
         UsageError: the point is a backup or `latest`.
@@ -168,9 +168,7 @@ def _with_replay(
     wanted = [log for step in chosen.replays(_WHOLE) for log in step.logs]
     rest = beyond([log for step in planned.replays for log in step.logs], wanted)
     if not rest:
-        raise MissingSource(
-            "the restore is at that point already", hint=f"name a later one, or `{HERE}` to hand it over"
-        )
+        raise NotFound("the restore is at that point already", hint=f"name a later one, or `{HERE}` to hand it over")
     steps = (Replay(number, rest, chosen.point.gtids),)
     replays = replay_steps(settings, instance, repository, planned, steps, archive, local)
     return replace(planned, point=chosen.point, steps=(*planned.steps, *replays))
@@ -180,11 +178,11 @@ def next_transaction(planned: RestorePlan) -> str:
     """Return the GTID of the first transaction that the restore left out.
 
     Raises:
-        NotThere: the restore ended with the last known transaction.
+        NotFound: the restore ended with the last known transaction.
     """
     following = planned.point.following
     if following is None or following.gtid is None:
-        raise MissingSource(
+        raise NotFound(
             f"no transaction is known after {planned.requested}, the point of the restore",
             hint="name a later time or GTID; `zsnapdb binlog find` lists transactions",
         )

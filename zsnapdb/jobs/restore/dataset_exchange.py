@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from zsnapdb.base.errors import CommandError, CommandTimeout, MissingSource, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, CommandTimeout, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import printable
 from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
@@ -46,7 +46,7 @@ def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
     for name in names_in(step):
         try:
             seen = datasets.properties(name, ["guid", RESTORED_PROPERTY, INCARNATION_PROPERTY])
-        except MissingSource:
+        except NotFound:
             continue
         marks = ((RESTORED_PROPERTY, plan.restore_id), (INCARNATION_PROPERTY, step.incarnation))
         is_restored = any(seen[key].is_local and seen[key].value == value for key, value in marks)

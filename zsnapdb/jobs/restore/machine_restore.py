@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from zsnapdb.base.errors import DamagedError, ExistsError, MissingSource, PreflightError, UsageError
+from zsnapdb.base.errors import DamagedError, ExistsError, NotFound, PreflightError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
@@ -151,7 +151,7 @@ def _newest_wanted(
     )
     possible = [m for m in known.choosable() if known.named in (None, m.backup_id)]
     if not possible:
-        raise MissingSource(f"there is no backup of {instance.name}", hint=OTHER_ADDRESS_HINT)
+        raise NotFound(f"there is no backup of {instance.name}", hint=OTHER_ADDRESS_HINT)
     return known, known.whole(possible[-1])
 
 

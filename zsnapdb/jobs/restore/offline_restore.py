@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from zsnapdb.base.errors import DamagedError, MissingSource, UnreachableError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotFound, UnreachableError, ZsnapdbError
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
@@ -99,7 +99,7 @@ def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in
     repository = open_for_restore(instance, RestoreOrigin.AUTO)
     try:
         return make(repository)
-    except MissingSource:
+    except NotFound:
         here = None if is_in_history or is_stand_in(repository) else offline_repository(instance)
         if here is None:
             raise

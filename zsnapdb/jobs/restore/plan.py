@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import MissingSource, PreflightError, UsageError
+from zsnapdb.base.errors import NotFound, PreflightError, UsageError
 from zsnapdb.base.model import pool_of
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings, Settings
@@ -335,7 +335,7 @@ def _without_steps(
 def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginChoice:
     here = {}
     for volume in manifest.volumes if requested is not RestoreOrigin.REPOSITORY else ():
-        with contextlib.suppress(MissingSource):
+        with contextlib.suppress(NotFound):
             (here[volume.role],) = snapshots.describe([f"{volume.dataset}@{volume.snapshot}"])
     guids = {volume.role: volume.guid for volume in manifest.volumes}
     # A set whose manifest only this host keeps cannot be downloaded.

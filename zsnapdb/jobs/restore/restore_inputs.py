@@ -319,7 +319,7 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
 
     Raises:
         DamagedError: a newer one was stored and cannot be used, and the caller accepts no older backup.
-        NotThere: there is no backup.
+        NotFound: there is no backup.
         PreflightError: the newest one is of another kind.
     """
     known = read_known(instance, repository, AtBackup(None), "latest", accepts_older=accepts_older)

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from zsnapdb.base.errors import MissingSource, PreflightError
+from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import below
 from zsnapdb.config.settings import Settings
@@ -140,7 +140,7 @@ def choose(
                 # backup leads there.
                 backups = backups[: backups.index(choice.point)]
                 if not backups:
-                    raise MissingSource(
+                    raise NotFound(
                         f"no backup is as old as the requested time: the oldest, {choice.point.backup_id}, contains"
                         " transactions that were committed later",
                         hint="name a later time, or restore that backup by its id",
@@ -152,7 +152,7 @@ def choose(
 def _holds(reader: TransactionReader, now: datetime, choice: RestoreRoute) -> bool:
     try:
         _bounded(choice, start_in(choice.route, reader.scan(choice.files[0])), reader, now)
-    except MissingSource:
+    except NotFound:
         return False
     return True
 

@@ -15,7 +15,7 @@ from zsnapdb.base.errors import (
     CommandError,
     ConsistencyError,
     DamagedError,
-    MissingSource,
+    NotFound,
     PreflightError,
     ZsnapdbError,
 )
@@ -459,7 +459,7 @@ def _refuse_another_origin(step: CloneSnapshot) -> None:
     """Raise PreflightError unless the snapshot is on this host and unchanged since the restore was planned."""
     try:
         is_same = datasets.guid(step.origin) == step.guid
-    except MissingSource:
+    except NotFound:
         is_same = False
     if not is_same:
         raise PreflightError(

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, replace
 
 from zsnapdb import __version__
-from zsnapdb.base.errors import DamagedError, MissingSource, RepositoryError
+from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import settings_for, store_stream
@@ -168,7 +168,7 @@ def execute(
 
     Raises:
         PreflightError: the pool does not fit; nothing was created.
-        NotThere: the chain was removed meanwhile.
+        NotFound: the chain was removed meanwhile.
     """
     error = objection(planned.findings)
     if error is not None:
@@ -200,11 +200,11 @@ def _receive(work: _Work) -> None:
     try:
         for step in planned.receives:
             volume_receive.receive(work, step)
-    except (DamagedError, MissingSource) as error:
+    except (DamagedError, NotFound) as error:
         there = set(work.repository.backup_ids(planned.instance))
         gone = [manifest.backup_id for manifest in planned.chain if manifest.backup_id not in there]
         if gone:
-            raise MissingSource(
+            raise NotFound(
                 f"backup {gone[0]} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
             ) from error
         raise
@@ -264,7 +264,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
     """Write the manifest as the only writer of the instance, after every chunk is confirmed.
 
     Raises:
-        NotThere: the original was removed meanwhile, so the new backup is not wanted either.
+        NotFound: the original was removed meanwhile, so the new backup is not wanted either.
     """
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"
@@ -280,7 +280,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
         ) as writer,
     ):
         if not repository.exists(layout.manifest(planned.instance, planned.original.backup_id)):
-            raise MissingSource(
+            raise NotFound(
                 f"backup {planned.original.backup_id} was removed from the repository meanwhile",
                 hint="run again; see `zsnapdb list`",
             )

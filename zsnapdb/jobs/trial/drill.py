@@ -17,7 +17,7 @@ from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedBackupError,
     DamagedError,
-    MissingSource,
+    NotFound,
     PreflightError,
     ServerError,
     ZsnapdbError,
@@ -92,7 +92,7 @@ def draw(instance: Instance, repository: Repository, request: DrillRequest) -> t
     """Return a new drill, and the point to restore to.
 
     Raises:
-        NotThere: there is no backup.
+        NotFound: there is no backup.
     """
     drill_id = instance.host.new_backup_id()
     seed = seed_of(drill_id) if request.seed is None else request.seed
@@ -142,7 +142,7 @@ class DrillLog:
         """Execute the restore, and return it. If the backup cannot be restored, record the reason and return None.
 
         Raises:
-            NotThere: the backup was removed from the repository since the plan; this is no damage.
+            NotFound: the backup was removed from the repository since the plan; this is no damage.
         """
         try:
             with scratch_datasets.naming_removed(instance, repository, backup_id):
@@ -211,7 +211,7 @@ def _digest(instance: Instance, repository: Repository, backup_id: str) -> str |
     """Return the digest of the backup's manifest; None if it cannot be read, or the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
-    except (DamagedError, MissingSource):
+    except (DamagedError, NotFound):
         return None
 
 
@@ -361,7 +361,7 @@ def find(instance: Instance, drill_id: str) -> Evidence:
     """Return the evidence of a drill, by its id or `latest`.
 
     Raises:
-        NotThere: there is no such drill.
+        NotFound: there is no such drill.
     """
     return drills.read(instance.open_repository(), instance.name, drill_id)
 
@@ -374,7 +374,7 @@ def made(instance: Instance) -> DrillResult | None:
     """Return the drill of this run; None if there is none with trusted evidence."""
     try:
         repository = instance.open_repository()
-    except MissingSource:
+    except NotFound:
         return None
     for evidence in reversed(drills.newest(repository, instance.name, LOOKED_AT)):
         if evidence.run_id == instance.host.run_id():

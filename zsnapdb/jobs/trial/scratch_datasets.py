@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, MissingSource, PreflightError
+from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotFound, PreflightError
 from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_snapshot
@@ -60,7 +60,7 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
 
     Raises:
         PreflightError: the host has several pools and the instance uses none of them.
-        NotThere: no volumes are known.
+        NotFound: no volumes are known.
     """
     configured = instance.settings.drill.dataset
     if configured is not None:
@@ -69,7 +69,7 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
             raise PreflightError(f"drill.dataset {configured}: the pool {pool} does not exist", hint="see `zpool list`")
         return f"{configured}/{instance.name}"
     if not volumes:
-        raise MissingSource(f"there is no backup of instance {instance.name} to copy", hint=OTHER_ADDRESS_HINT)
+        raise NotFound(f"there is no backup of instance {instance.name} to copy", hint=OTHER_ADDRESS_HINT)
     pool = pool_for_copy(volumes[0], f"name a dataset under [instance.{instance.name}.drill]")
     return f"{pool}/zsnapdb/scratch/{instance.name}"
 
@@ -176,7 +176,7 @@ def execute(
     """Execute exactly this plan. Afterwards the copy is at the plan's point, or an error says what failed.
 
     Raises:
-        NotThere: the planned backup was removed from the repository since; this is no damage.
+        NotFound: the planned backup was removed from the repository since; this is no damage.
     """
     with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
         return restoring.execute_without_journal(settings, instance, repository, planned)
@@ -184,15 +184,15 @@ def execute(
 
 @contextlib.contextmanager
 def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
-    """Raise NotThere instead of an error if the backup was removed from the repository since it was planned.
+    """Raise NotFound instead of an error if the backup was removed from the repository since it was planned.
 
     Then the missing objects are no damage. `backup_id` None: no backup of the repository is restored.
     """
     try:
         yield
-    except (DamagedError, ConsistencyError, CommandError, MissingSource) as error:
+    except (DamagedError, ConsistencyError, CommandError, NotFound) as error:
         if backup_id is not None and backup_id not in repository.backup_ids(instance.name):
-            raise MissingSource(
+            raise NotFound(
                 f"backup {backup_id} was removed from the repository meanwhile", hint="run again; see `zsnapdb list`"
             ) from error
         raise

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base.errors import MissingSource, PreflightError, UnknownNameError, UsageError
+from zsnapdb.base.errors import NotFound, PreflightError, UnknownNameError, UsageError
 from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
@@ -68,7 +68,7 @@ def locked(text: str) -> contextlib.AbstractContextManager[None]:
 def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin:
     """Return the origin that the text names; nothing is changed.
 
-    NotThere if there is no such base and no such machine, or if no fitting backup has its snapshots on this host.
+    NotFound if there is no such base and no such machine, or if no fitting backup has its snapshots on this host.
     PreflightError if the machine cannot be cloned.
     """
     named = request.origin_name(text)
@@ -148,7 +148,7 @@ def _chosen(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotS
         )
     what = "no backup" if named.backup in (None, LATEST_BACKUP) else f"not the backup {named.backup}"
     listed = ", ".join(item.backup_id for item in there) or "none"
-    raise MissingSource(
+    raise NotFound(
         f"this host has {what} of {named.name} as snapshots of all its disks (there: {listed})",
         hint=f"restore it (`zsnapdb restore {named.name} --target POOL/NAME`), then make a base of the restored machine"
         " (`zsnapdb vm base create NAME --from-domain NAME`)",

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from zsnapdb.base.errors import MissingSource, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import NotFound, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
@@ -87,7 +87,7 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
     with destroying(base.anchor, mark) as members:
         owned.destroy_datasets(members, mark, with_snapshots=True)
         for origin in origins:
-            with contextlib.suppress(MissingSource):
+            with contextlib.suppress(NotFound):
                 owned.destroy_snapshot(origin, mark)
     base_nvram(settings, base.name).unlink(missing_ok=True)
 

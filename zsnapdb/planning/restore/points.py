@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from zsnapdb.base.errors import AmbiguousPointError, HistoryError, MissingSource, PreflightError, UsageError
+from zsnapdb.base.errors import AmbiguousPointError, HistoryError, NotFound, PreflightError, UsageError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
@@ -120,18 +120,16 @@ def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> I
 def view_of(
     history: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
 ) -> ArchiveView:
-    """Return the view of a named history with the backups that lead into it. NotThere if there is no such history."""
+    """Return the view of a named history with the backups that lead into it. NotFound if there is no such history."""
     histories = list(histories_of(files))
     names = [files[part.low].incarnation for part in histories]
     if history not in names:
-        raise MissingSource(f"the archive has no history {history}", hint="see `zsnapdb binlog status`")
+        raise NotFound(f"the archive has no history {history}", hint="see `zsnapdb binlog status`")
     view = _view(backups, files, histories, names.index(history))
     route_of = view.routes(state)
     own = tuple(point for point in reversed(view.backups) if route_of(point) is not None)[::-1]
     if not own:
-        raise MissingSource(
-            f"no backup leads into history {history}", hint="see `zsnapdb list` and `zsnapdb binlog status`"
-        )
+        raise NotFound(f"no backup leads into history {history}", hint="see `zsnapdb list` and `zsnapdb binlog status`")
     return replace(view, backups=own)
 
 
@@ -240,11 +238,11 @@ def choose(
     `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
     GTID.
 
-    NotThere or PreflightError names the reachable states. HistoryError if the target is the latest state and the
+    NotFound or PreflightError names the reachable states. HistoryError if the target is the latest state and the
     archive has something newer that cannot be reached, or if the target is in several histories and `history` is None.
     """
     if not backups:
-        raise MissingSource("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
+        raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     if isinstance(target, AtBackup):
         if history is not None:
             raise UsageError("--history does not apply to a backup", hint="name a time, GTIDs or `latest` with it")
@@ -254,7 +252,7 @@ def choose(
             else next((b for b in backups if b.backup_id == target.backup_id), None)
         )
         if point is None:
-            raise MissingSource(f"the repository holds no backup {target.backup_id}", hint="see `zsnapdb list`")
+            raise NotFound(f"the repository holds no backup {target.backup_id}", hint="see `zsnapdb list`")
         return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
     if history is not None:
         view = view_of(history, backups, files, state)
@@ -293,11 +291,11 @@ def _choose_of_histories(
     holds: Holds,
 ) -> RestoreRoute:
     """Return the choice in the newest history, or in an abandoned one. HistoryError if they are different states."""
-    error: MissingSource | None = None
+    error: NotFound | None = None
     choices: list[RestoreRoute] = []
     try:
         choices.append(_choose_one(target, backups, files, now, state))
-    except MissingSource as not_there:
+    except NotFound as not_there:
         error = not_there
     point = target.moment if isinstance(target, AtTime) else parse_gtids(backups[-1].flavour, target.text)
     for view in older_views(backups, files):
@@ -313,7 +311,7 @@ def _choose_of_histories(
     if len(choices) > 1:
         raise several(shown(point) if isinstance(point, datetime) else str(point), choices)
     if not choices:
-        raise error or MissingSource("the point cannot be reached from any backup", hint="see `zsnapdb status`")
+        raise error or NotFound("the point cannot be reached from any backup", hint="see `zsnapdb status`")
     choice = choices[0]
     again = file_with_last(choice.point, files) if choice.exact_backup and choice.route.is_empty else None
     if again is not None:
@@ -344,7 +342,7 @@ def _choose_in(
             inside = AtTime(min(target.moment, commit_time(route.to)))
         try:
             return _choose_one(inside, (point,), view.files, now, state)
-        except MissingSource:
+        except NotFound:
             if isinstance(target, AtTime):
                 return None
     return None
@@ -378,16 +376,16 @@ def _choose_time(
         raise PreflightError(f"{shown(moment)} is in the future", hint="name a time in the past, or `latest`")
     early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
-        raise MissingSource(f"no backup is older than {shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
+        raise NotFound(f"no backup is older than {shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
     route = leading(early, RouteMap(files, state).follow)
     if route.is_empty:
-        raise MissingSource(
+        raise NotFound(
             f"{shown(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
             hint=f"`--to {route.point.backup_id}` restores that backup alone",
         )
     if commit_time(route.to) < moment:
         at = shown(commit_time(route.to)) if route.to > route.point.taken else "the backup"
-        raise MissingSource(
+        raise NotFound(
             f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
             hint=hint,
         )
@@ -466,12 +464,12 @@ def _choose_gtid(
             reached = joined(reached, file.gtids)
             if reached is not None and contains(reached, gtids):
                 return RestoreRoute(target, route, route.files[: index + 1], file)
-        raise MissingSource(
+        raise NotFound(
             f"{target.text} is neither in a backup nor in the archived binlogs after {point.backup_id}, which reach to"
             f" {route.reached}{_because(route)}",
             hint=hint,
         )
-    raise MissingSource(
+    raise NotFound(
         f"every backup already contains {target.text}, and none ends with it",
         hint=f"the oldest is {backups[0].backup_id}; see `zsnapdb list` for their positions",
     )

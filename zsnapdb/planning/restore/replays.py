@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from zsnapdb.base.errors import AmbiguousPointError, MissingSource
+from zsnapdb.base.errors import AmbiguousPointError, NotFound
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.commit_times import TOLERANCE
@@ -74,7 +74,7 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
 
     `start` is the offset in bytes at which the replay of this binlog begins. `scanned` are all its transactions.
 
-    If the target is a time, `end` is the stop of the replay (`find_stop`). NotThere if the target is a GTID and this
+    If the target is a time, `end` is the stop of the replay (`find_stop`). NotFound if the target is a GTID and this
     history has another transaction in its place.
     """
     point, target = choice.point, choice.target
@@ -348,7 +348,7 @@ def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
 def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str) -> None:
     """Check that a replay to one GTID of MariaDB, or to right before it, stops at the transaction with that GTID.
 
-    NotThere if it does not: another server gave the number in this history. A set of MySQL needs no check, because it
+    NotFound if it does not: another server gave the number in this history. A set of MySQL needs no check, because it
     contains its transactions themselves.
     """
     wanted = parse_gtids(flavour, target)
@@ -356,7 +356,7 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
         return
     if stopped_at is None or parse_gtids(flavour, stopped_at) != wanted:
         what = f"{stopped_at} is in its place" if stopped_at is not None else "it has no such transaction"
-        raise MissingSource(
+        raise NotFound(
             f"{target} is not in {file} of this history: {what}",
             hint="name the history that has it with --history; `zsnapdb binlog status` lists the GTIDs",
         )
@@ -398,7 +398,7 @@ def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | N
 def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart, ...]:
     """Return the remaining ranges to replay after the ranges of a finished restore of the same backup.
 
-    NotThere if the wanted ranges do not continue the finished ones, because they are before them or in another history.
+    NotFound if the wanted ranges do not continue the finished ones, because they are before them or in another history.
     """
     if not done:
         return tuple(wanted)
@@ -408,12 +408,12 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
     same = len(wanted) > at and all(_is_same(*pair) for pair in zip(done[:-1], wanted, strict=False))
     last = wanted[at] if same else None
     if last is None or not _is_same(end, replace(last, stop=end.stop)):
-        raise MissingSource(
+        raise NotFound(
             f"the point is not after the point of the finished restore, which ends in {end.file}",
             hint="restore to it again, into another dataset",
         )
     if end.stop is None or last.stop is None or last.stop < end.stop:
-        raise MissingSource(
+        raise NotFound(
             f"the point is before the point of the finished restore, which ends at {end.file}:{end.stop}",
             hint="restore to it again, into another dataset",
         )

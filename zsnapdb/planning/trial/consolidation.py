@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
-from zsnapdb.base.errors import DamagedError, MissingSource, PreflightError
+from zsnapdb.base.errors import DamagedError, NotFound, PreflightError
 from zsnapdb.base.model import backup_time, new_backup_id
 from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.known_damage import DamageRegister
@@ -48,7 +48,7 @@ def choose(
 ) -> Consolidation[S]:
     """Return the consolidation of the backup with that id, or for `latest` of the newest one with a complete chain.
 
-    `stored` is oldest first. `unchosen` has the reasons why `latest` never chooses some of them. NotThere without such
+    `stored` is oldest first. `unchosen` has the reasons why `latest` never chooses some of them. NotFound without such
     a backup; PreflightError if a full backup of its snapshots is stored; DamagedError if its chain is broken, or known
     to be damaged.
     """
@@ -88,7 +88,7 @@ def _newest(
             return restore_chain(stored, link, damage.stored()), tuple(passed)
         except DamagedError as error:
             passed.append(f"{link.backup_id} is passed over: {error.message}")
-    raise MissingSource(
+    raise NotFound(
         "there is no backup with a complete chain; nothing was consolidated" + "".join(f"; {why}" for why in passed),
         hint="see `zsnapdb list` and `zsnapdb verify`; `zsnapdb backup --full` begins a new chain",
     )
@@ -97,7 +97,7 @@ def _newest(
 def _named(stored: Sequence[S], requested: str, damage: DamageRegister) -> tuple[S, ...]:
     link = next((one for one in stored if one.backup_id == requested), None)
     if link is None:
-        raise MissingSource(f"there is no backup {requested} that can be read", hint="see `zsnapdb list`")
+        raise NotFound(f"there is no backup {requested} that can be read", hint="see `zsnapdb list`")
     return restore_chain(stored, link, damage.stored())
 
 

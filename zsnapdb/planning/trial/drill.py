@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from statistics import median
 
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.base.model import Flavour, Position
 from zsnapdb.config.settings import ProbeSettings
@@ -104,9 +104,9 @@ def seed_of(drill_id: str) -> int:
 
 
 def choose_backup(known: Sequence[str], seed: int) -> str:
-    """Return one of the backups; the seed decides which. NotThere if there is none."""
+    """Return one of the backups; the seed decides which. NotFound if there is none."""
     if not known:
-        raise MissingSource("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
+        raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     return known[int.from_bytes(_order(seed, "backup")) % len(known)]
 
 

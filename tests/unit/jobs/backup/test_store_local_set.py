@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.support.interruption import interrupt
 from tests.unit.support.world import Died, World
-from zsnapdb.base.errors import CommandError, MissingSource, PreflightError, RepositoryError
+from zsnapdb.base.errors import CommandError, NotFound, PreflightError, RepositoryError
 from zsnapdb.config.repository import KeepRules
 from zsnapdb.jobs.backup import local_snapshot, plan
 from zsnapdb.jobs.backup import run as job
@@ -82,7 +82,7 @@ def test_a_set_that_is_older_than_the_newest_backup_builds_on_the_backup_before_
 
 def test_a_set_that_is_not_here_or_that_nothing_describes_is_refused(world: World) -> None:
     for requested in ("latest", world.ids()[-1]):
-        with pytest.raises(MissingSource, match="has no local set"):
+        with pytest.raises(NotFound, match="has no local set"):
             store(world, requested)
     made = snapshot(world)
     local_snapshot.remove(world.instance, made)

@@ -12,7 +12,7 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.archived_server import Server
 from tests.unit.support.events import Recorder
 from tests.unit.support.faulty_store import Fault, FaultyStore
-from zsnapdb.base.errors import MissingSource, RepositoryError, ServerError
+from zsnapdb.base.errors import NotFound, RepositoryError, ServerError
 from zsnapdb.base.model import BinlogCoordinates
 from zsnapdb.jobs.binlog import archiver as archiving
 from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
@@ -220,7 +220,7 @@ def after_last_commit(protected: ProtectedServer, seconds: float) -> str:
 
 def test_a_restore_to_a_time_on_a_quiet_server_replays_to_its_last_commit(protected: ProtectedServer) -> None:
     protected.server.look()
-    with pytest.raises(MissingSource, match="after the end of the archive"):
+    with pytest.raises(NotFound, match="after the end of the archive"):
         protected.plan(after_last_commit(protected, 20))
     quiet(protected, 50)
     planned, latest = protected.plan(after_last_commit(protected, 20)), protected.plan()
@@ -230,7 +230,7 @@ def test_a_restore_to_a_time_on_a_quiet_server_replays_to_its_last_commit(protec
     # For the time the last transaction was read; of `latest` only the latest time of its binlog is known.
     assert replace(planned.point.last, time_of="binlog") == latest.point.last
     protected.plan(after_last_commit(protected, 50))
-    with pytest.raises(MissingSource, match="after the end of the archive"):
+    with pytest.raises(NotFound, match="after the end of the archive"):
         protected.plan(after_last_commit(protected, 50.5))
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
 from tests.unit.support.row_events import DELETE, TABLE_MAP, rows, table, transaction, value
-from zsnapdb.base.errors import MissingSource, ServerError, UsageError
+from zsnapdb.base.errors import NotFound, ServerError, UsageError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
@@ -106,7 +106,7 @@ def test_a_damaged_binlog_is_a_problem_and_the_others_are_read(archived: Server)
 
 def test_nothing_to_read_is_an_error(server: Server) -> None:
     server.archive()
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         result(server, FindRequest(), is_up=False)
 
 

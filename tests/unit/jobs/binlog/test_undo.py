@@ -21,7 +21,7 @@ from tests.unit.support.row_events import (
     transaction,
     value,
 )
-from zsnapdb.base.errors import MissingSource, PreflightError
+from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
@@ -79,7 +79,7 @@ def test_the_rows_of_a_transaction_are_read_before_and_after_the_change(server: 
 
 def test_a_transaction_that_the_binlogs_do_not_have_is_not_there(server: Server) -> None:
     server.look()
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         found(server, 7)
 
 

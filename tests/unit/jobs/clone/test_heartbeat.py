@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
-from zsnapdb.base.errors import CommandError, MissingSource, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import catalogue, destroy, heartbeat, lifecycle, reaper
@@ -128,7 +128,7 @@ def test_beating_for_a_process_ends_with_it_and_with_the_clone(pool: ClonePool, 
         assert info.name == "ci"
     finally:
         holder.wait()
-    with pytest.raises(MissingSource, match="no process"):
+    with pytest.raises(NotFound, match="no process"):
         lifecycle.heartbeat_while(SETTINGS, host, "ci", holder.pid)
     destroy.destroy(SETTINGS, host, "ci")
     with pytest.raises(ZsnapdbError, match="ci"):

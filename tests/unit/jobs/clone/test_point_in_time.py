@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from zsnapdb.base.errors import MissingSource, UsageError
+from zsnapdb.base.errors import NotFound, UsageError
 from zsnapdb.jobs.clone.point_in_time import Candidate, choose
 
 UUID = "3b539809-e55b-11f1-8822-4e3318db0587"
@@ -66,13 +66,13 @@ def test_the_newest_backup_has_its_name_as_for_a_rescue() -> None:
 
 
 def test_a_backup_counts_from_its_snapshot_on_not_from_its_name() -> None:
-    with pytest.raises(MissingSource, match="at or before"):
+    with pytest.raises(NotFound, match="at or before"):
         choose(SETS, "2026-11-20T10:00:01Z")
 
 
 def test_what_is_older_than_all_is_refused() -> None:
     for requested in ("2026-11-19T00:00:00Z", f"{UUID}:5", "20261119T100000Z-0001"):
-        with pytest.raises(MissingSource):
+        with pytest.raises(NotFound):
             choose(SETS, requested)
 
 

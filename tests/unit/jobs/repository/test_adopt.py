@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site, store_backup
-from zsnapdb.base.errors import MissingSource, PreflightError
+from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import adopt
 from zsnapdb.report.repository.list import AdoptView
@@ -55,7 +55,7 @@ def test_named_backup_alone_is_adopted(rebuilt: Site) -> None:
     known = rebuilt.instance().summaries(repository)
     checked = host_record.check(rebuilt.instance(), repository, known.backups, ())
     assert set(checked.provenance.proofs) == {names[2]}
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         adopt.plan(rebuilt.instance(), [names[2]])
 
 

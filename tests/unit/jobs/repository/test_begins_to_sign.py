@@ -12,7 +12,7 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.drilled import evidence
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site
-from zsnapdb.base.errors import DamagedError, MissingSource
+from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.health import evidence as log
 from zsnapdb.jobs.record import host_record
@@ -135,7 +135,7 @@ def test_rebuilt_host_with_a_new_key_adopts_what_was_not_signed(site: Site, name
     assert set(plan(site).provenance.foreign) == {made_up}
     assert drills.past(site.instance().open_repository(), "main", 9).read
     assert log.read(site.instance()).findings == ()
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         adopt.plan(site.instance(), [names[0]])
 
 

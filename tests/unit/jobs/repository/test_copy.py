@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, rotated
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies
-from zsnapdb.base.errors import ConfigError, ConsistencyError, MissingSource, RepositoryError, UsageError
+from zsnapdb.base.errors import ConfigError, ConsistencyError, NotFound, RepositoryError, UsageError
 from zsnapdb.jobs.repository import copy as job
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
@@ -154,7 +154,7 @@ def test_a_repository_is_not_copied_to_itself(site: Site) -> None:
 def test_a_missing_folder_is_not_a_new_repository(site: Site) -> None:
     site.fill([None])
     Path(f"{site.folder}-there").rmdir()
-    with pytest.raises(MissingSource, match="does not exist"):
+    with pytest.raises(NotFound, match="does not exist"):
         copy(site)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.stored_backups import Site
-from zsnapdb.base.errors import MissingSource, UsageError
+from zsnapdb.base.errors import NotFound, UsageError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import inventory, status, verify
@@ -54,7 +54,7 @@ def test_wrong_prefix_asks_for_the_address(site: Site, reader: Callable[[Instanc
         other.mkdir()
     own = site.instance()
     lost = replace(own, repository=own.repository.model_copy(update={"url": f"file://{other}"}))
-    with pytest.raises(MissingSource, match="no repository was found at the address") as caught:
+    with pytest.raises(NotFound, match="no repository was found at the address") as caught:
         reader(lost)
     assert f"file://{other}" in caught.value.message
     assert "init" not in f"{caught.value.message} {caught.value.hint}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.base.errors import DamagedError, MissingSource
+from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.jobs.doctor import dependency_checks
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import adopt, inventory, prune, status, verify
@@ -88,5 +88,5 @@ def test_what_a_person_forgets_is_no_longer_missed(site: Site) -> None:
 
 def test_a_backup_that_the_repository_has_is_not_forgotten(site: Site) -> None:
     first = site.instance().open_repository().backup_ids("main")[0]
-    with pytest.raises(MissingSource, match=first):
+    with pytest.raises(NotFound, match=first):
         adopt.forget(site.instance(), (first,))

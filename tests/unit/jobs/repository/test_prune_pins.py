@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.pruning import manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Site, store_backup
-from zsnapdb.base.errors import MissingSource, PreflightError
+from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.jobs.repository import pin as job
 from zsnapdb.repository import layout, pins
 from zsnapdb.store.base import DeletionPolicy, ObjectHold
@@ -36,7 +36,7 @@ def test_a_pin_that_was_hidden_in_the_repository_holds_on_the_host_that_made_it(
     decision = next(d for d in plan(site).retention.decisions if d.backup_id == names[0])
     assert "the repository lacks the pin" in decision.reasons[0]
     job.unpin(site.instance(), names[0])
-    with pytest.raises(MissingSource, match="no pin"):
+    with pytest.raises(NotFound, match="no pin"):
         job.unpin(site.instance(), names[0])
     assert prune(site).removed == (names[0],)
 
@@ -57,9 +57,9 @@ def test_a_pin_that_cannot_be_read_pins(site: Site) -> None:
 
 def test_only_what_is_there_can_be_pinned(site: Site) -> None:
     site.fill([None])
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         pins.pin(site.instance().open_repository(), "main", "20200101T000000Z-0000", "x")
-    with pytest.raises(MissingSource, match="no pin"):
+    with pytest.raises(NotFound, match="no pin"):
         pins.unpin(site.instance().open_repository(), "main", "20200101T000000Z-0000")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.base.errors import MissingSource, PreflightError
+from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.base.model import Snapshot
 from zsnapdb.jobs.restore import handover
 from zsnapdb.jobs.restore.handover_plan import Handover
@@ -29,7 +29,7 @@ def local(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> dict[str, Snap
     def describe(names: list[str]) -> list[Snapshot]:
         for name in names:
             if name not in here:
-                raise MissingSource(f"{name} does not exist")
+                raise NotFound(f"{name} does not exist")
         return [here[name] for name in names]
 
     monkeypatch.setattr(snapshots, "describe", describe)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.binlog_file import File
 from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import BACKUPS, VARIABLES, PlanningHost
-from zsnapdb.base.errors import MissingSource, PreflightError, UnreachableError
+from zsnapdb.base.errors import NotFound, PreflightError, UnreachableError
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.source import SourceDescription
@@ -62,7 +62,7 @@ def local(host: PlanningHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     def describe(names: list[str]) -> list[Snapshot]:
         for name in names:
             if name not in here:
-                raise MissingSource(f"{name} does not exist")
+                raise NotFound(f"{name} does not exist")
         return [here[name] for name in names]
 
     monkeypatch.setattr(snapshots, "describe", describe)
@@ -167,7 +167,7 @@ def test_the_repository_and_the_newest_backup_are_never_a_local_set(
     assert host.plan("latest-backup").backup_id == BACKUPS[0]
     assert host.plan("latest-backup", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
     assert host.plan("latest").backup_id == BACKUPS[0]
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         host.plan(SET)
     assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == SET
 

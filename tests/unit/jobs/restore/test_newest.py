@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.base.errors import DamagedError, MissingSource
+from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore.restore_inputs import newest_backup
@@ -99,5 +99,5 @@ def test_what_this_host_stored_after_its_newest_local_set_is_known_without_the_r
 
 def test_a_repository_that_never_had_a_backup_is_empty(host: PlanningHost) -> None:
     host.instance.open_repository().delete(layout.manifest("main", BACKUPS[0]))
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         host.plan("latest")

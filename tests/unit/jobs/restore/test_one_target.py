@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
-from zsnapdb.base.errors import MissingSource, NotOursError, PreflightError
+from zsnapdb.base.errors import NotFound, NotOursError, PreflightError
 from zsnapdb.base.model import Snapshot, new_backup_id
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
@@ -61,7 +61,7 @@ def test_what_another_process_finished_while_this_one_waited_is_neither_resumed_
         "resume": lambda: restoring.resume(host.settings, host.instance, None),
         "abandon": lambda: restoring.abandon(host.settings, host.instance, None),
     }
-    with pytest.raises(MissingSource, match="finished or given up meanwhile"):
+    with pytest.raises(NotFound, match="finished or given up meanwhile"):
         calls[verb]()
     assert (host.executed, removed) == (before, [])
 

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.stored_backups import Site
-from zsnapdb.base.errors import MissingSource, PreflightError
+from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone.source_lookup import locate
@@ -68,7 +68,7 @@ def test_a_backup_of_another_kind_is_refused_by_its_kind(
 
 
 def test_a_moment_is_looked_for_behind_the_backups_of_servers_alone(site: Site) -> None:
-    with pytest.raises(MissingSource, match=f"cannot be reached from backup {SERVER}"):
+    with pytest.raises(NotFound, match=f"cannot be reached from backup {SERVER}"):
         restored(parse(site.text(), "test"), site.instance(), "2026-11-22T00:00:00Z")
 
 

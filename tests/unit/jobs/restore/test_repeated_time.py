@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.planning_host import no_snapshot
-from zsnapdb.base.errors import AmbiguousPointError, MissingSource, UsageError
+from zsnapdb.base.errors import AmbiguousPointError, NotFound, UsageError
 from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
@@ -174,7 +174,7 @@ def test_a_point_in_two_histories_is_refused_and_named_until_a_history_is_chosen
         }
         assert ends[repeated.old] == repeated.old
         assert (ends[repeated.new] == repeated.new) == (point == repeated.gtids)
-    with pytest.raises(MissingSource, match="no history nowhere"):
+    with pytest.raises(NotFound, match="no history nowhere"):
         planner(repeated, repeated.time, "nowhere")
 
 

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.planning.restore.test_points import NOON, UUID, Log, at, mysql, point
-from zsnapdb.base.errors import AmbiguousPointError, MissingSource
+from zsnapdb.base.errors import AmbiguousPointError, NotFound
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
@@ -151,7 +151,7 @@ def restored_to(story: Story, moment: int) -> tuple[int, int] | None:
     now = commit_time(story.end + 3600 * SECOND)
     try:
         chosen = choose(AtTime(commit_time(moment)), (backup,), story.files, now)
-    except MissingSource:
+    except NotFound:
         return None
     names = [file.name for file in story.files]
 

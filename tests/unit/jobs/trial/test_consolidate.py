@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, guid_of, stream
 from tests.unit.support.streams import renamed
-from zsnapdb.base.errors import ConfigError, LeaseError, MissingSource, PreflightError
+from zsnapdb.base.errors import ConfigError, LeaseError, NotFound, PreflightError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.base.instance import Instance
@@ -181,7 +181,7 @@ def test_a_backup_that_was_removed_meanwhile_does_not_come_back(pool: Pool, monk
         return stored
 
     monkeypatch.setattr(job, "store_stream", removing)
-    with pytest.raises(MissingSource, match="was removed from the repository meanwhile"):
+    with pytest.raises(NotFound, match="was removed from the repository meanwhile"):
         pool.consolidate()
     assert pool.listed() == names[:1]
 

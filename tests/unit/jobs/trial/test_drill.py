@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.rewritten import rewritten
-from zsnapdb.base.errors import ConsistencyError, DamagedError, MissingSource, PreflightError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound, PreflightError
 from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.trial import drill as job
@@ -83,7 +83,7 @@ def test_a_random_backup_is_one_the_seed_decides() -> None:
     known = [f"20261120T10111{n}Z-7f3a" for n in range(6)]
     assert choose_backup(known, 5) == choose_backup(known, 5)
     assert {choose_backup(known, seed) for seed in range(100)} == set(known)
-    with pytest.raises(MissingSource, match="no backup"):
+    with pytest.raises(NotFound, match="no backup"):
         choose_backup([], 1)
 
 
@@ -207,7 +207,7 @@ def test_evidence_is_written_once_and_read_back(tmp_path: Path) -> None:
     ]
     assert drills.timings([first]) == [Timing("receive", 2, 10)]
     assert drills.ids(repository, "other") == []
-    with pytest.raises(MissingSource, match="has no drill"):
+    with pytest.raises(NotFound, match="has no drill"):
         drills.read(repository, "main", "20261122T101112Z-7f3a")
 
 

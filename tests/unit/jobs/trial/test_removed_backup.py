@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.base.errors import DamagedError, MissingSource, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.trial import drill, scratch_datasets
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
@@ -49,12 +49,12 @@ def restore_raises(monkeypatch: pytest.MonkeyPatch, error: ZsnapdbError) -> None
     monkeypatch.setattr("zsnapdb.jobs.restore.run.execute_without_journal", execute)
 
 
-@pytest.mark.parametrize("error", [DamagedError("chunk 1 is missing"), MissingSource("no manifest")])
+@pytest.mark.parametrize("error", [DamagedError("chunk 1 is missing"), NotFound("no manifest")])
 def test_a_drill_of_a_backup_that_was_removed_meanwhile_says_so_and_leaves_no_evidence(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, error: ZsnapdbError
 ) -> None:
     restore_raises(monkeypatch, error)
-    with pytest.raises(MissingSource, match=f"backup {BACKUP} was removed from the repository meanwhile"):
+    with pytest.raises(NotFound, match=f"backup {BACKUP} was removed from the repository meanwhile"):
         drill.execute(SETTINGS, INSTANCE, repository, PLAN)
     assert drills.ids(repository, "main") == []
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support import machine_pool
 from tests.unit.support.clone_pool import Thing
 from tests.unit.support.machine_pool import HOME, MachinePool, MemoryHypervisor
-from zsnapdb.base.errors import MissingSource, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import NotFound, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config import settings as config
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock import now
@@ -154,18 +154,18 @@ def test_an_error_leaves_no_clone_and_the_machine_as_it_was(host: BackedUp) -> N
 
 
 def test_a_backup_without_its_snapshots_on_this_host_is_refused_with_the_way_through_restore(host: BackedUp) -> None:
-    with pytest.raises(MissingSource, match="not the backup 20250101T000000Z-0003 of web") as refused:
+    with pytest.raises(NotFound, match="not the backup 20250101T000000Z-0003 of web") as refused:
         host.clone("web@20250101T000000Z-0003")
     assert "zsnapdb restore web" in (refused.value.hint or "")
     assert "vm base create" in (refused.value.hint or "")
     host.pool.things = {name: thing for name, thing in host.pool.things.items() if "@zsnapdb-2026" not in name}
-    with pytest.raises(MissingSource, match="no backup of web"):
+    with pytest.raises(NotFound, match="no backup of web"):
         host.clone("web")
 
 
 def test_a_backup_of_which_a_disk_lost_its_snapshot_is_not_cloned(host: BackedUp) -> None:
     del host.pool.things[f"{DISKS['vdb']}@zsnapdb-{NEW}"]
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         host.clone(f"web@{NEW}")
     assert host.clone("web").plan.origin.name == f"web@{OLD}"
 
@@ -174,7 +174,7 @@ def test_a_backup_of_which_a_disk_lost_its_snapshot_is_not_cloned(host: BackedUp
     ("source", "error", "words"),
     [
         ("server", PreflightError, "not a virtual machine"),
-        ("nothing", MissingSource, "no base 'nothing'"),
+        ("nothing", NotFound, "no base 'nothing'"),
         ("web@yesterday", UsageError, "not the id of a backup"),
         ("web@", UsageError, "names nothing"),
         ("@latest", UsageError, "names nothing"),

@@ -17,7 +17,7 @@ from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedError,
     ExistsError,
-    MissingSource,
+    NotFound,
     PreflightError,
     UsageError,
     ZsnapdbError,
@@ -409,7 +409,7 @@ def test_the_domain_of_a_base_is_kept_whole(house: House) -> None:
 def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: str) -> None:
     with pytest.raises(ZsnapdbError):
         create.plan(house.settings, THIS_HOST, MachinesRequest(name, "ada", "pxc{n}"))
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         lifecycle.stop(house.settings, "nothing").run()
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
-from zsnapdb.base.errors import MissingSource
+from zsnapdb.base.errors import NotFound
 from zsnapdb.base.model import BinlogCoordinates
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.completeness import (
@@ -42,9 +42,9 @@ def test_a_time_on_a_quiet_server_is_its_last_commit() -> None:
     assert ([file.number for file in chosen.files], chosen.route.to) == ([2, 3], 70 * SECOND)
     (part,) = window([POINT], FILES, known(QUIET)).ranges
     assert (part.start, part.end) == (25 * SECOND, 70 * SECOND)
-    with pytest.raises(MissingSource, match="after the end of the archive, which is at 1970-01-01 00:01:10 UTC"):
+    with pytest.raises(NotFound, match="after the end of the archive, which is at 1970-01-01 00:01:10 UTC"):
         choose(AtTime(commit_time(71 * SECOND)), [POINT], FILES, NOW, known(QUIET))
-    with pytest.raises(MissingSource, match="after the end of the archive, which is at 1970-01-01 00:00:39 UTC"):
+    with pytest.raises(NotFound, match="after the end of the archive, which is at 1970-01-01 00:00:39 UTC"):
         choose(AtTime(commit_time(60 * SECOND)), [POINT], FILES, NOW)
 
 
@@ -143,7 +143,7 @@ def test_a_server_from_which_another_one_took_over_does_not_say_that_nothing_was
     taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{B}:1-10"), 30, B, base="mysql-bin")
     record = CompleteUntil("1", "binlog.000002", 1000, 70 * SECOND)
     files = [own(1), own(2), taken_over]
-    with pytest.raises(MissingSource, match="after the end of the archive"):
+    with pytest.raises(NotFound, match="after the end of the archive"):
         choose(AtTime(commit_time(35 * SECOND)), [POINT], files, NOW, known(record))
     named = choose(AtTime(commit_time(35 * SECOND)), [POINT], files, NOW, known(record), history="1")
     assert [file.number for file in named.files] == [2]

@@ -29,7 +29,7 @@ from tests.unit.support.binlog_scenarios import (
 )
 from tests.unit.support.binlog_simulation import Simulation, restored, simulate
 from tests.unit.support.binlog_window import SECOND
-from zsnapdb.base.errors import HistoryError, MissingSource
+from zsnapdb.base.errors import HistoryError, NotFound
 from zsnapdb.base.gtid import contains, joined
 from zsnapdb.base.model import Flavour
 from zsnapdb.planning.binlog.completeness import complete_until
@@ -131,7 +131,7 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
         is_promised = any(part.start <= moment <= part.end for part in promised.ranges)
         try:
             chosen = choose(AtTime(commit_time(moment)), points, files, now, known)
-        except MissingSource:
+        except NotFound:
             assert not is_promised
             continue
         except HistoryError:
@@ -149,7 +149,7 @@ def test_latest_has_everything_that_the_server_has_at_the_end_or_is_refused(simu
     now = commit_time(10**9 * SECOND)
     try:
         chosen = choose(Latest(), simulation.points, simulation.files, now, simulation.state)
-    except (MissingSource, HistoryError):
+    except (NotFound, HistoryError):
         return
     newest = simulation.histories[-1]
     assert restored(simulation, chosen.route, chosen)[: len(newest)] == newest, chosen
@@ -202,7 +202,7 @@ def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_st
         return
     try:
         chosen = choose(Latest(), simulation.points, files, now, simulation.state)
-    except (MissingSource, HistoryError):
+    except (NotFound, HistoryError):
         return
     if _is_reset_forgotten(simulation, lost, chosen.point.taken):
         return
@@ -231,7 +231,7 @@ def test_a_restore_to_a_time_replays_no_transaction_committed_after_it(simulatio
     for second in sorted(seconds):
         try:
             chosen = choose(AtTime(commit_time(second * SECOND)), points, files, now, simulation.state)
-        except (MissingSource, HistoryError):
+        except (NotFound, HistoryError):
             continue
         state = restored(simulation, chosen.route, chosen)
         assert all(one.second <= second for one in state), chosen
@@ -248,7 +248,7 @@ def test_a_time_until_which_the_archive_is_complete_is_the_state_that_a_server_h
             chosen = choose(
                 AtTime(commit_time(record.until)), simulation.points, simulation.files, now, simulation.state
             )
-        except (MissingSource, HistoryError):
+        except (NotFound, HistoryError):
             continue
         state = restored(simulation, chosen.route, chosen)
         had = [tuple(one for one in history if one.second * SECOND <= record.until) for history in simulation.histories]

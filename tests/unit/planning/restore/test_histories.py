@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
-from zsnapdb.base.errors import HistoryError, MissingSource, PreflightError
+from zsnapdb.base.errors import HistoryError, NotFound, PreflightError
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.route import BackupPoint, commit_time
@@ -79,9 +79,9 @@ def test_a_named_history_leads_to_its_own_state() -> None:
     assert place(time(38), SET_BACK, "1") == ("1", 3)
     assert place(time(105), SET_BACK, "2") == ("2", 3)
     assert place(Latest(), SET_BACK, "1") == ("1", 3)
-    with pytest.raises(MissingSource, match="after the end of the archive"):
+    with pytest.raises(NotFound, match="after the end of the archive"):
         place(time(99), SET_BACK, "1")
-    with pytest.raises(MissingSource, match="has no history 7"):
+    with pytest.raises(NotFound, match="has no history 7"):
         place(time(38), SET_BACK, "7")
 
 
@@ -128,7 +128,7 @@ def test_on_mysql_the_gtids_of_an_abandoned_history_are_found() -> None:
     new = at(45, f"{A}:1-18,{B}:1-10", "binlog.000077", 1000, B, "n")
     chosen = choose(AtGtids(f"{A}:20"), [old, new], [first, second, taken_over], NOW)
     assert (chosen.point, chosen.files) == (old, (second,))
-    with pytest.raises(MissingSource):
+    with pytest.raises(NotFound):
         choose(AtGtids(f"{A}:21"), [old, new], [first, second, taken_over], NOW)
 
 
@@ -191,11 +191,11 @@ def test_a_time_between_two_histories_is_refused_with_what_can_be_restored_of_th
     before = [Kept(**{**vars(own(number)), "fingerprint": str(number)}) for number in (1, 2, 3)]
     files = [*before, Kept("2", 1, GtidSet(), gtids(f"{A}:1-40"), 1000, fingerprint="again")]
     points = [at(25, f"{A}:1-15"), at(1001, f"{A}:1-3", "binlog.000001", 500, name="n")]
-    with pytest.raises(MissingSource, match="after the end of the archive") as no:
+    with pytest.raises(NotFound, match="after the end of the archive") as no:
         choose(time(500), points, files, NOW, history="1")
     assert "`--to latest --history 1` restores" in no.value.hint
     assert choose(Latest(), points, files, NOW, history="1").files[-1].number == 3
-    with pytest.raises(MissingSource, match="no backup is older"):
+    with pytest.raises(NotFound, match="no backup is older"):
         choose(time(500), points, files, NOW, history="2")
 
 

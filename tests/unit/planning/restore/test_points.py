@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.errors import AmbiguousPointError, MissingSource, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.errors import AmbiguousPointError, NotFound, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.base.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
@@ -241,13 +241,13 @@ def test_the_newest_backup_that_leads_there_is_taken() -> None:
 @pytest.mark.parametrize(
     ("to", "error", "words"),
     [
-        (AtTime(at(-1)), MissingSource, "no backup is older"),
-        (AtTime(at(41)), MissingSource, "after the end of the archive"),
+        (AtTime(at(-1)), NotFound, "no backup is older"),
+        (AtTime(at(41)), NotFound, "after the end of the archive"),
         (AtTime(NOW + timedelta(days=1)), PreflightError, "in the future"),
-        (AtGtids(f"{UUID}:41"), MissingSource, "neither in a backup nor in the archived binlogs"),
-        (AtGtids(f"{UUID}:3"), MissingSource, "every backup already contains"),
+        (AtGtids(f"{UUID}:41"), NotFound, "neither in a backup nor in the archived binlogs"),
+        (AtGtids(f"{UUID}:3"), NotFound, "every backup already contains"),
         (AtGtids("0-1-3"), PreflightError, "is not a GTID of mysql"),
-        (AtBackup("20200101T000000Z-0000"), MissingSource, "holds no backup 20200101T000000Z-0000"),
+        (AtBackup("20200101T000000Z-0000"), NotFound, "holds no backup 20200101T000000Z-0000"),
     ],
 )
 def test_what_cannot_be_reached_is_said(to: AtTime, error: type[ZsnapdbError], words: str) -> None:
@@ -265,7 +265,7 @@ def test_a_time_before_the_old_servers_last_commit_is_not_sought_in_the_successo
 
 
 def test_a_time_behind_a_gap_is_not_reached() -> None:
-    with pytest.raises(MissingSource, match=r"the files between binlog\.000001 and number 3 were removed"):
+    with pytest.raises(NotFound, match=r"the files between binlog\.000001 and number 3 were removed"):
         choose(AtTime(at(35)), (base(),), (LOGS[0], LOGS[2]), NOW)
 
 
@@ -357,11 +357,11 @@ def test_a_gtid_of_mariadb_whose_number_another_server_gave_in_this_history_is_n
     backup = point("20261120T120015Z-0001", Flavour.MARIADB, "server_id 2", GtidPosition({0: (2, 15)}), "b.000001", 600)
     scanned = [Scanned(f"0-2-{n}", 100 * (n - 10), 100 * (n - 9), at(n)) for n in range(11, 31)]
     for target in (AtGtids("0-1-20"), BeforeGtid("0-1-20")):
-        with pytest.raises(MissingSource, match=r"0-1-20 is not in b\.000001"):
+        with pytest.raises(NotFound, match=r"0-1-20 is not in b\.000001"):
             boundary_in(choose(target, (backup,), (log,), NOW), 600, scanned)
     assert boundary_in(choose(BeforeGtid("0-2-20"), (backup,), (log,), NOW), 600, scanned).stop == 1000
     assert choose(AtGtids("0-2-15"), (backup,), (log,), NOW).exact_backup
-    with pytest.raises(MissingSource, match="every backup already contains 0-1-15"):
+    with pytest.raises(NotFound, match="every backup already contains 0-1-15"):
         choose(AtGtids("0-1-15"), (backup,), (log,), NOW)
 
 
@@ -371,7 +371,7 @@ def test_a_transaction_that_is_the_last_of_a_backup_is_that_backup() -> None:
     assert choose(AtGtids(f"{UUID}:10"), (known,), LOGS, NOW).exact_backup
     assert choose(AtGtids(f"{UUID}:3-7:10"), (known,), LOGS, NOW).exact_backup
     for other, backup in ((f"{UUID}:9", known), (f"{UUID}:10", base())):
-        with pytest.raises(MissingSource, match="every backup already contains"):
+        with pytest.raises(NotFound, match="every backup already contains"):
             choose(AtGtids(other), (backup,), LOGS, NOW)
 
 
@@ -381,7 +381,7 @@ def test_of_mariadb_the_last_transaction_of_a_backup_decides_and_not_its_other_d
     known = replace(backup, last_gtid="0-1-15")
     assert choose(AtGtids("0-1-15"), (known,), (), NOW).exact_backup
     for other in ("1-1-7", "0-2-15"):
-        with pytest.raises(MissingSource, match="every backup already contains"):
+        with pytest.raises(NotFound, match="every backup already contains"):
             choose(AtGtids(other), (known,), (), NOW)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.errors import DamagedError, MissingSource, PreflightError
+from zsnapdb.base.errors import DamagedError, NotFound, PreflightError
 from zsnapdb.base.model import backup_time, is_backup_id, new_backup_id
 from zsnapdb.planning.known_damage import DamageKind, DamageRegister, KnownDamage
 from zsnapdb.planning.order import in_order
@@ -103,12 +103,12 @@ def test_a_chain_is_taken_from_the_last_full_backup_on() -> None:
 
 
 def test_without_a_complete_chain_nothing_is_consolidated() -> None:
-    with pytest.raises(MissingSource, match="no backup with a complete chain") as refusal:
+    with pytest.raises(NotFound, match="no backup with a complete chain") as refusal:
         chosen(CHAIN[1:])
     assert "--full" in refusal.value.hint
     with pytest.raises(DamagedError, match="no stored backup has them"):
         chosen(CHAIN[1:], SECOND.backup_id)
-    with pytest.raises(MissingSource, match="no backup 20991101T000000Z-0000"):
+    with pytest.raises(NotFound, match="no backup 20991101T000000Z-0000"):
         chosen(CHAIN, "20991101T000000Z-0000")
 
 
