@@ -63,8 +63,8 @@ NO_EFFECT = {
 """Verbs that make nothing: they read, end something, or say that a holder is there."""
 MAKERS = {
     "create.py:_make_datasets": "room.guard and the quota of the plan",
-    "room.py:promise": "its own quota and reservation",
-    "fetch.py:_clone_base": "below the anchor of room.promise",
+    "space_limits.py:promise": "its own quota and reservation",
+    "source_fetch.py:_clone_base": "below the anchor of space_limits.promise",
     "prepare.py:_prepare": "room.of_prepared_form",
     "data_reset.py:_clone_beside": "room.of_other_data",
     "volumes.py:clone_volumes": "the quota that its caller gives",
