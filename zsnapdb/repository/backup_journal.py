@@ -32,7 +32,10 @@ ChunkIndex = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class StartedVolume(Part):
-    """The facts about a volume before its stream is sent. `from_guid` is None for a full stream."""
+    """The facts about a volume before its stream is sent. `from_guid` is None for a full stream.
+
+    `stream_size` is the estimated size of the stream in bytes (None: not estimated at the start).
+    """
 
     role: RoleName
     dataset: DatasetName
@@ -41,6 +44,7 @@ class StartedVolume(Part):
     from_guid: Guid | None
     send_flags: tuple[SendFlag, ...]
     type: VolumeType
+    stream_size: int | None = None
 
     @property
     def full_name(self) -> str:

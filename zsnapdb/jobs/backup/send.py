@@ -220,9 +220,10 @@ class Sender:
             known=known,
             on_stored=stored_now,
             memory=self.memory,
+            total=volume.stream_size,
         )
         part = VolumePart(
-            **volume.model_dump(),
+            **volume.model_dump(exclude={"stream_size"}),
             features=stored.begin.features,
             codec=started.cut.codec,
             plain_size=stored.plain_size,
@@ -265,13 +266,18 @@ def store_stream(
     known: Mapping[int, KnownChunk] | None = None,
     on_stored: Callable[[int, KnownChunk], None] | None = None,
     memory: TransferMemory | None = None,
+    total: int | None = None,
 ) -> Uploaded:
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
     `base` is the snapshot or bookmark to send from, None for a full stream. `known`, `on_stored` and
-    `memory` are as in `upload`. ConfigError, before the first chunk, if the stream has too many chunks.
+    `memory` are as in `upload`. `total` is the estimated size in bytes, if it is known already.
+
+    Raises:
+        ConfigError: the stream has too many chunks. None is stored.
     """
-    total = estimate(volume.full_name, base, volume.send_flags)
+    if total is None:
+        total = estimate(volume.full_name, base, volume.send_flags)
     check_rows(volume.full_name, total, settings.chunk_size)
     with SendStream(volume.full_name, base, volume.send_flags) as stream:
         try:
@@ -410,7 +416,7 @@ def started_backup(
     # Blocks that the pool has compressed are not compressed again.
     codec = settings.codec if form is SendForm.PLAIN else Codec.NONE
     volumes = tuple(
-        _volume(described.volumes[role], SEND_FLAGS[form], role, snapshot, base)
+        _sized(_volume(described.volumes[role], SEND_FLAGS[form], role, snapshot, base), sent_from.get(role))
         for role, snapshot in sorted(made.snapshots.items())
     )
     return StartedBackup(
@@ -418,9 +424,7 @@ def started_backup(
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
         cut=StreamFormat(
-            chunk_size=decide_chunk_size(
-                settings.chunk_size, [_stream_size(volume, sent_from.get(volume.role)) for volume in volumes]
-            ),
+            chunk_size=decide_chunk_size(settings.chunk_size, [volume.stream_size or 0 for volume in volumes]),
             codec=codec,
             level=settings.level,
             adaptive=settings.adaptive,
@@ -430,14 +434,15 @@ def started_backup(
     )
 
 
-def _stream_size(volume: StartedVolume, base: str | None) -> int:
-    """Return the estimated size of a stream in bytes; 0 if it is not known.
+def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
+    """Return the volume with the estimated size of its stream.
 
     The estimate of a stream from a bookmark takes long: it is left to `store_stream`.
     """
     if volume.from_guid is not None and (base is None or "@" not in base):
-        return 0
-    return estimate(volume.full_name, base, volume.send_flags) or 0
+        return volume
+    size = estimate(volume.full_name, base, volume.send_flags)
+    return volume.model_copy(update={"stream_size": size})
 
 
 def _volume(
