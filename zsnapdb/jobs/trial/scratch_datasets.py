@@ -36,7 +36,7 @@ EndUsers = Callable[[str], None]
 
 
 def nobody(_container: str) -> None:
-    """Do nothing: only servers in folders use the copy, and no process must be ended."""
+    """End nothing, because only servers in folders use the copy."""
 
 
 @dataclass(frozen=True)

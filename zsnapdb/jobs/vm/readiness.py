@@ -68,7 +68,7 @@ def refuse_unreachable(shows: ReadyMarker, network: str) -> None:
     """Raise PreflightError if the marker is a server on a network where this host has no address."""
     if shows.kind is ReadyKind.SERVER and network == f"network {ISOLATED_NETWORK}":
         raise PreflightError(
-            f"--wait-for {shows.words} needs an address of this host on the network, and it has none on"
+            f"a server is waited for (--wait-for {shows.words}), and this host has no address on the network"
             f" {ISOLATED_NETWORK}",
             hint="name another network (--network), or wait for the agent or the serial line",
         )

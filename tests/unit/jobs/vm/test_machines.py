@@ -162,14 +162,11 @@ def _nothing(_: House) -> None:
     """Only the marker forbids the verb."""
 
 
-NO_MARK, OTHERS = "not its mark", "snapshots that other programs made"
+NO_MARK, OTHERS = "not its mark", "snapshots that others made"
 REFUSED = [
-    (
-        _nothing,
-        {"start": "needs an address of this host", "stop": "", "reset": "needs an address of this host", "destroy": ""},
-    ),
-    (_reset_died, {"start": "was interrupted", "stop": "", "reset": "needs an address of this host", "destroy": ""}),
-    (_phase_altered, dict.fromkeys(VERBS, "which is not a phase")),
+    (_nothing, {"start": "no address on the network", "stop": "", "reset": "no address on the network", "destroy": ""}),
+    (_reset_died, {"start": "was interrupted", "stop": "", "reset": "no address on the network", "destroy": ""}),
+    (_phase_altered, dict.fromkeys(VERBS, "which is no phase")),
     (_snapshot_of_others, {"stop": "", "reset": OTHERS, "destroy": OTHERS}),
     (_bookmark, {"stop": "", "reset": "has bookmarks"}),
     (_mark_lost, dict.fromkeys(VERBS, NO_MARK)),
@@ -336,7 +333,7 @@ def test_a_reset_goes_back_to_the_disks_of_the_base_and_starts_what_ran(house: H
 
 def test_waiting_for_a_server_that_this_host_cannot_reach_is_refused_before_anything_is_made(house: House) -> None:
     before = house.state()
-    with pytest.raises(PreflightError, match="needs an address of this host zsnapdb-isolated"):
+    with pytest.raises(PreflightError, match="no address on the network zsnapdb-isolated"):
         house.clone(marker=marker("server"))
     assert house.state() == before
 
