@@ -32,6 +32,8 @@ IN_MEMORY = {
     ("planning/server_copy/variables.py", "_by_name"): CONSTANT,
     ("planning/server_copy/variables.py", "_by_prefix"): CONSTANT,
     ("planning/repository/retention.py", "time_of"): ARGUMENTS,
+    ("planning/sizing/estimate.py", "kept_backups"): ARGUMENTS,
+    ("repository/binlog_cache.py", "_cache_file"): CONSTANT,
     ("repository/catalogue.py", "_cache_file"): CONSTANT,
     ("repository/catalogue.py", "_described"): CONSTANT,
     ("store/s3_client.py", "_loader"): "the folders of AWS's service descriptions",

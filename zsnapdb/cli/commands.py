@@ -378,8 +378,8 @@ COMMANDS: Mapping[str, Command | Group] = {
     "clone keep": Command(
         "clone.lifecycle.keep", documents="clone.change:ResetView,ChangedView", examples=("clone keep test",)
     ),
-    "clone beat": Command("clone.lifecycle.send_heartbeat", documents=_CHANGED, hidden=True),
-    "clone hold": Command("clone.lifecycle.keep", documents="clone.change:ResetView,ChangedView", hidden=True),
+    "clone beat": Command("clone.lifecycle.send_heartbeat", hidden=True),
+    "clone hold": Command("clone.lifecycle.keep", hidden=True),
     "clone commit": Command(
         "clone.lifecycle.commit",
         documents="clone.change:CommittedView,IntentionView",
