@@ -50,7 +50,7 @@ MEMORY_GOAL = 200.0
 
 @dataclass(frozen=True)
 class Used:
-    """What one process took: seconds, its highest memory in MiB, requests by kind, and received bytes."""
+    """The cost of one process: seconds, peak memory in MiB, requests by kind, and received bytes."""
 
     wall: float
     peak: float

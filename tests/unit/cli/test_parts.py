@@ -1,4 +1,4 @@
-"""Who asks `restore` or `undo` for a table is led to `rescue`, and hints name every form of a point in time."""
+"""`restore` and `undo` refer to `rescue` for one table, and hints name every form of a point in time."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_people_get_none(words: tuple[str, ...], variable: str, is_wanted: bool)
 
 WITHOUT_DOCUMENT = {
     ("agent",): "it works until it is told to end",
-    ("clone", "tunnel"): "it works until it is told to end",
+    ("clone", "tunnel"): "ssh replaces it, and runs until Ctrl-C",
     ("fleet", "control"): "it works until it is told to end",
     ("fleet", "dev"): "it works until it is told to end",
     ("fleet", "worker"): "it works until it is told to end",

@@ -137,7 +137,7 @@ def test_altered_description_is_damaged_whatever_the_cache_has(archive: BinlogAr
 
 
 def test_unbelieved_signer_is_read_again_and_refused(archive: BinlogArchive, tmp_path: Path, store: Reads) -> None:
-    """What was believed once is not believed after the signers have changed, also with the cache of before."""
+    """After a change of the trusted signers, the earlier cache does not make a document trusted."""
     archive.load()
     write_secret(tmp_path / "other.key", SigningKey.new().file())
     keyring = replace(archive.repository.keyring, signing_key_file=tmp_path / "other.key")

@@ -1,4 +1,4 @@
-"""A wrong address or name is told as one, and a repository lists its instances without a name."""
+"""Errors name a wrong address or name, and a repository lists its instances without a name."""
 
 from __future__ import annotations
 
