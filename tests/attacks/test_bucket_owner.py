@@ -394,7 +394,10 @@ def test_nothing_real_goes_and_every_loss_is_named(target: Target, attack: Attac
         if attack in LOSSES:
             assert status.code == 7, status.stderr
         after = verdicts(status)
-        assert {name: rank for name, rank in target.verdicts.items() if after[name] < rank} == {}
+        # The host's own check before the zeros came can be younger than a second.
+        renewed = {"verify-age"} if attack is zeros_after_a_good_check else set[str]()
+        better = {name: rank for name, rank in target.verdicts.items() if after[name] < rank and name not in renewed}
+        assert better == {}
         state = json.loads(status.stdout)
         assert state["drill"] is None
         assert state["backup"] is None or state["backup"]["backup_id"] in target.names
