@@ -122,7 +122,7 @@ class Round:
         seen = self.site.look()
         for question in QUESTIONS:
             question(self.state, seen)
-        self.site.clock.jump(0.0)
+        self.site.set_clock(0.0)
         self.state.said.append("clock right")
         order_removals.settle(self.state)
 
@@ -132,7 +132,7 @@ class Round:
         error = draw_error(self.chance, site.clock.error) if self.jumps else 0.0
         is_jump = error != site.clock.error
         if is_jump:
-            site.clock.jump(error)
+            site.set_clock(error)
             state.has_jumped, state.is_doubtful = state.has_jumped or error != 0.0, True
         self.mark += 1
         site.sql(f"INSERT INTO past.marks VALUES ({self.mark})")
