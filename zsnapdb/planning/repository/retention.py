@@ -15,8 +15,8 @@ The time of a backup is the UTC time in its id. A time in the future shows that 
 clock is right, such a backup counts as created with the next one. In each period (hour, day, ISO week, month, year; all
 UTC) the newest backup counts.
 
-If the ids of two backups contradict their order of creation, a clock was ahead or behind, and the periods of both are
-not known. Such a backup may be the newest of its own period, so it stays until enough known periods are newer. It takes
+If the ids of two backups contradict their order, a clock was ahead or behind. Then neither period is known.
+Such a backup may be the newest of its own period, so it stays until enough known periods are newer. It takes
 no place of others. So a wrong clock delays a removal only.
 """
 
