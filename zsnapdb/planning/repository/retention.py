@@ -75,6 +75,8 @@ class RetentionFacts:
 
     Then a backup counts as created with the next one.
     """
+    unsure: Collection[str] = ()
+    """The backups that this host created while its clock may have been behind: their periods are not known."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def decide(
     family = _Family(links, known)
     uncounted = {*family.unsound, *known.foreign, *known.begun}
     counted = [link for link in links if link.backup_id not in uncounted]
-    times = _Times.of([link.backup_id for link in counted], now, is_sure=known.is_sure)
+    times = _Times.of([link.backup_id for link in counted], now, known.unsure, is_sure=known.is_sure)
     sound = [link for link in counted if times.at[link.backup_id] <= now]
     replaced = _replaced(sound)
     good = [link.backup_id for link in reversed(sound) if link.backup_id not in replaced]
@@ -185,7 +187,7 @@ class _Times:
     unknown: Mapping[str, datetime]
 
     @classmethod
-    def of(cls, names: Sequence[str], now: datetime, *, is_sure: bool) -> _Times:
+    def of(cls, names: Sequence[str], now: datetime, unsure: Collection[str], *, is_sure: bool) -> _Times:
         """Return the times of backups, oldest first.
 
         A backup was created before the next one with a known time. If its own time is in the future and wrong, the time
@@ -194,6 +196,7 @@ class _Times:
         times = {name: time_of(name) for name in names}
         past = [name for name in names if times[name] <= now]
         doubtful = {name for name, wrong in zip(past, contradicted([times[n] for n in past]), strict=True) if wrong}
+        doubtful |= set(past) & set(unsure)
         unknown: dict[str, datetime] = {}
         following: datetime | None = None
         for name in reversed(names):
