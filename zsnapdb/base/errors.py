@@ -20,6 +20,7 @@
     ├── DamagedError            7   stored bytes are not the bytes that were written
     │   ├── DamagedBackupError  7   the same, for a known backup
     │   └── HistoryError        7   the repository has something newer than the point
+    │       ├── AbandonedHistoryError  7   every usable backup is of a state that production no longer has
     │       └── AmbiguousPointError  2   several histories have the point, each with another state: choose one
     ├── ExistsError             8   the target already exists
     ├── CommandError            9   an external command failed
@@ -226,6 +227,10 @@ class HistoryError(DamagedError):
 
     code = "history"
     about = ()
+
+
+class AbandonedHistoryError(HistoryError):
+    """Every usable backup is of a state that production no longer has. Nothing was changed."""
 
 
 class AmbiguousPointError(HistoryError):

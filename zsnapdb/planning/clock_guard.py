@@ -10,6 +10,10 @@ only if a person confirms it, or if the wall clock then keeps its rate. That tak
 Creation and use are recorded with the later of both times, so nothing expires early that was created while the wall
 clock was behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects this as
 soon as the clock is right.
+
+After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. It
+begins with the last reading before the jump, and ends with the time to which the clock was set. A recorded time in this
+span is too early.
 """
 
 from __future__ import annotations
@@ -34,12 +38,17 @@ SLEW = 0.001
 SETTLED_AFTER_REBOOT = 3600.0
 SETTLED_AFTER_STEP = 86_400.0
 """Seconds of the steady clock for which a wall clock must keep its rate after a jump before it is accepted."""
+RECORDED_EVERY = 60.0
+"""Seconds between two writes of the record while the clocks agree: a write is durable, and every command checks."""
 FAR = timedelta(days=1)
 """The largest accepted difference between two clocks.
 
 Retention counts in hours or longer, and a time zone mistaken for UTC differs by at most 14 hours. A clock that is wrong
 by more than a day expires backups that retention would keep.
 """
+
+MOST_SPANS = 64
+"""The most spans of recorded times that were too early. Older ones are forgotten."""
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
 """The hint for a doubtful clock."""
@@ -67,6 +76,10 @@ class ClockRecord(BaseModel):
     - `jump`: why the wall clock is not accepted (None: it is)
     - `kept_rate`: seconds of the steady clock for which the wall clock has kept its rate since
     - `since`: the start of a record that is younger than a day (None: it is older, or a person confirmed the clock)
+    - `jumped`: the proven time before the first jump that is not accepted (None: there is no such jump)
+    - `before`: the later time of both clocks before the latest jump that is not accepted
+    - `early`: the spans of recorded times that were too early, oldest first
+    - `behind_since`: the time to which the accepted clock was set back (None: it was not set back)
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -78,19 +91,29 @@ class ClockRecord(BaseModel):
     jump: ClockJump | None = None
     kept_rate: Seconds = 0.0
     since: Moment | None = None
+    jumped: Moment | None = None
+    before: Moment | None = None
+    early: tuple[tuple[Moment, Moment], ...] = ()
+    behind_since: Moment | None = None
 
 
 @dataclass(frozen=True)
 class RemovalTime:
     """The wall clock (UTC), the proven time, and the doubt about the wall clock ("": none).
 
-    `is_new`: this host has recorded its clocks for less than a day.
+    `is_new`: this host has recorded its clocks for less than a day. `jumped` and `before` are as in the record.
+    `is_reboot`: the jump was a reboot, so the proven time is only a lower bound. `early`: the spans of recorded times
+    that were too early.
     """
 
     wall: datetime
     proven: datetime
     doubt: str = ""
     is_new: bool = field(default=False, compare=False)
+    jumped: datetime | None = field(default=None, compare=False)
+    before: datetime | None = field(default=None, compare=False)
+    is_reboot: bool = field(default=False, compare=False)
+    early: tuple[tuple[datetime, datetime], ...] = field(default=(), compare=False)
 
     @property
     def at(self) -> datetime:
@@ -110,6 +133,27 @@ class RemovalTime:
     def is_from_future(self, recorded: datetime) -> bool:
         """Return whether a time that this host recorded was surely ahead of the real time."""
         return self.is_sure and recorded > self.latest + timedelta(seconds=TOLERANCE)
+
+    def is_wrong(self, recorded: datetime) -> bool:
+        """Return whether a time that this host recorded was surely ahead of the real time, or may have been behind."""
+        return self.is_from_future(recorded) or (not self.doubt and self._is_early(recorded))
+
+    def is_unsure(self, recorded: datetime) -> bool:
+        """Return whether a time that this host recorded may have been behind the real time."""
+        is_since_reboot = bool(self.doubt) and self.is_reboot and self.jumped is not None and recorded > self.jumped
+        return is_since_reboot or self._is_early(recorded)
+
+    def _is_early(self, recorded: datetime) -> bool:
+        return any(first < recorded < last for first, last in self.early)
+
+    def is_age_unknown(self, recorded: datetime) -> bool:
+        """Return whether the age of something with this recorded time is not known.
+
+        It may be from before a jump of the clock, or its time is in the future. Then it may be older than it seems.
+        """
+        slack = timedelta(seconds=RECORDED_EVERY)
+        is_before_jump = bool(self.doubt) and self.before is not None and recorded <= self.before + slack
+        return is_before_jump or recorded > self.latest + timedelta(seconds=TOLERANCE)
 
     def prune_doubt(self, store: datetime | None, backups: Sequence[datetime]) -> str:
         """Return why a prune must not use this clock; "" if it may.
@@ -144,6 +188,39 @@ def first_record(reading: ClockReading) -> ClockRecord:
     return ClockRecord(wall=reading.wall, boot=reading.boot, steady=reading.steady, proven=reading.wall)
 
 
+def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
+    """Return the record after its clock was accepted. `record` is of the same reading.
+
+    Times between the jump and the last setting of the clock were recorded too early.
+    """
+    was_set = reading.wall - timedelta(seconds=record.kept_rate)
+    ahead, behind_since = (reading.wall - record.proven).total_seconds(), record.behind_since
+    spans = list(record.early)
+    if record.jumped is not None:
+        starts = [record.jumped]
+        if ahead > TOLERANCE and behind_since is not None:
+            # An earlier clock was set back and then forward: it was behind in between.
+            starts.append(behind_since)
+        booted = record.proven - timedelta(seconds=reading.steady)
+        if ahead > TOLERANCE and record.jump is ClockJump.STEP and record.jumped - booted < FAR:
+            # A clock that is set soon after the boot was behind since the boot.
+            starts.append(booted)
+        spans.append((min(starts), was_set))
+    # A clock that was set back records times of earlier spans again.
+    early = [(first, min(last, was_set)) for first, last in spans if (was_set - first).total_seconds() > TOLERANCE]
+    if abs(ahead) > TOLERANCE:
+        behind_since = was_set if ahead < 0 else None
+    after = {"early": tuple(early[-MOST_SPANS:]), "behind_since": behind_since}
+    return first_record(reading).model_copy(update=after)
+
+
+def confirmed(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
+    """Return the record after a person confirmed the clock."""
+    if record is None:
+        return first_record(reading)
+    return accepted(follow(record, reading), reading).model_copy(update={"behind_since": None})
+
+
 def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     """Return the record of a new reading. A jump of the wall clock never puts the proven time ahead of it."""
     if record is None:
@@ -165,9 +242,12 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     elif is_step(record, reading):
         # Setting the clock soon after a restart corrects for the downtime, so the jump stays a reboot.
         kept = 0.0
-    if kept >= (SETTLED_AFTER_REBOOT if jump is ClockJump.REBOOT else SETTLED_AFTER_STEP):
-        return first_record(reading)
-    return _recorded(record, reading, proven, jump, kept)
+    jumped, before = record.jumped or record.proven, record.before
+    if kept == 0.0 or before is None:
+        before = max(record.wall, record.proven)
+    doubtful = _recorded(record, reading, proven, jump, kept).model_copy(update={"jumped": jumped, "before": before})
+    is_settled = kept >= (SETTLED_AFTER_REBOOT if jump is ClockJump.REBOOT else SETTLED_AFTER_STEP)
+    return accepted(doubtful, reading) if is_settled else doubtful
 
 
 def is_step(record: ClockRecord, reading: ClockReading) -> bool:
@@ -188,6 +268,8 @@ def _recorded(
         jump=jump,
         kept_rate=kept,
         since=before.since if is_new else None,
+        early=before.early,
+        behind_since=before.behind_since,
     )
 
 
@@ -195,7 +277,7 @@ def removal_time(record: ClockRecord) -> RemovalTime:
     """Return the time that expiry uses, from a record of this moment."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
-        return RemovalTime(record.wall, record.proven, is_new=record.since is not None)
+        return RemovalTime(record.wall, record.proven, is_new=record.since is not None, early=record.early)
     span, side = format_duration(round(abs(off))), "ahead of" if off > 0 else "behind"
     is_reboot = record.jump is ClockJump.REBOOT
     since = "the time that this host can prove since it was restarted" if is_reboot else "its steady clock"
@@ -204,4 +286,6 @@ def removal_time(record: ClockRecord) -> RemovalTime:
     doubt = (
         f"the clock of this host is {span} {side} {since}; it is believed when it has gone on at its rate for {left}"
     )
-    return RemovalTime(record.wall, record.proven, doubt, is_new=record.since is not None)
+    is_new = record.since is not None
+    jumped, before, early = record.jumped, record.before, record.early
+    return RemovalTime(record.wall, record.proven, doubt, is_new, jumped, before, is_reboot, early)

@@ -13,7 +13,8 @@ Only this module compares ids or times to order something, which `tests/unit/tes
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
 from zsnapdb.base.patterns import GREATEST_SEQUENCE
@@ -81,6 +82,17 @@ def _believed(number: int | None, reached: int) -> int:
 def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
     """Return the snapshot sets or snapshots of one pool in order of creation, oldest first."""
     return sorted(items, key=createtxg)
+
+
+def contradicted(times: Sequence[datetime]) -> list[bool]:
+    """Return for each time, in order of creation, whether an earlier one is later or a later one is earlier.
+
+    Then a clock was wrong, and nothing shows which of them is right.
+    """
+    earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
+    later = [datetime.max.replace(tzinfo=UTC), *accumulate(reversed(times), min)]
+    later.reverse()
+    return [earlier[at] > time or later[at + 1] < time for at, time in enumerate(times)]
 
 
 def earliest(*times: datetime) -> datetime:

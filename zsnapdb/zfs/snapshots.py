@@ -331,6 +331,19 @@ def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
     return {place: SendPoints(*points) for place, points in found.items()}
 
 
+def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
+    """Return the GUIDs of the datasets' snapshots and bookmarks, and of their origins.
+
+    The second part is the least transaction group of an own snapshot or bookmark (None: there is none). NotFound if a
+    dataset does not exist.
+    """
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "guid,createtxg", *places]
+    points = [(number_in(guid, argv), number_in(group, argv)) for guid, group in table(argv, 2)]
+    origins = [guid for guid in map(datasets.origin_guid, places) if guid is not None]
+    groups = order.by_creation((group for _, group in points), lambda group: group)
+    return frozenset((*(guid for guid, _ in points), *origins)), groups[0] if groups else None
+
+
 def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
     """Return the result of `send_points` for the datasets that exist."""
     try:

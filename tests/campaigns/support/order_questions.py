@@ -64,9 +64,8 @@ class State:
         return [one for one in self.truth.backups if one.set_id in seen.manifests]
 
     def newest(self, seen: Seen) -> MadeSet | None:
-        """Return the last backup whose state no rewind took back; the last backup if there is no other."""
-        stored = self.stored(seen)
-        return next(reversed([one for one in stored if one.number not in self.truth.taken_back] or stored), None)
+        """Return the last backup whose state no rewind or rollback took back; None if there is no such backup."""
+        return next((one for one in reversed(self.stored(seen)) if one.number not in self.truth.taken_back), None)
 
     def ask(self, *words: str, codes: Sequence[int] = (0,)) -> Done:
         """Run a command that changes nothing. Any other exit code is a problem."""
@@ -176,8 +175,7 @@ def drill_list(state: State, _seen: Seen) -> None:
 
 def shown(state: State, seen: Seen) -> None:
     """`show latest` shows the newest backup."""
-    stored = state.stored(seen)
-    if stored:
+    if state.newest(seen) is not None:
         done = state.ask("show", "main", "latest")
         if done.code == 0:
             state.differ("show latest", _id(state.newest(seen)), done.document["backup"]["backup_id"])
@@ -185,8 +183,7 @@ def shown(state: State, seen: Seen) -> None:
 
 def restore_plan(state: State, seen: Seen) -> None:
     """A restore to the latest backup restores the newest one."""
-    stored = state.stored(seen)
-    if not stored:
+    if state.newest(seen) is None:
         return
     words = ("restore", "main", "--to", "latest-backup", "--target", f"{state.site.pool}/planned", "--plan")
     done = state.ask(*words)

@@ -86,7 +86,7 @@ class Truth:
     clones: dict[str, MadeClone] = field(default_factory=dict)
     epoch: int = 0
     taken_back: set[int] = field(default_factory=set)
-    """The numbers of sets with a state that a rewind of this host took back."""
+    """The numbers of sets with a state that a rewind or rollback of this host took back."""
 
     def of_id(self, set_id: str) -> MadeSet | None:
         """Return the set with this id; None if the campaign did not create it."""

@@ -245,7 +245,8 @@ def destroy(state: State, seen: Seen, chance: random.Random) -> str:
 def drill(state: State, seen: Seen, chance: random.Random) -> str:
     passes = chance.random() < 0.5
     newest = state.newest(seen)
-    assert newest is not None, "the verb is drawn if there is a backup"
+    if newest is None:
+        return "not possible: the state of every backup was taken back"
     state.site.configure(state.rules, drill_passes=passes)
     point = "latest" if newest.epoch == state.truth.epoch and chance.random() < 0.5 else "latest-backup"
     done = state.site.zsnapdb("drill", "main", "--to", point)
@@ -305,6 +306,9 @@ def rollback(state: State, seen: Seen, chance: random.Random) -> str:
     for name in (state.site.data, state.site.parent):
         command("zfs", "rollback", "-r", f"{name}@zsnapdb-{one.set_id}")
     state.site.start()
+    left = state.site.look().bases_on(state.site.parent, state.site.data)
+    later = [made for made in state.truth.backups if made.number > one.number]
+    state.truth.taken_back |= {made.number for made in later if not set(made.guids.values()) & left}
     state.truth.epoch += 1
     return f"to set {one.number}"
 

@@ -59,9 +59,12 @@ class World:
         self.true += seconds_off
         self.boot, self.booted = self.boot + 1, self.true
 
-    def look(self) -> RemovalTime:
+    def reading(self) -> ClockReading:
         wall = START + timedelta(seconds=self.true + self.off)
-        self.record = clock_guard.follow(self.record, ClockReading(wall, f"boot-{self.boot}", self.true - self.booted))
+        return ClockReading(wall, f"boot-{self.boot}", self.true - self.booted)
+
+    def look(self) -> RemovalTime:
+        self.record = clock_guard.follow(self.record, self.reading())
         return clock_guard.removal_time(self.record)
 
     def at(self, seconds: float) -> datetime:
@@ -85,6 +88,63 @@ def test_lease_made_while_clock_was_wrong_ends_when_it_should(days: float, ttl: 
     assert lease.expires >= world.at(2 * DAY + ttl) - timedelta(seconds=TOLERANCE)
     assert lease.expires <= world.at(2 * DAY + 60 + ttl) + timedelta(seconds=TOLERANCE)
     assert settled(lease, right.latest, right) == lease
+
+
+@given(st.floats(60, 40 * DAY), st.floats(0, 20_000), st.floats(60, 0.9 * DAY), st.floats(60, 7 * DAY), st.booleans())
+def test_lease_made_behind_after_reboot_is_not_shortened(
+    seconds_off: float, days_behind: float, lasts: float, ttl: float, is_confirmed: bool
+) -> None:
+    """The host was off and its clock began behind, such as in 1970. The lease was created before the clock was set."""
+    world = World()
+    world.look()
+    world.pass_time(2 * DAY)
+    world.look()
+    world.off = -days_behind * DAY
+    world.reboot(seconds_off)
+    world.look()
+    world.pass_time(lasts)
+    made = created = world.look().latest
+    lease, ends = first_lease(ttl, LIMITS, made), world.true + ttl
+    world.pass_time(30)
+    world.off = 0.0
+    time = world.look()
+    if is_confirmed:
+        assert world.record is not None
+        world.record = clock_guard.confirmed(world.record, world.reading())
+    while world.true < ends + 3 * DAY:
+        time = world.look()
+        after = settled(lease, created, time)
+        created, lease = (time.latest, after) if after != lease else (created, lease)
+        verdict = judge_at(partial(judge, lease, (), UNUSED, LIMITS), time).verdict
+        assert verdict is LeaseVerdict.KEEP or world.true >= ends - 2 * TOLERANCE
+        if verdict is LeaseVerdict.REAP:
+            break
+        world.pass_time(1800)
+    else:
+        assert lease.expires <= world.at(ends + 2 * DAY + TOLERANCE), "it is only delayed"
+
+
+def test_times_recorded_by_a_clock_that_was_behind_are_known() -> None:
+    world = World()
+    world.look()
+    world.pass_time(2 * DAY)
+    before = world.look().latest
+    world.off = -30 * DAY
+    world.reboot(2 * DAY)
+    world.look()
+    world.pass_time(60)
+    behind = world.look()
+    assert [behind.is_unsure(at) for at in (before, behind.latest)] == [False, True]
+    assert behind.is_age_unknown(before)
+    assert not behind.is_wrong(behind.latest)
+    world.off = 0.0
+    world.look()
+    world.pass_time(SETTLED_AFTER_REBOOT)
+    right = world.look()
+    assert not right.doubt
+    assert [right.is_wrong(at) for at in (before, behind.latest, right.latest)] == [False, True, False]
+    assert right.is_unsure(behind.latest)
+    assert not right.is_age_unknown(before)
 
 
 def test_time_in_future_is_not_judged_before_clock_is_known() -> None:

@@ -40,7 +40,7 @@ from zsnapdb.jobs.record.record_file import BACKUPS
 from zsnapdb.jobs.record.record_file import read as record_file
 from zsnapdb.planning import order
 from zsnapdb.planning.clock_guard import CONFIRM
-from zsnapdb.planning.repository import local_snapshot_sets
+from zsnapdb.planning.repository import local_snapshot_sets, retention
 from zsnapdb.planning.repository.host_record import BackupRecord
 from zsnapdb.planning.repository.local_snapshot_sets import LocalSet
 from zsnapdb.planning.repository.retention import Decision
@@ -315,7 +315,8 @@ def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[Lo
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
     """Return the decision about each set, with its reason. A doubt about the clock that keeps sets is a warning."""
     time, rules = removal_time(instance.host), instance.settings.local
-    decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure)
+    unsure = {one.backup_id for one in local if time.is_unsure(retention.time_of(one.backup_id))}
+    decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure, unsure=unsure)
     if time.doubt:
         later = local_snapshot_sets.decide_local(local, rules, time.wall)
         kept = {one.backup_id for one in decided if one.keep} - {one.backup_id for one in later if one.keep}

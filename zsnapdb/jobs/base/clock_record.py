@@ -15,9 +15,6 @@ from zsnapdb.jobs.base.private_folder import make_private, open_lock
 from zsnapdb.planning import clock_guard
 from zsnapdb.planning.clock_guard import ClockReading, ClockRecord, RemovalTime
 
-_EVERY = 60.0
-"""Seconds between two writes of the record while the clocks agree: a write is durable, and every command checks."""
-
 
 def removal_time(host: Host) -> RemovalTime:
     """Return the time that expiry uses, and record the present reading of the clocks.
@@ -44,8 +41,9 @@ def removal_time(host: Host) -> RemovalTime:
 
 
 def _is_due(before: ClockRecord, record: ClockRecord, reading: ClockReading) -> bool:
-    is_other = (before.boot, before.jump) != (record.boot, record.jump)
-    return is_other or not 0 <= record.steady - before.steady < _EVERY or clock_guard.is_step(before, reading)
+    if (before.boot, before.jump) != (record.boot, record.jump) or clock_guard.is_step(before, reading):
+        return True
+    return not 0 <= record.steady - before.steady < clock_guard.RECORDED_EVERY
 
 
 def confirm(host: Host) -> None:
@@ -57,7 +55,7 @@ def confirm(host: Host) -> None:
         make_private(host.clocks)
         with open_lock(host.run, "clock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            record = clock_guard.first_record(reading)
+            record = clock_guard.confirmed(_read(_file(host)), reading)
             atomic_file.replace(_file(host), record.model_dump_json().encode())
     except OSError as error:
         raise PreflightError(

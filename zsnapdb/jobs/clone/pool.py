@@ -18,6 +18,7 @@ from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError,
 from zsnapdb.base.model import backup_time, is_backup_id
 from zsnapdb.config.clones import PoolSettings
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.run_locks import if_free
@@ -215,8 +216,9 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
     """Return why the request does not get the slot; None if it gets the slot."""
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
-    now = instance.host.latest()
-    return planning.objection(as_slot(instance, info, now), requested_slot(settings, instance, request), now)
+    time = removal_time(instance.host)
+    slot = as_slot(instance, info, time.latest)
+    return planning.handout_objection(slot, requested_slot(settings, instance, request), time)
 
 
 def requested_slot(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:

@@ -301,8 +301,8 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
 
 
 def _is_wrong(recorded: datetime, time: RemovalTime) -> bool:
-    """Return whether a recorded time is readable and the clock was ahead at its recording."""
-    return recorded != FOREVER and time.is_from_future(recorded)
+    """Return whether a recorded time is readable and the clock was wrong at its recording."""
+    return recorded != FOREVER and time.is_wrong(recorded)
 
 
 def _sweep_live(settings: Settings, host: Host, *, act: bool) -> Iterator[ReapOutcome]:

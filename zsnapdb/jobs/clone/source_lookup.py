@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zsnapdb.base.errors import NotFound, PreflightError
+from zsnapdb.base.errors import AbandonedHistoryError, NotFound, PreflightError
 from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.server_source import open_server, origin_of
@@ -50,7 +50,7 @@ def locate(
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
     if requested == LATEST and known:
-        newest = _newest_stored(instance, repository, local, newer, accepts_older=accepts_older)
+        newest = _newest_stored(instance, repository, local, accepts_older=accepts_older)
         if newest is None and local is not None:
             return cached_sets.prepared_form(home(settings, local.pool), local, rules)
         requested = newest or requested
@@ -91,51 +91,30 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
 
 
 def _newest_stored(
-    instance: Instance, repository: Repository, local: CloneSource | None, newer: Sequence[str], *, accepts_older: bool
+    instance: Instance, repository: Repository, local: CloneSource | None, *, accepts_older: bool
 ) -> str | None:
     """Return the newest stored backup of production; None if the newest local set is no older.
 
-    `newer` are the backups that this host stored after the local set, oldest first. The errors are those of `locate`.
+    The errors are those of `locate`.
     """
-    newest = newest_backup(instance, repository, accepts_older=accepts_older)
+    try:
+        newest = newest_backup(instance, repository, accepts_older=accepts_older)
+    except AbandonedHistoryError as error:
+        if local is None:
+            raise
+        instance.events.warn(error.message)
+        return None
     stored = repository.manifest(instance.name, newest)
     if local is None:
         _refuse_other_volumes(instance, stored)
         return newest
-    if _is_no_newer(stored, local):
-        return None
-    if not _is_rolled_back(stored, local):
-        return newest
-    instance.events.warn(
-        f"backup {newest} is not used as the latest: no volume of {instance.name} has a snapshot or bookmark of it, as"
-        f" after `zfs rollback`; `--from {newest}` uses it"
-    )
-    known = repository.backup_ids(instance.name)
-    later = (repository.manifest(instance.name, name) for name in reversed(newer) if name in known)
-    return next((manifest.backup_id for manifest in later if not _is_rolled_back(manifest, local)), None)
+    return None if _is_no_newer(stored, local) else newest
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS created the stored backup no later than the local set, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
     return is_same_pool and not order.made_before((local.set,), stored.createtxg)
-
-
-def _is_rolled_back(stored: Manifest, local: CloneSource) -> bool:
-    """Return whether `zfs rollback` took back the state of a stored backup that is later than the local set.
-
-    A rollback destroys the later snapshots and bookmarks of its dataset. zsnapdb itself leaves a bookmark of each
-    stored backup.
-    """
-    is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
-    places = [snapshot.dataset for snapshot in local.set.snapshots.values()]
-    return is_same_pool and _known_states(places).isdisjoint(stored.guids().values())
-
-
-def _known_states(places: Sequence[str]) -> set[int | None]:
-    """Return the GUIDs of the snapshots and bookmarks on datasets, and of their origins."""
-    points = snapshots.send_points(places)
-    return {guid for name in places for guid in (datasets.origin_guid(name), *points[name].names)}
 
 
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
@@ -148,7 +127,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     places = [name for name in volumes.values() if datasets.exists(name)]
     if not places or production_restores.recorded(instance).last is not None:
         return
-    if _known_states(places).isdisjoint(stored.guids().values()):
+    if snapshots.known_states(places)[0].isdisjoint(stored.guids().values()):
         raise PreflightError(
             f"nothing shows that {', '.join(places)} ever had the state of {stored.backup_id}, the newest backup of"
             f" {instance.name}: there is neither a snapshot nor a bookmark of it",

@@ -78,15 +78,15 @@ def _protection(text: str) -> datetime | None:
 def settle_lease(
     anchor: str, created: str, lease: CloneLease, time: RemovalTime, begun: Mapping[str, str] | None = None
 ) -> CloneLease:
-    """Let a lease begin now if it was begun or changed while the clock was ahead. Return it.
+    """Let a lease begin now if it was begun or changed while the clock was wrong. Return it.
 
-    `begun` are other properties with the time at which the copy began. Future times are replaced with the present time.
+    `begun` are other properties with the time at which the copy began. Wrong times are replaced with the present time.
     """
     now = settled(lease, read_stamp(created), time)
     if now != lease:
         times = {CREATED_PROPERTY: created, **(begun or {})}
-        late = [name for name, at in times.items() if read_stamp(at) != FOREVER and time.is_from_future(read_stamp(at))]
-        datasets.set_properties(anchor, {**dict.fromkeys(late, stamp(time.latest)), **lease_values(now)})
+        wrong = [name for name, at in times.items() if read_stamp(at) != FOREVER and time.is_wrong(read_stamp(at))]
+        datasets.set_properties(anchor, {**dict.fromkeys(wrong, stamp(time.latest)), **lease_values(now)})
     return now
 
 

@@ -297,6 +297,8 @@ def check(
         name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
     }
     put_back, unknown = _taken_back(instance, there)
+    # A backup is based only on snapshots and bookmarks that production has.
+    lost = {} if is_writing else _rolled_back(instance, replace(compared, provenance=known, future=future), there)
     findings = (
         *compared.findings,
         *unknown,
@@ -306,7 +308,13 @@ def check(
         *judge_foreign(instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any),
     )
     found = replace(
-        compared, findings=findings, future=future, provenance=known, known_archive=archive, taken_back=put_back
+        compared,
+        findings=findings,
+        future=future,
+        provenance=known,
+        known_archive=archive,
+        taken_back={**lost, **put_back},
+        rolled_back=frozenset(lost),
     )
     # Without a record of this host only the repository gives the order.
     return replace(found, order=found.order or tuple(backup.backup_id for backup in found.ordered(there)))
@@ -331,6 +339,16 @@ def _taken_back(
         return production_restores.taken_back(instance, there), ()
     except DamagedError as error:
         return {}, (StoredFinding(StoredKind.RECORD_UNREADABLE, error.message, error.hint),)
+
+
+def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[PlacedBackup]) -> Mapping[str, str]:
+    """Return why the newest backups that this host believes are no state of present production, by id."""
+    believed = [backup for backup in checked.ordered(there) if backup.backup_id not in checked.unbelieved]
+    local = {guid for backup in checked.local for guid in backup.guids.values()}
+    places = _volumes(instance, believed).values()
+    with contextlib.suppress(DamagedError):
+        return production_restores.rolled_back(instance, believed, places, local)
+    return {}
 
 
 def is_consolidated(backup: Summary | Manifest) -> bool:
@@ -502,11 +520,10 @@ def _local_backups(
     `seen` are the snapshots of the instance's sets, with the repository, if the caller has just read them. The list is
     empty if this host has no ZFS, or lacks a dataset of the instance.
     """
-    volumes = instance.settings.volumes
-    if volumes is None:
+    future: Collection[str] = ()
+    if instance.settings.volumes is None:
         future = from_future((backup.backup_id for backup in there), instance.host.latest(), ())
-        newest = next((backup for backup in reversed(there) if backup.backup_id not in future), None)
-        volumes = {volume.role: volume.dataset for volume in newest.volumes} if newest is not None else {}
+    volumes = _volumes(instance, [backup for backup in there if backup.backup_id not in future])
     guids: dict[str, dict[str, int]] = {}
     made: dict[str, int] = {}
     try:
@@ -521,3 +538,10 @@ def _local_backups(
     except (ZsnapdbError, OSError):
         return []
     return [LocalBackup(backup_id, by_role, made[backup_id]) for backup_id, by_role in guids.items()]
+
+
+def _volumes(instance: Instance, backups: Sequence[PlacedBackup]) -> Mapping[str, str]:
+    """Return the configured datasets of the instance by role, else those of the newest backup."""
+    if instance.settings.volumes is not None:
+        return instance.settings.volumes
+    return {volume.role: volume.dataset for volume in backups[-1].volumes} if backups else {}

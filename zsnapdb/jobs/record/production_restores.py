@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from zsnapdb.base import atomic_file
 from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
 from zsnapdb.jobs.record.record_file import read
-from zsnapdb.planning.repository.production_restores import Placed, ProductionRestore, PutBackRecord
-from zsnapdb.zfs import datasets
+from zsnapdb.planning.order import PlacedLink
+from zsnapdb.planning.repository import production_restores as planning
+from zsnapdb.planning.repository.production_restores import Placed, ProductionPoints, ProductionRestore, PutBackRecord
+from zsnapdb.zfs import datasets, snapshots, version
 
 
 def recorded(instance: Instance) -> PutBackRecord:
@@ -41,6 +44,32 @@ def taken_back(instance: Instance, backups: Iterable[Placed]) -> Mapping[str, st
     """Return why backups are no state of present production, by id. The errors are those of `recorded`."""
     found = recorded(instance).taken_back(backups)
     return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
+
+
+def rolled_back(
+    instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
+) -> Mapping[str, str]:
+    """Return why the newest backups are no state of present production after `zfs rollback`, by id.
+
+    `backups` are oldest first. `places` are production's datasets, `local` the GUIDs of its snapshots that the caller
+    has read. They often show that nothing was rolled back; then no program is started. The errors are those of
+    `recorded`.
+    """
+    if not backups or any(volume.guid in local for volume in backups[-1].volumes):
+        return {}
+    try:
+        if len({pool_of(place) for place in places}) != 1 or not all(datasets.exists(place) for place in places):
+            return {}
+        pool_guid = version.pool_guid(pool_of(next(iter(places))))
+        if backups[-1].pool_guid != pool_guid:
+            return {}
+        guids, oldest = snapshots.known_states(places)
+    except (ZsnapdbError, OSError):
+        return {}
+    points = ProductionPoints(pool_guid, guids, oldest)
+    names = planning.rolled_back(backups, points, recorded(instance))
+    why = f"no volume of {instance.name} has a snapshot or bookmark of it, as after `zfs rollback`"
+    return dict.fromkeys(names, why)
 
 
 def note(instance: Instance, made: ProductionRestore) -> None:

@@ -267,7 +267,9 @@ class StoredCheck:
     known_archive: Archive | None = None
     """The part of the archive that this host knows; None if the binlogs were not compared."""
     taken_back: Mapping[str, str] = field(default_factory=dict)
-    """The backups whose state a restore took back from production, with that restore, by backup id."""
+    """The backups with a state that production lost by a restore or by `zfs rollback`, with the reason, by id."""
+    rolled_back: frozenset[str] = frozenset()
+    """The backups among `taken_back` whose state `zfs rollback` took back."""
 
     @property
     def unbelieved(self) -> Mapping[str, str]:

@@ -177,6 +177,7 @@ def _plan(
         _known(instance, repository, backups, checked, moment),
         in_use=prune_facts.in_use(backups.backups, base, marks, moment, policy.sweep_after),
         is_sure=time.is_sure,
+        unsure={name for name in provenance.stored if time.is_unsure(retention.time_of(name))},
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     afterlife = repository.afterlife()

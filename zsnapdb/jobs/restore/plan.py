@@ -182,7 +182,10 @@ def _decide(instance: Instance, repository: Repository, request: RestoreRequest)
     local = local_binlogs([known.whole(one) for one in candidates[-1:]] if uses_this_host(origin) else (), origin)
     chosen = choose(instance, repository, candidates, target, archive, history, local)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
-    newer = known.notes_on_newer(chosen.choice.point.backup_id, chosen.choice, sets)
+    newer = (
+        *known.notes_on_newer(chosen.choice.point.backup_id, chosen.choice, sets),
+        *known.notes_on_archive(archive),
+    )
     backup = next(one for one in candidates if one.backup_id == chosen.choice.point.backup_id)
     return _Decided(chosen, known.whole(backup), candidates, known.chain_of(backup), archive, local, newer)
 

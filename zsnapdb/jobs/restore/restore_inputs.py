@@ -18,6 +18,7 @@ from zsnapdb.jobs.record import host_record, production_restores
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.jobs.restore.offline_restore import archive_of, is_stand_in
+from zsnapdb.planning import order
 from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.binlog.route import RouteMap
 from zsnapdb.planning.binlog.window import leading
@@ -200,20 +201,42 @@ class RestorableSet:
             HistoryError: it is not the present one, there is no later backup, and the target accepts no older state.
         """
         put_back, archive, target = production_restores.recorded(self.instance), self.archive, self.target
-        if not isinstance(target, Latest) or self.history is not None or archive is None or put_back.last is None:
+        lost = self.checked.rolled_back
+        is_left = put_back.last is not None or bool(lost)
+        if not isinstance(target, Latest) or self.history is not None or archive is None or not is_left:
             return archive
         last = archive.files[-1] if archive.files else None
-        since = [manifest for manifest in candidates if put_back.is_since(manifest)]
+        later = self._later_than_rolled_back(candidates)
+        since = [manifest for manifest in later if put_back.last is None or put_back.is_since(manifest)]
         if last is None or not candidates or _leads_into(last, since, archive):
             return archive
         server = server_source(self.whole(candidates[-1])).server
         is_here = LocalBinlogs.of(server.variables, server.key_files).has(last)
         if is_here and (not target.accepts_older or _leads_into(last, candidates, archive)):
             return archive
-        if not since and not target.accepts_older:
+        if not since and not target.accepts_older and put_back.last is not None:
             restore_id = put_back.last.restore_id
             raise newest.left_history(self.instance.name, restore_id, last.name, candidates[-1].backup_id)
         return None
+
+    def _later_than_rolled_back(self, candidates: Sequence[Backup]) -> list[Backup]:
+        """Return the candidates that ZFS created after every backup that `zfs rollback` took back."""
+        lost = [one for one in self.catalogue.backups if one.backup_id in self.checked.rolled_back]
+        if not lost:
+            return list(candidates)
+        last = order.by_creation(lost, lambda one: one.createtxg)[-1]
+        earlier = order.made_before(candidates, last.createtxg + 1)
+        return [one for one in candidates if one.pool_guid == last.pool_guid and one not in earlier]
+
+    def notes_on_archive(self, used: Archive | None) -> tuple[str, ...]:
+        """Return a note if archived binlogs are not used because `zfs rollback` took their state back."""
+        if used is not None or self.archive is None or not self.checked.rolled_back or not self.archive.files:
+            return ()
+        note = (
+            f"the archived binlogs are not followed, as nothing shows that {self.archive.files[-1].name} is of what"
+            f" {self.instance.name} wrote since `zfs rollback`; a time, a GTID or --history reaches its state"
+        )
+        return (note,)
 
     def whole(self, backup: Backup) -> Manifest:
         """Return the manifest of a backup, which is read once. The errors are those of `manifest_of`."""

@@ -49,12 +49,19 @@ def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
     """Return the minimum age of the last write to each binlog in seconds, oldest binlog first.
 
     `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. No binlog counts as
-    written before the previous one. A time from the future is limited to that of the next binlog.
+    written before the previous one. A time from the future is limited to that of the next binlog. If the clock was
+    behind, the time of the next binlog counts.
     """
     times, following = list(written), math.inf
+    moments = [datetime.fromtimestamp(at, UTC) for at in written]
+    is_future = [time.is_from_future(moment) for moment in moments]
+    past = [-math.inf if ahead else at for at, ahead in zip(written, is_future, strict=True)]
+    greatest = [-math.inf, *accumulate(past, max)]
     for at in reversed(range(len(times))):
-        if time.is_from_future(datetime.fromtimestamp(times[at], UTC)):
+        if is_future[at]:
             times[at] = min(times[at], following)
+        elif time.is_unsure(moments[at]) or times[at] < greatest[at]:
+            times[at] = max(times[at], min(following, time.latest.timestamp()))
         following = times[at]
     return [time.at.timestamp() - latest for latest in accumulate(times, max)]
 

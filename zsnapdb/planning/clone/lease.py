@@ -166,9 +166,9 @@ def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLe
 
 
 def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLease:
-    """Return the lease of a copy that was created at `created`, corrected for a clock that was ahead.
+    """Return the lease of a copy that was created at `created`, corrected for a clock that was wrong.
 
-    If the clock was ahead at the creation, the lease begins now. If the clock was ahead at the last change, the change
+    If the clock was wrong at the creation, the lease begins now. If the clock was wrong at the last change, the change
     begins now, and the lease gets no shorter than before the change.
     """
     change, least, least_protected = lease.changed, None, None
@@ -176,6 +176,10 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
     ahead = created - time.latest
     if created != FOREVER and time.is_from_future(created):
         ahead = max(ahead, late)
+    elif created != FOREVER and time.is_wrong(created):
+        ahead = min(ahead, late)
+    elif change is not None and not time.is_from_future(change.at) and time.is_wrong(change.at):
+        ahead = late
     elif change is None or not time.is_from_future(change.at):
         return lease
     else:

@@ -100,9 +100,11 @@ class PoolPlan:
 
 
 def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime | None = None) -> str | None:
-    """Return why the slot does not meet the request; None if it does. `time` detects a data time in the future."""
+    """Return why the slot does not meet the request; None if it does. `time` detects wrong data times."""
     if time is not None and time.is_from_future(slot.data_of):
         return "its time is in the future: a clock was wrong"
+    if time is not None and time.is_wrong(slot.data_of):
+        return "the clock was behind when its data was taken"
     if slot.mark is PoolMark.REPLACED:
         return "a reset gave its user another one"
     if slot.mark is not PoolMark.WAITS:
@@ -123,6 +125,14 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
     if wish.quota and wish.quota < slot.space + LEAST:
         return "it has too much of its own already"
     return None
+
+
+def handout_objection(slot: PoolSlot, wish: SlotWish, time: RemovalTime) -> str | None:
+    """Return why the slot is not handed out now; None if it is. A slot of unknown age stays in the pool."""
+    reason = objection(slot, wish, time.latest, time)
+    if reason is None and not isinstance(wish.data, str) and time.is_age_unknown(slot.data_of):
+        return "the age of its data is not known: the clock of this host jumped"
+    return reason
 
 
 def filling(

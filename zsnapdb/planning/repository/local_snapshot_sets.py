@@ -230,15 +230,16 @@ class LocalSet:
 
 
 def decide_local(
-    sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False
+    sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False, unsure: Collection[str] = ()
 ) -> tuple[Decision, ...]:
     """Return the decisions about the sets of `zsnapdb snapshot` at `now`, with reasons, in the order of the sets.
 
     `sets` are ordered oldest first. A set with users stays. An incomplete set takes no place of a complete one. It
     stays as long as a complete set would, because it may have had all volumes of its time. `is_sure`: a time in the
-    future is wrong.
+    future is wrong. `unsure` are the sets that were created while the clock may have been behind.
     """
-    known = RetentionFacts(in_use={one.backup_id: ", ".join(one.users) for one in sets if one.users}, is_sure=is_sure)
+    in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
+    known = RetentionFacts(in_use=in_use, is_sure=is_sure, unsure=unsure)
     complete = [one for one in sets if one.is_complete]
     decided = list(retention.decide(complete, rules, now, known).decisions)
     for one in sets:

@@ -1,17 +1,22 @@
-"""The restores that returned production to an earlier state, and the backups of abandoned states. Pure.
+"""The restores and rollbacks that returned production to an earlier state, and the backups of abandoned states. Pure.
 
 Production's present history is a path. It goes back from now to the latest restore in production's place, then from the
 state with which that restore began to the restore before it, and so on. If ZFS created the snapshots of a backup
 outside that path, the backup is no state of present production, however new it is.
+
+`zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset, and zsnapdb leaves a
+bookmark of each stored backup. So the newest backups without a snapshot or bookmark on production are abandoned too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from zsnapdb.base.patterns import BackupId, Guid
 from zsnapdb.planning import order
+from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository.host_record import RecordPart
 
 _NOW = 2**64
@@ -27,6 +32,19 @@ class Placed(Protocol):
     def pool_guid(self) -> int: ...
     @property
     def createtxg(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class ProductionPoints:
+    """The snapshots and bookmarks of production's datasets, which are in one pool.
+
+    `guids` are their GUIDs, and those of the origins of the datasets.
+    `oldest` is the least transaction group of a snapshot or bookmark (None: there is none).
+    """
+
+    pool_guid: int
+    guids: Collection[int]
+    oldest: int | None
 
 
 class ProductionRestore(RecordPart):
@@ -111,3 +129,20 @@ class PutBackRecord(RecordPart):
                 yield one.pool, one.group, _NOW
             pool, until = one.base_pool, one.base_group
         yield pool, -1, until
+
+
+def rolled_back(backups: Sequence[PlacedLink], production: ProductionPoints, record: PutBackRecord) -> list[str]:
+    """Return the ids of the newest backups that production no longer has a snapshot or bookmark of.
+
+    `backups` are oldest first. Only backups count that were created after the oldest snapshot or bookmark, and after
+    the latest recorded restore. Otherwise other datasets took production's place, and nothing is known.
+    """
+    abandoned: list[str] = []
+    for backup in reversed(backups):
+        is_known = any(volume.guid in production.guids for volume in backup.volumes)
+        is_comparable = backup.pool_guid == production.pool_guid and (record.last is None or record.is_since(backup))
+        is_later = production.oldest is not None and not order.made_before([backup], production.oldest + 1)
+        if is_known or not (is_comparable and is_later):
+            break
+        abandoned.append(backup.backup_id)
+    return abandoned

@@ -15,8 +15,9 @@ The time of a backup is the UTC time in its id. A time in the future shows that 
 clock is right, such a backup counts as created with the next one. In each period (hour, day, ISO week, month, year; all
 UTC) the newest backup counts.
 
-If the id is later than the next backup, the period is not known. Such a backup may be the newest of its own period, so
-it stays until enough known periods are newer. It takes no place of others. So a wrong clock delays a removal only.
+If the ids of two backups contradict their order, a clock was ahead or behind. Then neither period is known.
+Such a backup may be the newest of its own period, so it stays until enough known periods are newer. It takes
+no place of others. So a wrong clock delays a removal only.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from zsnapdb.base.model import backup_time
 from zsnapdb.base.quantities import format_setting
 from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.backup_chain import Lineage, Link
-from zsnapdb.planning.order import with_unplaced
+from zsnapdb.planning.order import contradicted, with_unplaced
 
 NEEDED_BY = "needed by "
 """The begin of the reason for a backup that stays as the base of another one."""
@@ -74,6 +75,8 @@ class RetentionFacts:
 
     Then a backup counts as created with the next one.
     """
+    unsure: Collection[str] = ()
+    """The backups that this host created while its clock may have been behind: their periods are not known."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def decide(
     family = _Family(links, known)
     uncounted = {*family.unsound, *known.foreign, *known.begun}
     counted = [link for link in links if link.backup_id not in uncounted]
-    times = _Times.of([link.backup_id for link in counted], now, is_sure=known.is_sure)
+    times = _Times.of([link.backup_id for link in counted], now, known.unsure, is_sure=known.is_sure)
     sound = [link for link in counted if times.at[link.backup_id] <= now]
     replaced = _replaced(sound)
     good = [link.backup_id for link in reversed(sound) if link.backup_id not in replaced]
@@ -175,39 +178,43 @@ def decide(
 
 @dataclass(frozen=True)
 class _Times:
-    """The times of backups that count for the rules.
+    """The times of backups that count for the rules: the times in their ids, or the latest possible ones.
 
-    `before` are the latest possible times of the backups whose ids are later than a following backup.
+    `unknown` are the latest possible times of the backups whose ids contradict the order of creation.
     """
 
     at: Mapping[str, datetime]
-    before: Mapping[str, datetime]
+    unknown: Mapping[str, datetime]
 
     @classmethod
-    def of(cls, names: Sequence[str], now: datetime, *, is_sure: bool) -> _Times:
+    def of(cls, names: Sequence[str], now: datetime, unsure: Collection[str], *, is_sure: bool) -> _Times:
         """Return the times of backups, oldest first.
 
-        A backup was created before the next one. If its time is in the future and wrong, the time of the next one
-        counts.
+        A backup was created before the next one with a known time. If its own time is in the future and wrong, the time
+        of that one counts.
         """
-        times: dict[str, datetime] = {}
-        before: dict[str, datetime] = {}
+        times = {name: time_of(name) for name in names}
+        past = [name for name in names if times[name] <= now]
+        doubtful = {name for name, wrong in zip(past, contradicted([times[n] for n in past]), strict=True) if wrong}
+        doubtful |= set(past) & set(unsure)
+        unknown: dict[str, datetime] = {}
         following: datetime | None = None
         for name in reversed(names):
-            at = time_of(name)
-            if following is not None and at > following and (at <= now or is_sure):
-                before[name] = following
-                at = at if at <= now else following
+            at = times[name]
+            if name in doubtful:
+                unknown[name] = following or now
+                times[name] = max(at, unknown[name])
             elif at <= now:
                 following = at
-            times[name] = at
-        return cls(times, before)
+            elif is_sure and following is not None:
+                times[name] = unknown[name] = following
+        return cls(times, unknown)
 
     def newest(self, good: Sequence[str], rule: str) -> dict[str, str]:
         """Return the newest backup of each known period, newest period first. `good` is newest first."""
         newest: dict[str, str] = {}
         for name in good:
-            if name not in self.before:
+            if name not in self.unknown:
                 newest.setdefault(_PERIODS[rule](self.at[name]), name)
         return newest
 
@@ -215,13 +222,17 @@ class _Times:
         """Return the backups of unknown periods that may be the newest ones in the `count` newest periods."""
         period_of, periods = _PERIODS[rule], set[str]()
         possible, waiting = list[str](), list[str]()
+        if count == 1 and good and good[0] in self.unknown:
+            return [good[0]]
         for name in good:
-            if name in self.before:
+            if name in self.unknown:
                 waiting.append(name)
                 continue
             period = period_of(self.at[name])
             if period not in periods:
-                possible += waiting
+                # If all of them were created in this period, the latest one is its newest.
+                is_same = bool(waiting) and period_of(self.unknown[waiting[0]]) == period
+                possible += waiting[:1] if is_same else waiting
             waiting = []
             periods.add(period)
             if len(periods) >= count:
@@ -308,7 +319,7 @@ def _apply_rules(
         for number, (period, name) in enumerate(islice(times.newest(good, rule).items(), count), 1):
             keep[name].append(f"{rule} {period} ({number} of {count}){whose}")
         for name in times.possibly_newest(good, rule, count):
-            keep[name].append(f"{rule}: it is older than its id, and may be the newest of its period{whose}")
+            keep[name].append(f"{rule}: its time is not known, and it may be the newest of its period{whose}")
     if rules.within:
         for name in good:
             if now - times.at[name] <= timedelta(seconds=rules.within):
@@ -386,12 +397,12 @@ class _Reasons:
 
     def of(self, name: str) -> tuple[str, ...]:
         """Return a reason per rule."""
-        rules, at = self._rules, self._times.before.get(name, self._times.at[name])
+        rules, at = self._rules, self._times.unknown.get(name, self._times.at[name])
         reasons = [f"last: {self._rank[name]} are newer"] if rules.last else []
         for rule, newest in self._newest.items():
             period = _PERIODS[rule](at)
             if name in self._possibly[rule]:
-                reasons.append(f"{rule}: it is older than its id, and the {getattr(rules, rule)} kept are newer")
+                reasons.append(f"{rule}: its time is not known, and the {getattr(rules, rule)} kept are newer")
             elif newest[period] != name:
                 reasons.append(f"{rule}: {newest[period]} is the newest of {period}")
             else:

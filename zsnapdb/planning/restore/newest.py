@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.errors import DamagedError, HistoryError
+from zsnapdb.base.errors import AbandonedHistoryError, DamagedError, HistoryError
 from zsnapdb.base.gtid import Gtids, contains
 from zsnapdb.base.model import backup_time
 from zsnapdb.planning.binlog.route import BackupPoint
@@ -114,10 +114,10 @@ def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
     )
 
 
-def all_taken_back(requested: str, taken_back: Mapping[str, str]) -> HistoryError:
+def all_taken_back(requested: str, taken_back: Mapping[str, str]) -> AbandonedHistoryError:
     """Return the error for an instance whose usable backups all belong to a history that production abandoned."""
     listed = [f"{name}: {why}" for name, why in taken_back.items()]
-    return HistoryError(
+    return AbandonedHistoryError(
         f"{requested} would be a state that production no longer has: {'; '.join(listed[-_SHOWN:])}",
         hint="make a backup of production now (`zsnapdb backup`), or name a backup id with --to",
     )

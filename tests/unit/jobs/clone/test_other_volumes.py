@@ -45,12 +45,11 @@ def test_newest_backup_of_other_datasets_is_refused(
     made = ProductionRestore(restore_id=STORED.backup_id, base_pool=1, base_group=1, pool=1, group=2)
     record = PutBackRecord(restores=(made,) if is_put_back else ())
 
-    def own_points(places: Collection[str]) -> dict[str, SendPoints]:
-        return dict.fromkeys(places, points)
+    def known_states(_: Collection[str]) -> tuple[frozenset[int], int | None]:
+        return frozenset((*points.names, *([origin] if origin is not None else []))), None
 
     monkeypatch.setattr(datasets, "exists", lambda _: is_there)
-    monkeypatch.setattr(datasets, "origin_guid", lambda _: origin)
-    monkeypatch.setattr(snapshots, "send_points", own_points)
+    monkeypatch.setattr(snapshots, "known_states", known_states)
     monkeypatch.setattr(production_restores, "recorded", lambda _: record)
     instance = Instance.of(parse(TEXT, "the test"), "main")
     if is_refused:

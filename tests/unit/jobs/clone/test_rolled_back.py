@@ -2,60 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.base.errors import AbandonedHistoryError
 from zsnapdb.base.model import Snapshot, SnapshotSet
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_lookup
 from zsnapdb.jobs.clone.sources import CloneSource, origin_in
+from zsnapdb.jobs.health import recovery_coverage
+from zsnapdb.jobs.restore import restore_inputs
+from zsnapdb.jobs.restore.restore_inputs import RestorableSet
 from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.restore.targets import AtBackup
+from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots, version
-from zsnapdb.zfs.snapshots import SendPoints
 
 LOCAL, MIDDLE, NEWEST = "20261119T100000Z-0001", "20261119T100000Z-0002", "20261119T100000Z-0003"
 GUIDS = {LOCAL: 1, MIDDLE: 2, NEWEST: 3}
 POOL = manifest().pool_guid
-
-
-@pytest.mark.parametrize(
-    ("pool", "snapshots_here", "bookmarks_here", "origin", "latest"),
+CASES = pytest.mark.parametrize(
+    ("pool", "on_production", "latest"),
     [
-        (POOL, {LOCAL}, {LOCAL, MIDDLE, NEWEST}, None, NEWEST),
-        (POOL, {LOCAL, NEWEST}, {LOCAL}, None, NEWEST),
-        (POOL, {LOCAL}, {LOCAL}, NEWEST, NEWEST),
-        (POOL, {LOCAL}, {LOCAL}, None, None),
-        (POOL, {LOCAL}, {LOCAL, MIDDLE}, None, MIDDLE),
-        (POOL + 1, {LOCAL}, {LOCAL}, None, NEWEST),
+        (POOL, {LOCAL, MIDDLE, NEWEST}, NEWEST),
+        (POOL, {LOCAL, NEWEST}, NEWEST),
+        (POOL, {LOCAL, MIDDLE}, MIDDLE),
+        (POOL, {LOCAL}, None),
+        (POOL, set(), NEWEST),
+        (POOL + 1, {LOCAL}, NEWEST),
     ],
 )
-def test_latest_after_rollback_is_a_state_of_production(
-    host: PlanningHost,
-    monkeypatch: pytest.MonkeyPatch,
-    pool: int,
-    snapshots_here: Collection[str],
-    bookmarks_here: Collection[str],
-    origin: str | None,
-    latest: str | None,
-) -> None:
+
+
+@pytest.fixture
+def instance(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> Instance:
+    """An instance on a host with its dataset and two stored backups, which are later than its local set."""
     repository = host.instance.open_repository()
     for name in (MIDDLE, NEWEST):
         made = manifest(name)
         volumes = tuple(volume.model_copy(update={"guid": GUIDS[name], "from_guid": None}) for volume in made.volumes)
         update = {"volumes": volumes, "createtxg": GUIDS[name], "repository_id": repository.id}
         repository.commit(made.model_copy(update=update))
-    here = SnapshotSet(LOCAL, {"data": Snapshot("tank/db", f"zsnapdb-{LOCAL}", GUIDS[LOCAL], GUIDS[LOCAL])})
-    local = CloneSource(SourceKind.BACKUP, here, origin_in(manifest()))
-    points = SendPoints(*({GUIDS[name]: name for name in names} for names in (snapshots_here, bookmarks_here)))
+    monkeypatch.setattr(datasets, "exists", lambda _: True)
+    return host.instance
 
-    def own_points(places: Collection[str]) -> Mapping[str, SendPoints]:
-        return dict.fromkeys(places, points)
+
+def produce(monkeypatch: pytest.MonkeyPatch, pool: int, on_production: Collection[str]) -> None:
+    guids = frozenset(GUIDS[name] for name in on_production)
+
+    def known_states(_: Collection[str]) -> tuple[frozenset[int], int | None]:
+        return guids, min(guids, default=None)
 
     monkeypatch.setattr(version, "pool_guid", lambda _: pool)
-    monkeypatch.setattr(datasets, "origin_guid", lambda _: GUIDS.get(origin or ""))
-    monkeypatch.setattr(snapshots, "send_points", own_points)
-    assert (
-        source_lookup._newest_stored(host.instance, repository, local, (MIDDLE, NEWEST), accepts_older=False) == latest
-    )
+    monkeypatch.setattr(snapshots, "known_states", known_states)
+
+
+def read(instance: Instance, repository: Repository) -> RestorableSet:
+    return restore_inputs.read_known(instance, repository, AtBackup(None), "latest-backup")
+
+
+@CASES
+def test_clone_after_rollback_is_of_production(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, pool: int, on_production: Collection[str], latest: str | None
+) -> None:
+    produce(monkeypatch, pool, on_production)
+    repository = instance.open_repository()
+    here = SnapshotSet(LOCAL, {"data": Snapshot("tank/db", f"zsnapdb-{LOCAL}", GUIDS[LOCAL], GUIDS[LOCAL])})
+    local = CloneSource(SourceKind.BACKUP, here, origin_in(manifest()))
+    assert source_lookup._newest_stored(instance, repository, local, accepts_older=False) == latest
+
+
+@CASES
+def test_restore_after_rollback_is_of_production(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, pool: int, on_production: Collection[str], latest: str | None
+) -> None:
+    produce(monkeypatch, pool, on_production)
+    repository = instance.open_repository()
+    if latest is None:
+        with pytest.raises(AbandonedHistoryError, match="as after `zfs rollback`"):
+            read(instance, repository)
+        return
+    known = read(instance, repository)
+    assert known.choosable()[-1].backup_id == latest
+    assert [NEWEST in note for note in known.notes_on_newer(latest)] == ([True] if latest == MIDDLE else [])
+    explicit = replace(known, target=AtBackup(NEWEST))
+    assert NEWEST in {backup.backup_id for backup in explicit.choosable()}
+
+
+def test_status_after_rollback_counts_no_abandoned_backup(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    produce(monkeypatch, POOL, {LOCAL, MIDDLE})
+    stored = recovery_coverage.read(instance, instance.open_repository())
+    assert stored.current[-1].backup_id == MIDDLE

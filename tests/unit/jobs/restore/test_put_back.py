@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import HistoryError
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.record import production_restores
+from zsnapdb.jobs.record import host_record, production_restores
 from zsnapdb.jobs.restore import restore_inputs
-from zsnapdb.planning.repository.production_restores import ProductionRestore
+from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
 from zsnapdb.repository.binlog_contents import load
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, snapshots, version
 from zsnapdb.zfs.datasets import Property
 
 RESTORE = "20231114T230000Z-00aa"
@@ -126,3 +127,38 @@ def test_a_record_that_cannot_be_read_is_reported(server: ProtectedServer) -> No
     _, checked = restore_inputs.catalogue_of(instance, repository, None)
     warned += [finding.text for finding in checked.findings if finding.is_warning]
     assert any("put-back" in text for text in warned)
+
+
+@pytest.fixture
+def rolled_back(server: ProtectedServer, monkeypatch: pytest.MonkeyPatch) -> ProtectedServer:
+    """The server after an operator rolled its datasets back by hand to the first backup."""
+    volumes = dict.fromkeys(("data",), "tank/data")
+
+    def known_states(_: object) -> tuple[frozenset[int], int | None]:
+        return frozenset({1}), 1
+
+    monkeypatch.setattr(datasets, "exists", lambda name: name in ("tank", *volumes.values()))
+    monkeypatch.setattr(version, "pool_guid", lambda _: manifest().pool_guid)
+    monkeypatch.setattr(snapshots, "known_states", known_states)
+    monkeypatch.setattr(production_restores, "recorded", lambda _: PutBackRecord())
+    monkeypatch.setattr(host_record, "_volumes", lambda *_: volumes)
+    return server
+
+
+def test_latest_after_zfs_rollback_is_not_the_abandoned_state(rolled_back: ProtectedServer) -> None:
+    before, after = rolled_back.backups
+    for point in ("latest", "latest-backup"):
+        planned = rolled_back.plan(point)
+        assert (planned.backup_id, planned.replays) == (before, ())
+        assert any(after in note and "zfs rollback" in note for note in planned.point.notes)
+    assert any("archived binlogs are not followed" in note for note in rolled_back.plan().point.notes)
+    assert rolled_back.plan(after).backup_id == after
+
+
+def test_binlogs_after_zfs_rollback_are_followed(rolled_back: ProtectedServer) -> None:
+    rolled_back.server.commit()
+    rolled_back.server.look()
+    present = load(rolled_back.instance().open_repository(), "main").incarnations[-1].id
+    planned = rolled_back.plan()
+    assert planned.backup_id == rolled_back.backups[0]
+    assert {log.incarnation for step in planned.replays for log in step.logs} == {present}

@@ -98,8 +98,18 @@ def test_binlog_written_under_a_wrong_clock_is_no_older_than_the_one_before() ->
     now = datetime(2026, 11, 20, tzinfo=UTC)
     hour, year = 3600.0, 365 * 86400.0
     written = [now.timestamp() - age for age in (5 * hour, year, 3 * hour, -year, 2 * hour, 0.0)]
+    at_last = [3 * hour, 2 * hour, 2 * hour, 0.0]
     sure, new = RemovalTime(now, now), RemovalTime(now, now, is_new=True)
-    assert ages_of(written, sure) == [5 * hour, 5 * hour, 3 * hour, 2 * hour, 2 * hour, 0.0]
-    assert ages_of(written, new) == [5 * hour, 5 * hour, 3 * hour, -year, -year, -year]
+    assert ages_of(written, sure) == [5 * hour, 3 * hour, *at_last], "the second one is from before the third one"
+    assert ages_of(written, new) == [5 * hour, 3 * hour, 3 * hour, -year, -year, -year]
     jumped = RemovalTime(now + timedelta(days=40), now, doubt="it jumped")
     assert ages_of(written, jumped)[0] == 5 * hour
+
+
+def test_binlog_of_a_clock_that_was_behind_is_as_young_as_the_next() -> None:
+    """The host was off for three days, and the third binlog was rotated before its clock was set."""
+    now, hour, day = datetime(2026, 11, 20, tzinfo=UTC), 3600.0, 86400.0
+    off = (now - timedelta(days=3), now - timedelta(hours=1))
+    written = [now.timestamp() - age for age in (3 * day + hour, 3 * day + 60, 3 * day - hour, 60.0)]
+    assert ages_of(written, RemovalTime(now, now, early=(off,)))[2:] == [60.0, 60.0]
+    assert ages_of([*written[:2], 0.0, written[3]], RemovalTime(now, now))[2:] == [60.0, 60.0], "such as 1970"

@@ -18,6 +18,7 @@ from zsnapdb.planning.clone.pool import (
     PoolSlot,
     SlotWish,
     filling,
+    handout_objection,
     objection,
     too_large,
 )
@@ -144,3 +145,24 @@ def test_slot_from_the_future_goes_once_the_clock_is_sure() -> None:
     assert "clock was wrong" in filling([ahead], terms, WISH, sure, room, NOW).drops[0][1]
     for unsure in (replace(sure, is_new=True), replace(sure, doubt="it jumped")):
         assert filling([ahead], terms, WISH, unsure, room, NOW).drops == ()
+
+
+def test_slot_of_unknown_age_is_not_handed_out_and_stays() -> None:
+    """The host was off for some time, and its clock is not accepted yet."""
+    before = NOW - timedelta(seconds=30)
+    time = RemovalTime(
+        NOW - timedelta(days=2), NOW, "the clock is behind", jumped=before, before=before, is_reboot=True
+    )
+    reason = handout_objection(GOOD, WISH, time)
+    assert reason is not None
+    assert "the age of its data is not known" in reason
+    since = replace(GOOD, data_of=NOW + timedelta(seconds=100))
+    assert handout_objection(since, WISH, time) is None
+    assert handout_objection(GOOD, WISH, RemovalTime(NOW, NOW)) is None
+    assert filling([GOOD], TERMS, WISH, time, HostRoom(None, None), NOW).drops == ()
+
+
+def test_slot_with_data_of_the_future_is_not_handed_out() -> None:
+    """The clock was ahead when its data was taken, and is in doubt now: the age may be anything."""
+    ahead = replace(GOOD, data_of=NOW + timedelta(days=3))
+    assert handout_objection(ahead, WISH, RemovalTime(NOW, NOW, "a doubt", is_new=True)) is not None

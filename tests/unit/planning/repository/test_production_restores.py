@@ -6,9 +6,26 @@ from dataclasses import dataclass
 
 import pytest
 
-from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
+from zsnapdb.planning.repository.production_restores import (
+    ProductionPoints,
+    ProductionRestore,
+    PutBackRecord,
+    rolled_back,
+)
 
+NO_RESTORE = PutBackRecord()
 FIRST, SECOND = "20261120T100000Z-0001", "20261121T100000Z-0002"
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume of a backup. Its GUID is the transaction group."""
+
+    guid: int
+    role: str = "data"
+    dataset: str = "tank/data"
+    from_guid: int | None = None
+    send_flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -17,6 +34,12 @@ class Made:
 
     createtxg: int
     pool_guid: int = 1
+    sequence: int | None = None
+    writer: str = "server"
+
+    @property
+    def volumes(self) -> tuple[Volume, ...]:
+        return (Volume(self.createtxg),)
 
     @property
     def backup_id(self) -> str:
@@ -69,3 +92,29 @@ def test_what_was_undone_by_hand_does_not_count(mark: str | None, counted: int) 
 def test_a_resumed_restore_is_recorded_once() -> None:
     record = PutBackRecord().with_restore(put_back(FIRST, 20, 50))
     assert record.with_restore(put_back(FIRST, 20, 99)) is record
+
+
+def lost(newest_first: list[Made], production: ProductionPoints, record: PutBackRecord = NO_RESTORE) -> list[int]:
+    made = list(reversed(newest_first))
+    found = rolled_back(made, production, record)
+    return [one.createtxg for one in made if one.backup_id in found]
+
+
+def test_rollback_loses_backups_later_than_its_snapshot() -> None:
+    made = [Made(group) for group in (60, 50, 40, 30)]
+    assert lost(made, ProductionPoints(1, {30, 40}, 30)) == [50, 60]
+    assert lost(made, ProductionPoints(1, {30, 40, 60}, 30)) == [], "a later backup is of production again"
+    assert lost(made, ProductionPoints(1, {10}, 10)) == [30, 40, 50, 60]
+    assert lost(made, ProductionPoints(1, {45}, 45)) == [50, 60], "an earlier dataset had the others"
+
+
+def test_datasets_without_older_points_are_not_rolled_back() -> None:
+    made = [Made(group) for group in (60, 50)]
+    for production in (ProductionPoints(1, set(), None), ProductionPoints(1, {70}, 70), ProductionPoints(2, {10}, 10)):
+        assert lost(made, production) == []
+
+
+def test_rollback_before_a_recorded_restore_is_not_judged() -> None:
+    record = PutBackRecord().with_restore(put_back(FIRST, 20, 55))
+    made = [Made(group) for group in (60, 50)]
+    assert lost(made, ProductionPoints(1, {10}, 10), record) == [60]

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from zsnapdb.config.repository import KeepSettings
-from zsnapdb.planning.order import in_order
+from zsnapdb.planning.order import contradicted, in_order
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts, Unrestorable, decide
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -373,20 +373,33 @@ def test_backup_from_the_future_lets_no_earlier_made_one_go(hours: list[int], at
 
 
 def test_period_of_a_wrong_time_is_unknown_and_takes_no_place() -> None:
-    """The second and third one have ids of the future: each may be the newest of an hour."""
+    """The second and third one have ids of the future: each may be the newest of an hour.
+
+    When their time has come, nothing shows whether these clocks were ahead or those of the next two behind.
+    """
     hours = [-30.0, 100.0, 200.0, -3.0, -2.9]
     stored = history([NOW + timedelta(hours=hour) for hour in hours], [None] * 5)
-    first, second, third, _, last = (one.backup_id for one in stored)
-    later = NOW + timedelta(hours=300)
-    for now in (NOW, later):
-        for rules, stay in (
-            (KeepSettings(hourly=2), {first, second, third, last}),
-            (KeepSettings(hourly=1), {last}),
-            (KeepSettings(yearly=2), {last}),
-        ):
-            decided = decide(stored, rules, now, RetentionFacts(is_sure=True))
-            assert kept(decided) == stay, (now, rules)
-            assert all(one.reasons for one in decided.decisions)
+    first, second, third, fourth, last = (one.backup_id for one in stored)
+    later, all_of_them = NOW + timedelta(hours=300), {first, second, third, fourth, last}
+    for now, rules, stay in (
+        (NOW, KeepSettings(hourly=2), {first, second, third, last}),
+        (NOW, KeepSettings(hourly=1), {last}),
+        (NOW, KeepSettings(yearly=2), {last}),
+        (later, KeepSettings(hourly=2), all_of_them),
+        (later, KeepSettings(hourly=1), {first, last}),
+        (later, KeepSettings(yearly=2), {first, last}),
+    ):
+        decided = decide(stored, rules, now, RetentionFacts(is_sure=True))
+        assert kept(decided) == stay, (now, rules)
+        assert all(one.reasons for one in decided.decisions)
+
+
+def test_set_of_a_clock_that_was_behind_is_no_other_hour() -> None:
+    """The third one was created after 30 hours, in the hour of the fourth one, by a clock that was behind."""
+    hours = [-40.0, -34.0, -36.0, -4.0, -1.0]
+    stored = history([NOW + timedelta(hours=hour) for hour in hours], [None] * 5)
+    assert stored[1].backup_id in kept(decide(stored, KeepSettings(hourly=3), NOW))
+    assert stored[2].backup_id in kept(decide(stored, KeepSettings(within=3600 * 5), NOW)), "its age is not known"
 
 
 @given(
@@ -423,3 +436,42 @@ def test_clock_that_was_ahead_removes_nothing_early(
     names = {one.backup_id: other.backup_id for one, other in zip(wrong, right, strict=True)}
     stayed = {names[name] for name in kept(decide(wrong, rules, now, RetentionFacts(is_sure=is_sure)))}
     assert kept(decide(right, rules, now)) <= stayed
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 600), st.sampled_from((0, 0, -2000, 2000))), min_size=1, max_size=12),
+    st.builds(KeepSettings, last=st.integers(1, 3), hourly=st.integers(0, 4), daily=st.integers(0, 3)),
+    st.sampled_from((0.0, 36 * 3600.0)),
+    st.integers(0, 5),
+)
+@law
+def test_contradicted_clock_removes_nothing_early(
+    made: list[tuple[int, int]], counts: KeepSettings, within: float, seed: int
+) -> None:
+    """A backup that stays under a right clock stays if each wrong id, early or late, contradicts another one."""
+    rules, chance = counts.model_copy(update={"within": within}), random.Random(seed)
+    times, at = list[datetime](), NOW
+    for minutes, _ in reversed(made):
+        at -= timedelta(minutes=minutes)
+        times.insert(0, at)
+    said = [at + timedelta(minutes=round(wrong * chance.random())) for at, (_, wrong) in zip(times, made, strict=True)]
+    doubtful = contradicted(said)
+    told = [one if wrong else right for one, right, wrong in zip(said, times, doubtful, strict=True)]
+    right = history(times, [None] * len(times))
+    wrong_ids = [replace(one, backup_id=named(at, n)) for n, (one, at) in enumerate(zip(right, told, strict=True))]
+    past = [(at, true) for at, true in zip(told, times, strict=True) if at <= NOW]
+    is_known = contradicted([at for at, _ in past])
+    assume(all(at == true or wrong for (at, true), wrong in zip(past, is_known, strict=True)))
+    names = {one.backup_id: other.backup_id for one, other in zip(wrong_ids, right, strict=True)}
+    stayed = {names[name] for name in kept(decide(wrong_ids, rules, NOW, RetentionFacts(is_sure=True)))}
+    assert kept(decide(right, rules, NOW)) <= stayed
+
+
+def test_backup_of_a_doubtful_clock_takes_no_place() -> None:
+    """The second one was created after the host was off, by a clock that was behind: in the hour of the third one."""
+    hours = [-30.2, -30.1, -2.5, -1.0]
+    stored = history([NOW + timedelta(hours=hour) for hour in hours], [None] * 4)
+    first, second, *_ = (one.backup_id for one in stored)
+    rules = KeepSettings(hourly=3)
+    assert first not in kept(decide(stored, rules, NOW))
+    assert {first, second} <= kept(decide(stored, rules, NOW, RetentionFacts(unsure={second})))
