@@ -196,7 +196,7 @@ def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None)
         seen = known if known is not None and known.home == home else look(home)
         if seen.is_administrators:
             continue
-        wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor)
+        wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor, seen.quota)
         # Current writes may already exceed this quota (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})
