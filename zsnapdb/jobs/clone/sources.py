@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 LIVE_STATE = "live"
-_SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
+_SNAPSHOT = re.compile(r"@[A-Za-z0-9_.:-]+")
 
 
 def key_of(guids: Mapping[str, int]) -> str:
@@ -137,7 +137,7 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
     Raises:
         UsageError: `requested` has another form.
     """
-    if _SNAPSHOT.match(requested):
+    if _SNAPSHOT.fullmatch(requested):
         return _foreign(instance, requested[1:])
     if requested != LATEST and not is_backup_id(requested):
         raise UsageError(
