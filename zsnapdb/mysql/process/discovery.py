@@ -296,7 +296,9 @@ def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | No
         if connection.getsockname()[0] == connection.getpeername()[0]:
             return None
         while len(got) < _HEADER + _LONGEST:
-            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            if (left := deadline - time.monotonic()) <= 0:
+                return None
+            connection.settimeout(left)
             more = connection.recv(_HEADER + _LONGEST - len(got))
             got += more
             greeting = read_greeting(got)
