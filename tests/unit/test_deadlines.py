@@ -363,6 +363,15 @@ def test_every_folder_of_objects_may_hang() -> None:
     assert {module for module, _ in bare} == {"store/local.py", "jobs/restore/offline_restore.py"}
 
 
+def test_every_question_to_a_guest_has_a_limit() -> None:
+    """libvirt's own functions wait for an agent without limit, once it has answered a first ping."""
+    limited = {"qemuAgentCommand": 4, "interfaceAddresses": 2}
+    assert all(len(call.args) == limited[name] for name in limited for _, call in calls(name))
+    text = (PACKAGE / "vm/hypervisor.py").read_text()
+    unlimited = ("fsFreeze", "fsThaw", "fsInfo", "guestInfo", "getHostname", "guestVcpus", "fsTrim", '"AGENT"')
+    assert [one for one in unlimited if f".{one}(" in text or (one.startswith('"') and one in text)] == []
+
+
 def test_every_stream_of_zfs_is_watched() -> None:
     starts = {module for module, call in calls("start") if ast.unparse(call.func) == "program_start.start"}
     assert starts == {"zfs/streams.py", "mysql/process/programs.py", "mysql/process/processes.py"}

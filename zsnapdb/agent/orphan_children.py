@@ -56,7 +56,7 @@ def children_of(pid: int) -> dict[int, int]:
 
 
 def _processes() -> dict[int, _Process | None]:
-    return {int(entry): _process(int(entry)) for entry in os.listdir(_PROC) if entry.isascii() and entry.isdigit()}
+    return {int(entry): _process(int(entry)) for entry in os.listdir(_PROC) if entry.isascii() and entry.isdecimal()}
 
 
 def _process(pid: int) -> _Process | None:

@@ -37,6 +37,11 @@ def _subject(text: str) -> str:
 Subject = Annotated[str, AfterValidator(_subject)]
 
 
+def is_same(one: str, other: str) -> bool:
+    """Return whether both names count as one. An issuer may change the case of a mail address or a project."""
+    return one.casefold() == other.casefold()
+
+
 def current_subject() -> str:
     """Return the subject of this process from its environment; "" if there is none.
 

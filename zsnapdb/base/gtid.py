@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 Interval = tuple[int, int]  # first and last number, both included
 
-_UUID = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEAD = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})")
 _INTERVAL = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
-_TAG = re.compile(r"^[a-z_][a-z0-9_]{0,31}$")
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 
 
 def _normal(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -55,11 +55,11 @@ class GtidSet:
             if not part:
                 continue
             uuid, *rest = part.split(":")
-            if not _UUID.match(uuid) or not rest:
+            if not _UUID.fullmatch(uuid) or not rest:
                 raise ValueError(f"not a GTID set: {part[:80]!r}")
             source = uuid
             for word in rest:
-                if _TAG.match(word):
+                if _TAG.fullmatch(word):
                     source = f"{uuid}:{word}"
                     continue
                 match = _INTERVAL.fullmatch(word)

@@ -16,7 +16,7 @@ PROPERTY = "zsnapdb"
 
 SNAPSHOT_PREFIX = "zsnapdb-"
 
-_BACKUP_ID = re.compile(r"^\d{8}T\d{6}Z-[0-9a-f]{4}$")
+_BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 
 
 class Flavour(StrEnum):
@@ -32,8 +32,14 @@ def new_backup_id(now: datetime, randomness: int) -> str:
 
 
 def is_backup_id(text: str) -> bool:
-    """Whether the text has the form of a backup id."""
-    return _BACKUP_ID.match(text) is not None
+    """Whether the text has the form of a backup id, with a time of the calendar."""
+    if _BACKUP_ID.fullmatch(text) is None:
+        return False
+    try:
+        backup_time(text)
+    except ValueError:
+        return False
+    return True
 
 
 def backup_time(backup_id: str) -> datetime:

@@ -14,7 +14,8 @@ from pathlib import Path
 _POLL_SECONDS = 0.01
 _OTHERS = 0o077
 _LOCK_LINE = re.compile(
-    r"\d+: FLOCK +\S+ +(?:READ|WRITE) +(?P<pid>\d+) (?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>\d+) "
+    r"[0-9]+: FLOCK +\S+ +(?:READ|WRITE) +(?P<pid>[0-9]+) "
+    r"(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>[0-9]+) "
 )
 """A granted lock in /proc/locks (proc_locks(5))."""
 

@@ -170,11 +170,16 @@ HandoverName = Annotated[
     str,
     typer.Option("--handover", metavar="HOW", help=f"Final state of the restored server: {', '.join(HANDOVER_KINDS)}."),
 ]
+GREATEST_SERVER_ID = 2**32 - 1
+"""Greatest server_id of both servers (refman 8.4, "server_id")."""
+
 RestoredPort = Annotated[
     int | None,
     typer.Option(
         "--port",
         metavar="NUMBER",
+        min=1,
+        max=65535,
         help="With run and replica: port of the restored server.",
         show_default="a free port of the range for clones",
     ),
@@ -184,6 +189,8 @@ RestoredServerId = Annotated[
     typer.Option(
         "--server-id",
         metavar="NUMBER",
+        min=1,
+        max=GREATEST_SERVER_ID,
         help="The server_id of the restored server. With promote: the new one in its option file.",
         show_default="random; with promote: none",
     ),

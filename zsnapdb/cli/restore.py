@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -251,6 +252,11 @@ def _show_plan(
         raise typer.Exit(expected.exit_code)
 
 
+def is_port(text: str) -> bool:
+    """Return whether the text is the number of a TCP port."""
+    return re.fullmatch(r"[1-9][0-9]{0,4}", text) is not None and int(text) < 1 << 16
+
+
 def handover_of(
     kind: str, port: int | None, server_id: int | None, source: str | None, user: str, password_file: Path | None
 ) -> Handover:
@@ -267,7 +273,7 @@ def handover_of(
     address = None
     if source is not None:
         host, colon, number = source.rpartition(":")
-        if not colon or not number.isdigit():
+        if not colon or not host or not is_port(number):
             raise UsageError(
                 f"invalid --source {source!r}; expected HOST:PORT", hint="for example db1.example.org:3306"
             )

@@ -10,6 +10,7 @@ import typer
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.command_context import instance_metrics
 from zsnapdb.cli.options import (
+    GREATEST_SERVER_ID,
     POINT,
     AsJson,
     ConfigFile,
@@ -48,7 +49,12 @@ RewindFrom = Annotated[
 RewoundServerId = Annotated[
     int | None,
     typer.Option(
-        "--server-id", metavar="NUMBER", help="With MariaDB: new server_id of the server.", show_default="random"
+        "--server-id",
+        metavar="NUMBER",
+        min=1,
+        max=GREATEST_SERVER_ID,
+        help="With MariaDB: new server_id of the server.",
+        show_default="random",
     ),
 ]
 

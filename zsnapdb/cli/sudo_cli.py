@@ -13,7 +13,7 @@ import os
 import pwd
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,9 @@ from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
 from zsnapdb.cli import exit_codes
 from zsnapdb.cli.command_context import reading_once
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.verbs.delegation import parse, usage
+from zsnapdb.verbs.delegation import DelegatedRequest, parse, usage
 
+_ROOT = "root"
 _KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "NO_COLOR", "COLUMNS", "SUDO_UID", "SUDO_USER")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -83,6 +84,14 @@ def _run() -> None:
     request = parse(argv, caller.name)
     # Errors and evidence name the executed command.
     sys.argv[1:] = request.words
+    if caller.name != _ROOT:
+        # No later error may name objects of others: neither of the configuration nor of damaged clones.
+        os.environ[audience.AUDIENCE_VARIABLE] = owner_text(caller.name)
+    with _hiding_unexpected():
+        _run_request(request, caller)
+
+
+def _run_request(request: DelegatedRequest, caller: Caller) -> None:
     from zsnapdb.cli.notified_commands import evidence_of_clone
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config.settings import load
@@ -92,14 +101,12 @@ def _run() -> None:
 
     settings = load()
     # A clone of another owner may have the name by the time the command runs.
-    meant = ExpectedClone(owner=caller.name).variables() if caller.name != catalogue.ROOT else {}
-    if caller.name != catalogue.ROOT:
+    meant = ExpectedClone(owner=caller.name).variables() if caller.name != _ROOT else {}
+    if caller.name != _ROOT:
         os.environ[CAUSER_VARIABLE] = caller.name
     if request.clone and request.command != "create":
         catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)
-    if caller.name != catalogue.ROOT:
-        os.environ[audience.AUDIENCE_VARIABLE] = owner_text(caller.name)
     destroys = request.command == "destroy" and "--plan" not in request.words
     ending = catalogue.names_of(settings, THIS_HOST, request.clone) if destroys else set()
     if request.command != "login" or not request.wants_login_file:
@@ -123,6 +130,20 @@ def _login_line(path: Path) -> str:
     return f"--defaults-file={path}"
 
 
+@contextlib.contextmanager
+def _hiding_unexpected() -> Iterator[None]:
+    """Show an unexpected error of the block only to administrators, unless the caller is one."""
+    try:
+        yield
+    except (ZsnapdbError, OSError, exit_codes.Failure):
+        raise
+    except Exception as error:
+        if audience.current_audience().sees_all:
+            raise
+        exit_codes.record_for_administrators(traceback.format_exc())
+        raise ZsnapdbError("an unexpected error", about=()) from error
+
+
 def _zsnapdb(words: Sequence[str]) -> None:
     """Run the command line of zsnapdb. Returns on success, and raises the error or exit otherwise."""
     from zsnapdb.cli.app import app
@@ -132,10 +153,3 @@ def _zsnapdb(words: Sequence[str]) -> None:
     except SystemExit as ended:
         if ended.code:
             raise
-    except (ZsnapdbError, OSError, exit_codes.Failure):
-        raise
-    except Exception as error:
-        if audience.current_audience().sees_all:
-            raise
-        exit_codes.record_for_administrators(traceback.format_exc())
-        raise ZsnapdbError("an unexpected error", about=()) from error

@@ -261,8 +261,13 @@ def beat(clone: AnyClone) -> Exchange[None]:
 
 
 def destroy(clone: AnyClone) -> Exchange[None]:
-    """Destroy the clone. A clone that no longer exists is no error."""
+    """Destroy the clone. A clone that no longer exists is no error.
+
+    A clone that is given as an object is not destroyed if another clone has its name now.
+    """
     try:
+        if not isinstance(clone, str) and clone.created and (yield from get(clone)).created != clone.created:
+            return
         yield from _followed(_request(verbs.DestroyCloneVerb, clone))
     except CloneCommandError as error:
         if error.status != _NOT_FOUND:

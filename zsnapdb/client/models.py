@@ -161,7 +161,8 @@ class Problem(Document):
 class ReachableClone:
     """A running clone with its address and login. `of_pool`: it came from the pool.
 
-    `expires` (UTC) is the end of its lease at its creation. `local_only`: only clients on its host reach it.
+    `expires` (UTC) is the end of its lease at its creation. `local_only`: only clients on its host reach it. `created`
+    (UTC) tells it apart from a later clone with its name ("": a host of an earlier version does not state it).
     """
 
     name: str
@@ -176,6 +177,7 @@ class ReachableClone:
     host: str = "127.0.0.1"
     expires: str = ""
     local_only: bool = False
+    created: str = ""
 
     @property
     def url(self) -> str:
@@ -200,6 +202,7 @@ def reachable(made: MadeClone, host: str) -> ReachableClone:
         host=host,
         expires=clone.expires,
         local_only=bool(clone.local_only),
+        created=clone.created,
     )
 
 

@@ -84,7 +84,7 @@ class ServerSettings(ConfigSection):
     """
 
     binary: AbsolutePath | None = None
-    binaries: dict[Annotated[str, Field(pattern=r"^\d+\.\d+$")], AbsolutePath] = Field({})
+    binaries: dict[Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")], AbsolutePath] = Field({})
     programs: AbsolutePath | None = None
     user: str = "mysql"
     options: tuple[str, ...] = ()

@@ -78,7 +78,7 @@ def explain_toml(text: str, message: str) -> TomlMistake:
     """Return the mistake in a text that tomllib refused with this message."""
     lines = text.replace("\r\n", "\n").split("\n")
     words, _, position = message.rpartition(" (at ")
-    found = re.search(r"line (\d+), column (\d+)", position)
+    found = re.search(r"line ([0-9]+), column ([0-9]+)", position)
     if found is not None:
         number = min(int(found[1]), len(lines))
         place = _Place(lines, number, int(found[2]) - 1, words, _open_statement(lines[: number - 1]) or number)
@@ -216,7 +216,7 @@ def _unquoted(place: _Place) -> _Said:
             return f"{key} has no value", f"remove the line{also}"
         if (number := _number(bare)) is not None:
             return f"the value of {key} is no number of TOML", _written(key, number, bare, "write a plain number")
-        if re.match(r"\d{4}-\d\d-\d\d", bare):
+        if re.match(r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]", bare):
             return f"{key} is no valid date", "write a day such as 2027-01-31"
         if _is_complete(f"key = {value}"):
             continue

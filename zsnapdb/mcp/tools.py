@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import secrets
 import threading
@@ -60,7 +59,8 @@ class Toolbox:
     limits: QueryLimits = field(default_factory=QueryLimits)
     ask: Callable[..., LimitedRows] = limited_rows
     _logins: dict[str, CloneLogin] = field(init=False, default_factory=dict)
-    _made: list[str] = field(init=False, default_factory=list)
+    _made: dict[str, ReachableClone | None] = field(init=False, default_factory=dict)
+    """The clones of this session by name, in the order of their requests (None: no answer yet)."""
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def instances(self) -> Mapping[str, Any]:
@@ -81,7 +81,7 @@ class Toolbox:
             self._remember(chosen)
         lease: CloneOptions = {"ttl": options.get("ttl") or self.rights.ttl}
         made = self.api.create(instance, chosen, **(options | lease))
-        self._remember(chosen)
+        self._remember(chosen, made)
         return {"clone": self._made_clone(made, self._keep_login(chosen, made))}
 
     def reset(self, name: str) -> Mapping[str, Any]:
@@ -115,27 +115,26 @@ class Toolbox:
     def end(self) -> Sequence[str]:
         """Destroy the clones of this session. Return the ones that could not be destroyed, and why."""
         with self._lock:
-            made = list(reversed(self._made))
+            made = list(reversed(self._made.items()))
         left = []
-        for name in made:
+        for name, clone in made:
             try:
-                self.api.destroy(name)
+                # Another session may have destroyed it, and its name may be that of another clone now.
+                self.api.destroy(clone or name)
             except CloneCommandError as error:
                 left.append(f"clone {name}: {printed(error.message)}")
             else:
                 self._forget(name)
         return left
 
-    def _remember(self, name: str) -> None:
+    def _remember(self, name: str, made: ReachableClone | None = None) -> None:
         with self._lock:
-            if name not in self._made:
-                self._made.append(name)
+            self._made[name] = made
 
     def _forget(self, name: str) -> None:
         with self._lock:
             self._logins.pop(name, None)
-            with contextlib.suppress(ValueError):
-                self._made.remove(name)
+            self._made.pop(name, None)
 
     def _keep_login(self, name: str, made: ReachableClone) -> CloneLogin:
         host = self.rights.host if self.rights.host is not None else made.host

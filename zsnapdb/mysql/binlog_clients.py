@@ -84,12 +84,12 @@ def _name(text: object) -> str:
 def _host(text: str) -> str:
     """Return the host of a connection without its port, which changes with each connection."""
     host, _, port = text.rpartition(":")
-    return _name(host if host and port.isdigit() else text)
+    return _name(host if host and port.isdecimal() else text)
 
 
 def _number(value: object) -> int:
     text = str(value)
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def _hides_connections(session: Session) -> str:

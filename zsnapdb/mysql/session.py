@@ -133,7 +133,7 @@ def _other(wanted: str, value: str) -> bool:
         return not set(wanted.split(",")) <= set(value.split(","))
     try:
         # MariaDB's time limits have decimals.
-        return float(wanted) != float(value) if wanted[:1].isdigit() else wanted != value
+        return float(wanted) != float(value) if wanted[:1].isdecimal() else wanted != value
     except ValueError:
         return True
 

@@ -107,4 +107,4 @@ def load_status(session: Session) -> dict[str, int]:
     """Return these status variables by name, as far as the server has them. Raise ServerError if it does not answer."""
     rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({', '.join(['%s'] * len(_NAMES))})", _NAMES)
     known = {name.lower(): name for name in _NAMES}
-    return {known[str(name).lower()]: int(value) for name, value in rows if str(value).isdigit()}
+    return {known[str(name).lower()]: int(value) for name, value in rows if str(value).isdecimal()}

@@ -14,7 +14,7 @@ from zsnapdb.planning.time_zone import ServerZone
 
 def release_of(version: str) -> tuple[int, ...]:
     """Return a version as numbers for comparison (8.0.30-log -> (8, 0, 30))."""
-    return tuple(int(number) for number in version.split("-", 1)[0].split(".") if number.isdigit())
+    return tuple(int(number) for number in version.split("-", 1)[0].split(".") if number.isdecimal())
 
 
 @dataclass(frozen=True)

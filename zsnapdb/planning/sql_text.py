@@ -26,7 +26,7 @@ def option_value(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-_QUOTED = re.compile(r"^(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))$")
+_QUOTED = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def parse_table(text: str) -> TableName:
 
     Raises UsageError if the text is no table name.
     """
-    match = _QUOTED.match(text)
+    match = _QUOTED.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} names no table", hint="write schema.table; put a name with a dot into backticks")
     quoted_schema, schema, quoted_table, table = match.groups()

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zsnapdb.base.caller_identity import is_same
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.jobs.copies.properties import owner_text
@@ -97,11 +98,6 @@ class AdmittedClone:
 def is_in_project(subject: str, project: str) -> bool:
     """Return whether the subject is the project, or in it: `ci:shop/web` is in `ci:shop`."""
     return is_same(subject, project) or subject.casefold().startswith(f"{project}/".casefold())
-
-
-def is_same(one: str, other: str) -> bool:
-    """Return whether both names count as one. An issuer may change the case of a mail address or a project."""
-    return one.casefold() == other.casefold()
 
 
 def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:

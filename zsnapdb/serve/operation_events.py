@@ -78,9 +78,9 @@ class OperationEvents:
     @contextlib.contextmanager
     def place(self, opened: OpenedEvents) -> Iterator[FailureAnswer | None]:
         """Reserve a place for the stream during the block. Yields the failure if no place is free."""
-        subject = opened.first.subject
+        subject = opened.first.subject.casefold()
         if self._open[subject] >= self.most_of_subject or self._open.total() >= self.most:
-            who = f" of {subject}" if self._open[subject] >= self.most_of_subject else ""
+            who = f" of {opened.first.subject}" if self._open[subject] >= self.most_of_subject else ""
             yield helper_messages.too_busy(f"too many operations{who} are streamed").failure
             return
         self._open[subject] += 1

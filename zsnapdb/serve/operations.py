@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base import atomic_file, run_id
 from zsnapdb.base.audience import Audience
-from zsnapdb.base.caller_identity import Subject
+from zsnapdb.base.caller_identity import Subject, is_same
 from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.base.patterns import Moment, RunId, Sha256
 from zsnapdb.jobs.base.private_folder import make_private
@@ -193,7 +193,8 @@ class Operations:
     def _sweep(self, subject: str) -> None:
         """Forget operations that ended long ago, and the oldest of the subject if there are too many."""
         self._forget_old()
-        mine = [one for one in self._known.values() if one.subject == subject and one.finished is not None]
+        known = [one for one in self._known.values() if one.finished is not None]
+        mine = [one for one in known if is_same(one.subject, subject)]
         newest = sorted(mine, key=lambda one: one.started, reverse=True)
         self._forget([one.id for one in newest[_MOST_OF_SUBJECT:]])
 

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from pydantic import SecretStr, ValidationError
 
+from zsnapdb.base.caller_identity import is_same
 from zsnapdb.base.errors import BusyError, ConsistencyError, NotAllowedError
 from zsnapdb.serve import login_messages, page_rows
 from zsnapdb.serve.helper_messages import (
@@ -120,7 +121,7 @@ class BrowserSessions:
         session_id = secrets.token_urlsafe(_RANDOM_BYTES)
         with self._lock:
             self._forget_ended()
-            mine = [key for key, one in self._open.items() if one.subject == subject]
+            mine = [key for key, one in self._open.items() if is_same(one.subject, subject)]
             over = mine[: max(0, len(mine) + 1 - _MOST_OF_SUBJECT)]
             evicted = tuple(self._open.pop(key).token for key in over)
             if len(self._open) >= self.most:

@@ -128,6 +128,8 @@ class RecentAnswers:
             known.readings += 1
 
 
+_SHARED_AUDIENCE = "all subjects"
+"""The owner whose clones a shared answer may name. No clone has it, because no subject has a name with a space."""
 _SECONDS = 25.0
 """The timeout of such a command: two commands, with their turns, take less than the web process waits."""
 
@@ -167,33 +169,32 @@ class ProtectionReader:
     def read(self, verb: verbs.ProtectionRead, subject: str) -> ResultAnswer:
         """Return the answer to the verb. Raises RefusedRequest with the error of the command."""
         if self.recent is not None and isinstance(verb, verbs.InstancePointsVerb | verbs.ListObjectivesVerb):
-            return self.recent.answer(verb.model_dump_json(), lambda: self._read(verb, subject))
-        return self._read(verb, subject)
+            return self.recent.answer(verb.model_dump_json(), lambda: self._read(verb, subject, _SHARED_AUDIENCE))
+        return self._read(verb, subject, subject)
 
-    def _read(self, verb: verbs.ProtectionRead, subject: str) -> ResultAnswer:
+    def _read(self, verb: verbs.ProtectionRead, subject: str, audience: str) -> ResultAnswer:
         match verb:
             case verbs.InstancePointsVerb():
-                return _told(self._points(verb.name, subject))
+                return _told(self._points(verb.name, subject, audience))
             case verbs.ListObjectivesVerb():
-                states = self._document(_States, ("status", "--all"), subject)
+                states = self._document(_States, ("status", "--all"), subject, audience)
                 return _told(api.ObjectivesDocument(instances=tuple(_objectives(one) for one in states.instances)))
             case verbs.ListDrillsVerb():
                 words = ("drills", verb.instance, f"--most={verb.limit}")
-                return _told(self._document(api.PublicDrills, words, subject))
+                return _told(self._document(api.PublicDrills, words, subject, audience))
             case verbs.ListEvidenceVerb():
                 page = ("report", "records", verb.instance, f"--after={verb.after}", f"--most={verb.limit}")
-                return _told(self._document(api.EvidenceDocument, page, subject))
+                return _told(self._document(api.EvidenceDocument, page, subject, audience))
             case _:
                 raise NotImplementedError(verb.kind)
 
-    def _points(self, instance: str, subject: str) -> api.PointsDocument:
-        here = self._document(_Sets, ("list", instance, "--local"), subject)
-        points = self._document(api.PointsDocument, ("status", instance), subject)
+    def _points(self, instance: str, subject: str, audience: str) -> api.PointsDocument:
+        here = self._document(_Sets, ("list", instance, "--local"), subject, audience)
+        points = self._document(api.PointsDocument, ("status", instance), subject, audience)
         return points.model_copy(update={"sets": here.sets})
 
-    def _document(self, model: type[_M], words: Sequence[str], subject: str) -> _M:
-        # An answer that all subjects share names no clone of another subject.
-        return narrowed(model, self.told(words, subject, audience=subject))
+    def _document(self, model: type[_M], words: Sequence[str], subject: str, audience: str) -> _M:
+        return narrowed(model, self.told(words, subject, audience=audience))
 
     def told(
         self, words: Sequence[str], subject: str, meant: ExpectedClone | None = None, *, audience: str

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from zsnapdb.base.caller_identity import is_same
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.quantities import parse_duration
@@ -88,7 +89,7 @@ class Admission:
         That number also bounds their bytes: each may write as much as its two clones.
         """
         settings, compared = self.settings().serve, self._compared()
-        owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)}
+        owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
         mine = sum(times for name, times in compared.items() if name in owned)
         refused = limits.may_compare(clone.owner, mine, compared.total(), settings)
         if refused is not None:
@@ -101,10 +102,8 @@ class Admission:
     def _commit(self, clone: PublicClone) -> None:
         # A commit that is completed meanwhile counts twice, but is never missed.
         begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
-        owned = {one.id for one in self.seen() if limits.is_same(one.owner, clone.owner)} if begun else set()
-        used = sum(one.clone in owned for one in begun) + sum(
-            limits.is_same(one.owner, clone.owner) for one in self.commits()
-        )
+        owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)} if begun else set()
+        used = sum(one.clone in owned for one in begun) + sum(is_same(one.owner, clone.owner) for one in self.commits())
         most = self.settings().serve.commits_per_subject
         if used >= most:
             raise helper_messages.over_commits(clone.owner, used, most)

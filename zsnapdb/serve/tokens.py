@@ -16,7 +16,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from zsnapdb.base import atomic_file, private_lock
-from zsnapdb.base.caller_identity import FORMS, Subject, is_subject
+from zsnapdb.base.caller_identity import FORMS, Subject, is_same, is_subject
 from zsnapdb.base.errors import BusyError, ConfigError, UnknownNameError, UsageError
 from zsnapdb.base.patterns import Moment, Sha256
 from zsnapdb.base.text_files import secret_in
@@ -116,7 +116,7 @@ class TokenBook:
         removes_at = self.removal_time() if self.removal_time is not None else now
         with self._changing() as known:
             left = [one for one in known.tokens if one.kind is not TokenKind.SESSION or removes_at < one.expires]
-            mine = [one.id for one in left if one.kind is TokenKind.SESSION and one.subject == subject]
+            mine = [one.id for one in left if one.kind is TokenKind.SESSION and is_same(one.subject, subject)]
             over = set(mine[: max(0, len(mine) + 1 - _MOST_SESSIONS)])
             left = [one for one in left if one.id not in over]
             made = _made(subject, role, now, now + timedelta(seconds=seconds), left)

@@ -30,7 +30,7 @@ MOST = 32
 """Maximum number of connections for all objects together."""
 _BLOCK = 1 << 20
 _NOT_IN_PARTS = {"PreconditionFailed", "InvalidRange", "NotImplemented"}
-_TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")
+_TOTAL = re.compile(r"bytes [0-9]+-[0-9]+/([0-9]+)")
 
 
 class Pace:

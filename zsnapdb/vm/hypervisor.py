@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError, how_to_install
+from zsnapdb.base.errors import CommandError, CommandTimeout, DamagedError, PreflightError, how_to_install
+from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.domain import Domain, parse
 
 ISOLATED_NETWORK = "zsnapdb-isolated"
 """The default network of clones: a bridge without an address, forwarding or a name server."""
 _POLL_SECONDS = 0.2
+_ADDRESS_SECONDS = 2.0
 _BUSY_SECONDS = 120.0
 """The seconds for which another libvirt job may hold a domain before it is an error."""
 _ISOLATED_XML = (
@@ -205,10 +207,15 @@ class Hypervisor:
         return str(self._call(doing, lambda: guest.qemuAgentCommand(handle, command, max(1, math.ceil(seconds)), 0)))
 
     def addresses(self, uuid: str) -> tuple[str, ...]:
-        """Return the addresses of the guest that its agent, a lease or the host's ARP table knows."""
+        """Return the addresses of the guest that its agent, a lease or the host's ARP table knows.
+
+        virDomainInterfaceAddresses waits for an agent without limit, so the agent is asked separately.
+        """
         handle = self._required(uuid)
         addresses: set[str] = set()
-        for source in ("AGENT", "LEASE", "ARP"):
+        with contextlib.suppress(CommandError, DamagedError):
+            addresses |= set(agent.addresses(self.ask_agent(uuid, agent.INTERFACES, _ADDRESS_SECONDS)))
+        for source in ("LEASE", "ARP"):
             number = getattr(self._library, f"VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_{source}")
             with contextlib.suppress(self._library.libvirtError):
                 for interface in handle.interfaceAddresses(number, 0).values():

@@ -68,7 +68,7 @@ def _bytes_of(name: str, meminfo: str) -> int | None:
     """Return a value of /proc/meminfo (proc(5)) in bytes; the file has KiB."""
     for line in meminfo.split("\n"):
         words = line.split()
-        if len(words) == 3 and words[0] == name and words[1].isdigit():
+        if len(words) == 3 and words[0] == name and words[1].isdecimal():
             return int(words[1]) << 10
     return None
 
@@ -77,7 +77,7 @@ def _arc_max(arcstats: str) -> int | None:
     """Return c_max in bytes, the limit of the ARC even if zfs_arc_max is 0 and the module decides."""
     for line in arcstats.split("\n"):
         words = line.split()
-        if len(words) == 3 and words[0] == "c_max" and words[2].isdigit():
+        if len(words) == 3 and words[0] == "c_max" and words[2].isdecimal():
             return int(words[2])
     return None
 
@@ -143,7 +143,7 @@ def processor_ticks(root: Path = Path("/")) -> tuple[int, int]:
     """Return the busy ticks and all ticks of the processors; (0, 0) if unknown."""
     for line in _text(root / "proc/stat").split("\n"):
         label, *words = line.split() or [""]
-        if label == "cpu" and len(words) >= _TICKS and all(word.isdigit() for word in words):
+        if label == "cpu" and len(words) >= _TICKS and all(word.isdecimal() for word in words):
             ticks = [int(word) for word in words[:_TICKS]]
             return sum(ticks) - sum(ticks[column] for column in _IDLE), sum(ticks)
     return 0, 0
@@ -170,7 +170,7 @@ def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
     for line in text.split("\n"):
         label, *words = line.split() or [""]
         bucket = _bucket(label)
-        if bucket is not None and len(words) >= least and all(word.isdigit() for word in words):
+        if bucket is not None and len(words) >= least and all(word.isdecimal() for word in words):
             counts[bucket] = sum(int(words[column]) for column in columns)
     return Histogram(counts)
 
@@ -178,10 +178,10 @@ def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
 def _bucket(label: str) -> int | None:
     """Return the bucket of a label: a number, also with a unit, because some releases print sizes so despite -p."""
     number, unit = (label[:-1], label[-1:]) if label[-1:] in _UNITS else (label, "")
-    return int(number) * _UNITS.get(unit, 1) if number.isdigit() else None
+    return int(number) * _UNITS.get(unit, 1) if number.isdecimal() else None
 
 
 def _kstat(path: Path) -> dict[str, int]:
     """Return the numbers of a named kstat, whose lines have a name, a type and a value."""
     rows = [line.split() for line in _text(path).split("\n")]
-    return {row[0]: int(row[2]) for row in rows if len(row) == 3 and row[1].isdigit() and row[2].isdigit()}
+    return {row[0]: int(row[2]) for row in rows if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal()}

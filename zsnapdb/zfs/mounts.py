@@ -131,7 +131,7 @@ def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> lis
 
 def _one_of_each_namespace(proc: Path) -> list[int]:
     by_namespace: dict[str, int] = {}
-    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdecimal()):
         namespace = _namespace(proc / str(pid))
         if namespace:
             by_namespace.setdefault(namespace, pid)
@@ -178,7 +178,7 @@ def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[Files
     """
     users = []
     for entry in proc.iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
             what = next((what for what, device in _used(entry) if device in devices), None)
             if what is not None:
                 users.append(FilesystemUser(int(entry.name), _name(entry), what))
@@ -205,7 +205,7 @@ def _used(process: Path) -> Iterator[tuple[str, int]]:
 
 def family_of(pid: int, proc: Path = Path("/proc")) -> set[int]:
     """Return the ids of the process, its ancestors and its descendants."""
-    parents = {int(entry.name): _parent(entry) for entry in proc.iterdir() if entry.name.isdigit()}
+    parents = {int(entry.name): _parent(entry) for entry in proc.iterdir() if entry.name.isdecimal()}
     family, at = {pid}, parents.get(pid, 0)
     while at > 1 and at not in family:
         family.add(at)

@@ -14,8 +14,8 @@ _TIMEOUT = 20.0
 _PROPERTIES = ("health", "capacity", "fragmentation", "autotrim")
 _SECTIONS = {"logs": "log", "cache": "cache", "spares": "spare", "special": "special", "dedup": "dedup"}
 """Section titles of `zpool status`, with the role of the devices below them (zpoolconcepts(7))."""
-_GROUP = re.compile(r"(mirror|raidz\d?|draid\S*|replacing|spare)-\d+")
-_SCRUBBED = re.compile(r"scrub repaired .* on (\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})")
+_GROUP = re.compile(r"(mirror|raidz[0-9]?|draid\S*|replacing|spare)-[0-9]+")
+_SCRUBBED = re.compile(r"scrub repaired .* on (\w{3} \w{3} +[0-9]+ [0-9][0-9]:[0-9][0-9]:[0-9][0-9] [0-9]{4})")
 _CLEAN = "No known data errors"
 
 
@@ -60,7 +60,7 @@ def _properties(pool: str) -> dict[str, str]:
 
 def _percent(text: str) -> int | None:
     number = text.removesuffix("%")
-    return int(number) if number.isdigit() else None
+    return int(number) if number.isdecimal() else None
 
 
 def _local_time(text: str) -> datetime:
@@ -74,7 +74,7 @@ def _ashifts(pool: str) -> dict[str, int]:
         listed = rows(["zpool", "get", "-H", "-p", "-o", "name,value", "ashift", pool, "all-vdevs"], timeout=_TIMEOUT)
     except ZsnapdbError:
         return {}
-    return {name: int(value) for name, value in listed if value.isdigit() and int(value) > 0}
+    return {name: int(value) for name, value in listed if value.isdecimal() and int(value) > 0}
 
 
 def parse_status(text: str, pool: str) -> PoolStatus:

@@ -248,7 +248,7 @@ def is_being_received(dataset: str, proc: Path = Path("/proc")) -> bool:
     process of another real uid does not count, because any account can choose the arguments of its own processes.
     """
     for entry in proc.iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdecimal():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
                 status = (entry / "status").read_text(errors="replace")

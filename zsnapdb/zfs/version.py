@@ -60,5 +60,5 @@ def missing_features(pool: str, bits: int) -> list[str]:
 
 def release_in(text: str) -> tuple[int, ...]:
     """Return the module's release from a text of `userland`. Empty if the text has none."""
-    match = re.search(r"\bzfs-kmod-v?(\d{1,9}(?:\.\d{1,9})+)", text)
+    match = re.search(r"\bzfs-kmod-v?([0-9]{1,9}(?:\.[0-9]{1,9})+)", text)
     return tuple(int(number) for number in match.group(1).split(".")) if match else ()

@@ -50,7 +50,7 @@ def describe(names: list[str]) -> dict[str, Zvol]:
             dataset=name,
             size=int(values["volsize"].value),
             block_size=int(values["volblocksize"].value),
-            reserved=int(reserved) if reserved.isdigit() else 0,
+            reserved=int(reserved) if reserved.isdecimal() else 0,
             used=int(values["used"].value),
             mode=values["volmode"].value,
             origin="" if origin == UNSET else origin,

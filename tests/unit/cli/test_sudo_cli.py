@@ -235,6 +235,28 @@ def test_a_command_on_an_own_clone_names_nobody_who_made_a_clone_of_it(
         assert "destroy clone mine" in said
 
 
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize("error", [ConfigError("unknown instance acme", hint="see layoffs"), ValueError("acme")])
+@pytest.mark.parametrize("place", ["zsnapdb.config.settings.load", "zsnapdb.jobs.clone.catalogue.require_owner"])
+def test_error_before_the_command_names_nothing_of_others(
+    crowded: ClonePool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    place: str,
+    error: Exception,
+    json: tuple[str, ...],
+) -> None:
+    def failing(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(place, failing)
+    monkeypatch.setattr(sys, "argv", ["zsnapdb-clone", "stop", "mine", *json])
+    assert exit_codes.exit_code_of(sudo_cli._run) == getattr(error, "exit_code", 1)
+    said = "".join(capfd.readouterr())
+    assert said
+    assert not {one for one in ("acme", "layoffs") if one in said}, said
+
+
 def test_no_variable_of_the_caller_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     others = ("PYTHONPATH", "AWS_PROFILE", "ZSNAPDB_SUBJECT")
     for name in ("ZSNAPDB_CONFIG", "ZSNAPDB_CLONE_CREATE_BINARY", "_ZSNAPDB_COMPLETE", *others):

@@ -210,6 +210,19 @@ def test_the_end_destroys_what_this_session_made_and_nothing_else(host: ServeHos
     assert tools.end() == []
 
 
+def test_end_of_a_session_spares_a_later_clone_of_the_same_name(host: ServeHost, service: Client) -> None:
+    tools = Toolbox(service)
+    call(tools, "create_clone", instance="main", name="mine")
+    made = service.get("mine")
+    rows: Any = host.look().document["clones"]
+    host.clones({**rows[0], "created": "2026-12-01T00:00:00Z"})
+    assert tools.end() == []
+    service.destroy(made)
+    assert [one.created for one in service.clones()] == ["2026-12-01T00:00:00Z"]
+    service.destroy("mine")
+    assert service.clones() == ()
+
+
 def test_a_clones_server_is_reached_where_the_service_or_the_person_says(host: ServeHost, service: Client) -> None:
     def host_of(bind: str, chosen: str | None = None) -> str:
         host.let("address", bind)

@@ -7,7 +7,9 @@ from typing import cast
 
 import pytest
 
+from zsnapdb.base.errors import ServerError
 from zsnapdb.base.model import Flavour
+from zsnapdb.jobs.restore.handover import SourceWatch
 from zsnapdb.mysql.replication.replica import Lag, lag
 from zsnapdb.mysql.session import Session
 
@@ -41,3 +43,31 @@ def test_a_replica_that_connects_in_vain_says_why(flavour: Flavour) -> None:
     assert seen("Connecting", "") == Lag(False, "")
     assert seen("Yes", "an earlier error") == Lag(False, "")
     assert seen("No", "the source has purged binlogs") == Lag(False, "the source has purged binlogs")
+
+
+def following(flavour: Flavour, offset: int, state: str) -> Lag:
+    words = ("Slave", "Master") if flavour is Flavour.MARIADB else ("Replica", "Source")
+    status: dict[str, object] = {
+        **row(flavour, "Yes", ""),
+        f"{words[1]}_Log_File": "binlog.000007",
+        f"Read_{words[1]}_Log_Pos": offset,
+        f"Seconds_Behind_{words[1]}": 7,
+        f"{words[0]}_SQL_Running_State": state,
+    }
+    return lag(cast(Session, Status(status)), flavour)
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+def test_source_that_sends_no_event_is_left_in_time(flavour: Flavour) -> None:
+    """A byte a second keeps the connection, and is no event. A long statement of the applier is no silence."""
+    word = "Slave" if flavour is Flavour.MARIADB else "Replica"
+    waits, applies = f"{word} has read all relay log; waiting for more updates", "altering table"
+    watch = SourceWatch()
+    for minute in range(60):
+        watch.check(following(flavour, minute // 9, waits), 60.0 * minute)
+    for minute in range(60, 600):
+        watch.check(following(flavour, 6, applies), 60.0 * minute)
+    for minute in range(600, 610):
+        watch.check(following(flavour, 6, waits), 60.0 * minute)
+    with pytest.raises(ServerError, match="received nothing from its source for 10 minutes"):
+        watch.check(following(flavour, 6, waits), 60.0 * 610)

@@ -42,7 +42,7 @@ def test_a_session_ends_after_eight_hours_and_with_its_token() -> None:
 def test_one_subject_takes_no_more_than_its_places_whatever_its_tokens() -> None:
     sessions = BrowserSessions(Clock(), most=30)
     other = opened(sessions, "b")
-    mine = [opened(sessions, token=str(number)) for number in range(40)]
+    mine = [opened(sessions, "aA"[number % 2], token=str(number)) for number in range(40)]
     assert [is_open(sessions, one) for one in mine] == [False] * 20 + [True] * 20
     assert is_open(sessions, other)
     one_more = sessions.open("last", "a", 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import zsnapdb
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.serve import ProjectLimits, ServeSettings
@@ -98,6 +100,22 @@ def test_clones_that_are_admitted_one_after_another_keep_every_limit(
         used = limit.used_by(made)
         is_bytes = limit.thing is LimitKind.BYTES
         assert (sum(one.most_bytes for one in used) if is_bytes else len(used)) <= limit.most
+
+
+EXACT = {"of_key", "_begun", "belongs_to", "owns"}
+"""Functions that compare the exact name: they decide about a right or a key, and count nothing."""
+
+
+def test_every_count_of_a_subject_ignores_the_case_of_its_name() -> None:
+    found = set()
+    for file in (Path(zsnapdb.__file__).parent / "serve").glob("*.py"):
+        for function in ast.walk(ast.parse(file.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                compared = [one for one in ast.walk(function) if isinstance(one, ast.Compare)]
+                equal = [one for one in compared if isinstance(one.ops[0], ast.Eq)]
+                if any("subject" in ast.unparse(one) for one in equal):
+                    found.add(function.name)
+    assert found == EXACT
 
 
 def test_a_refusal_says_the_limit_and_what_uses_it() -> None:

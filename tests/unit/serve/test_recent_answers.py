@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from zsnapdb.base.caller_identity import is_subject
 from zsnapdb.base.errors import UnreachableError
-from zsnapdb.serve.helper_messages import RefusedRequest, ResultAnswer, failure_of
-from zsnapdb.serve.protection import RecentAnswers
+from zsnapdb.serve.command_processes import CommandCall
+from zsnapdb.serve.helper_messages import FailureAnswer, RefusedRequest, ResultAnswer, failure_of
+from zsnapdb.serve.protection import ProtectionReader, RecentAnswers
+from zsnapdb.verbs.requests import InstancePointsVerb, ListObjectivesVerb
 
 
 @dataclass
@@ -154,3 +157,19 @@ def test_a_reading_that_fails_is_tried_again_no_more_often_than_one_that_does_no
     while reading.began.acquire(blocking=False):
         attempts += 1
     assert 1 < attempts <= 5
+
+
+def test_shared_answer_is_read_for_an_audience_that_owns_nothing() -> None:
+    """An error that names clones of the first subject would otherwise be the answer to all who wait for it."""
+    calls = list[CommandCall]()
+
+    def run(call: CommandCall) -> FailureAnswer:
+        calls.append(call)
+        return FailureAnswer(code="x", message="m", exit_code=1)
+
+    reader = ProtectionReader(run, RecentAnswers())
+    for verb in (InstancePointsVerb(name="main"), ListObjectivesVerb()):
+        with pytest.raises(RefusedRequest):
+            reader.read(verb, "user:ann@example.org")
+    assert {(call.subject, call.audience) for call in calls} == {("user:ann@example.org", "all subjects")}
+    assert all(not is_subject(call.audience) for call in calls)

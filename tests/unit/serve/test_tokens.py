@@ -48,6 +48,13 @@ def test_clock_that_jumps_makes_no_token_good_and_removes_no_session(tmp_path: P
     assert book.holder(session, NOW) is None
 
 
+def test_spelling_of_a_subject_gives_it_no_more_sessions(book: TokenBook) -> None:
+    for number in range(14):
+        subject = ("user:bob@example.org", "user:Bob@Example.org")[number % 2]
+        book.open_session(subject, Role.DEVELOPER, "https://issuer", 3600.0, NOW)
+    assert len(book.tokens()) == 10
+
+
 def test_a_revoked_token_is_good_no_more_and_stays_in_the_list(book: TokenBook) -> None:
     made, other = (book.create("unix:ann", Role.DEVELOPER, 86400.0, NOW) for _ in range(2))
     revoked = book.revoke(made.stored.id, NOW)

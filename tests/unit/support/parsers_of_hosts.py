@@ -74,6 +74,7 @@ def checksummed_journal(body: bytes, folder: Path) -> None:
 def guest_agent(body: bytes, folder: Path) -> None:
     text = body.decode(errors="replace")
     each(lambda: agent.count(text), lambda: agent.is_frozen(text), lambda: agent.mount_points(text))
+    each(lambda: agent.addresses(text))
 
 
 def guest_program(body: bytes, folder: Path) -> None:

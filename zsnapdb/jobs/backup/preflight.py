@@ -89,7 +89,7 @@ def judge_volumes_space(
 
 def _space(name: str, values: dict[str, Property]) -> DatasetSpace:
     # Without a limit `zfs get -p` prints 0, or none in some releases.
-    numbers = [int(values[key].value) if values[key].value.isdigit() else 0 for key in NAMES]
+    numbers = [int(values[key].value) if values[key].value.isdecimal() else 0 for key in NAMES]
     return DatasetSpace(name, *numbers)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.repository.repository import Repository
 
-_HOLDER = re.compile(r"(\d{1,20}) ([^\n]{1,200})\n")
+_HOLDER = re.compile(r"([0-9]{1,20}) ([^\n]{1,200})\n")
 """The content of a lock file: the process that has the lock, and its action."""
 _LONGEST = 1000
 _POLL_SECONDS = 0.1

@@ -27,7 +27,7 @@ from zsnapdb.jobs.clone import catalogue, expected_clone, locks, properties
 from zsnapdb.jobs.clone.catalogue import ROOT, homes
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY
-from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits
+from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits, key_of
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
@@ -122,6 +122,14 @@ def name_of(source: CloneSource, rules: str) -> str:
     return "-".join((source.set.backup_id, source.key[:8], *([rules[:8]] if rules else [])))
 
 
+def received_name(set_id: str, guids: Mapping[str, int]) -> str:
+    """Return the name of the received set of a backup, whose snapshots have these GUIDs by role.
+
+    Backups of two instances can share an id; the GUIDs distinguish them.
+    """
+    return f"{set_id}-{key_of(guids)[:8]}"
+
+
 def known(settings: Settings, kind: str) -> KnownCopies[ReusableSet]:
     """Return the sets of the kind (received or prepared) on this host."""
     return _known(kind, [_beside(home, kind) for home in homes(settings)])
@@ -189,11 +197,14 @@ def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> C
 
 def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSource | None:
     """Return the backup that was received earlier; None if no received set has snapshots with these GUIDs, by role."""
-    stored = find(home, RECEIVED, set_id)
-    if stored is None or stored.phase is not CopyPhase.READY or stored.source is SourceKind.POINT:
-        return None
-    source = _source_of(stored, stored.source, is_prepared=False)
-    return source if source.guids == guids else None
+    # Earlier versions named the set after its id alone.
+    for name in (received_name(set_id, guids), set_id):
+        stored = find(home, RECEIVED, name)
+        if stored is not None and stored.phase is CopyPhase.READY and stored.source is not SourceKind.POINT:
+            source = _source_of(stored, stored.source, is_prepared=False)
+            if source.guids == guids:
+                return source
+    return None
 
 
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
@@ -240,7 +251,11 @@ def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) 
     Clones of subjects extend this to at most `clones.max_age` after the creation of the set, because it holds
     production's snapshots.
     """
-    received = anchor_of(home, RECEIVED, source.set.backup_id)
+    set_id = source.set.backup_id
+    received = anchor_of(home, RECEIVED, f"{set_id}-{source.key[:8]}")
+    if not datasets.exists(received):
+        # A point, or a set that an earlier version received.
+        received = anchor_of(home, RECEIVED, set_id)
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
             used = at

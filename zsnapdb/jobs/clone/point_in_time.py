@@ -286,4 +286,4 @@ def _gtids(text: str) -> Gtids | None:
 
 def _from_first(part: str) -> str:
     source, colon, number = part.rpartition(":")
-    return f"{source}:1-{number}" if colon and number.isdigit() and ":" not in source and int(number) > 1 else part
+    return f"{source}:1-{number}" if colon and number.isdecimal() and ":" not in source and int(number) > 1 else part

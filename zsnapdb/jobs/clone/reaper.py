@@ -277,7 +277,7 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
     except ServerError:
         return CloneUse(None, None)
     # This session is the only new connection since the last record.
-    unused = not use.clients and counted.isdigit() and use.connections == int(counted) + 1
+    unused = not use.clients and counted.isdecimal() and use.connections == int(counted) + 1
     # A reader of the record must count from the later time.
     before = read_stamp(since)
     idle_since = before if unused and not _is_wrong(before, time) else time.latest

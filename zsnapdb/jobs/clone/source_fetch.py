@@ -57,21 +57,22 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
     A backup that was received earlier is returned. After an error nothing of the received backup is left.
     """
     manifest = remote.manifest
-    set_id = manifest.backup_id
-    with locks.check_reusable_set(RECEIVED, set_id):
+    set_id, name = manifest.backup_id, cached_sets.received_name(manifest.backup_id, manifest.guids())
+    with locks.check_reusable_set(RECEIVED, name):
         existing = cached_sets.find_received(home, set_id, manifest.guids())
         if existing is not None:
             return existing
-        anchor = _fresh_anchor(home, set_id)
+        anchor = _fresh_anchor(home, name)
         repository = instance.open_repository()
         request = RestoreRequest(to=set_id, top=f"{anchor}/c", makes_parent=True)
-        planned = make(_with_own_mount_root(settings, set_id), instance, repository, request)
-        facts = facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY, instance.host.latest())
-        space_limits.promise(settings, home, set_id, facts, space_limits.needed_for(remote))
-        with undone_on_error(lambda: cached_sets.remove_if_exists(home, RECEIVED, set_id)):
+        planned = make(_with_own_mount_root(settings, name), instance, repository, request)
+        kind, begun = SourceKind.REPOSITORY, instance.host.latest()
+        facts = facts_of(set_id, instance.name, origin_in(manifest), kind, begun, name)
+        space_limits.promise(settings, home, name, facts, space_limits.needed_for(remote))
+        with undone_on_error(lambda: cached_sets.remove_if_exists(home, RECEIVED, name)):
             work = ServerWork(settings, instance, repository, planned)
             run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
-            _complete(instance, anchor, set_id, planned.layout.datasets)
+            _complete(instance, anchor, name, planned.layout.datasets)
         received = cached_sets.find_received(home, set_id, manifest.guids())
         assert received is not None
         return received
@@ -144,16 +145,16 @@ def reach(
         return received
 
 
-def _with_own_mount_root(settings: Settings, set_id: str) -> Settings:
+def _with_own_mount_root(settings: Settings, name: str) -> Settings:
     """Return the settings with a mount root for this set alone, so that it does not collide with a restore."""
-    root = settings.clones.mount_root / f".{set_id}"
+    root = settings.clones.mount_root / f".{name}"
     return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
 
 
-def _fresh_anchor(home: str, set_id: str) -> str:
+def _fresh_anchor(home: str, name: str) -> str:
     """Return the name of the set's anchor, after the leftovers of a killed run under this name are removed."""
-    cached_sets.remove_if_exists(home, RECEIVED, set_id)
-    return cached_sets.anchor_of(home, RECEIVED, set_id)
+    cached_sets.remove_if_exists(home, RECEIVED, name)
+    return cached_sets.anchor_of(home, RECEIVED, name)
 
 
 def _look_first(work: ServerWork, step: Preflight) -> None:
@@ -219,11 +220,11 @@ def _replay(work: ServerWork) -> None:
 
 
 def _complete(
-    instance: Instance, anchor: str, set_id: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
+    instance: Instance, anchor: str, name: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> None:
     """Mark the set as complete. Its time without use begins now."""
     for role, dataset in volumes.items():
-        datasets.set_properties(dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
+        datasets.set_properties(dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: name, "readonly": "on"})
     used = {properties.USED_PROPERTY: stamp(instance.host.latest())}
     ready = {copy_properties.PHASE_PROPERTY: CopyPhase.READY}
     datasets.set_properties(anchor, {**space_limits.KEPT, **ready, **used, **(more or {})})

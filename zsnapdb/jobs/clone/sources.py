@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 LIVE_STATE = "live"
-_SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
+_SNAPSHOT = re.compile(r"@[A-Za-z0-9_.:-]+")
 
 
 def key_of(guids: Mapping[str, int]) -> str:
@@ -137,7 +137,7 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
     Raises:
         UsageError: `requested` has another form.
     """
-    if _SNAPSHOT.match(requested):
+    if _SNAPSHOT.fullmatch(requested):
         return _foreign(instance, requested[1:])
     if requested != LATEST and not is_backup_id(requested):
         raise UsageError(
@@ -318,17 +318,19 @@ def commits(home_dataset: str) -> list[Commit]:
 
 def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> list[Commit]:
     """Return the commits among the snapshots, oldest first. The snapshots were read with `COMMIT_COLUMNS`."""
-    groups: dict[str, dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
+    # Commits of two clones may have the same id, but ZFS did not create them together.
+    groups: dict[tuple[str, int], dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
     for snapshot, values in seen.items():
         mark = values[properties.COMMIT_PROPERTY]
         if mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}":
-            groups.setdefault(mark.value, {})[values[properties.ROLE_PROPERTY].value] = (snapshot, values)
+            members = groups.setdefault((mark.value, snapshot.createtxg), {})
+            members[values[properties.ROLE_PROPERTY].value] = (snapshot, values)
     result = []
-    for commit_id, members in order.by_creation(groups.items(), lambda item: next(iter(item[1].values()))[0].createtxg):
+    for (commit_id, _), members in order.by_creation(groups.items(), lambda item: item[0][1]):
         facts = next(iter(members.values()))[1]
         made = {role: snapshot for role, (snapshot, _) in members.items()}
         known = record.read(CommitRecord, CopyDatasets(commit_id, commit_id, {commit_id: facts}))
-        if set(made) != set(known["origin"].volumes) or len({snapshot.createtxg for snapshot in made.values()}) != 1:
+        if set(made) != set(known["origin"].volumes):
             continue
         clones = tuple(sorted({one for _, seen in members.values() for one in dependents(seen["clones"].value)}))
         of = facts[properties.CLONE_PROPERTY].value
@@ -350,8 +352,10 @@ def begun_of(source: object) -> str:
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
     """Return the commit of that id on this host; None if there is none, or if the audience may not see its clone."""
-    found = next((one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id), None)
-    return found if found is not None and audience.current_audience().sees(found.owner) else None
+    reader = audience.current_audience()
+    # Two clones may have commits of one second with the same id.
+    named = (one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id)
+    return next((one for one in named if reader.sees(one.owner)), None)
 
 
 def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSource | None:

@@ -196,7 +196,7 @@ def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None)
         seen = known if known is not None and known.home == home else look(home)
         if seen.is_administrators:
             continue
-        wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor)
+        wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor, seen.quota)
         # Current writes may already exceed this quota (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})
@@ -261,20 +261,20 @@ def _ratio(chain: Iterable[Manifest]) -> float:
     return min(ratios)
 
 
-def refuse_received(settings: Settings, home: str, set_id: str, needed: int) -> None:
+def refuse_received(settings: Settings, home: str, name: str, needed: int) -> None:
     """Raise PreflightError if a set of so many bytes may not be received now; change nothing.
 
     The pool must keep `clones.free_floor`. A subject may have at most `clones.received_per_owner`, all subjects
     together at most `clones.received_total`, with at most `clones.receives` transfers at once.
     """
-    above = cached_sets.anchor_of(home, cached_sets.RECEIVED, set_id).rpartition("/")[0]
+    above = cached_sets.anchor_of(home, cached_sets.RECEIVED, name).rpartition("/")[0]
     free = datasets.available(pool_of(above))
     if datasets.exists(above):
         free = min(free, datasets.available(above))
     reason = planning.objection_to_set(needed, free, settings.clones.free_floor)
     if reason is not None:
         raise PreflightError(
-            f"{set_id} is not received: {reason}",
+            f"{name} is not received: {reason}",
             hint="destroy clones that you do not need (`zsnapdb clone list`), or use a set that is on this host",
             about=(),
         )
@@ -282,12 +282,12 @@ def refuse_received(settings: Settings, home: str, set_id: str, needed: int) -> 
     if not owner:
         return
     limits, known = settings.clones, cached_sets.known(settings, cached_sets.RECEIVED).copies
-    others = [one for one in known if one.caused_by and one.set_id != set_id]
-    mine = {one.set_id: one.most_bytes for one in others if one.caused_by.casefold() == owner.casefold()}
+    others = [one for one in known if one.caused_by and one.name != name]
+    mine = {one.name: one.most_bytes for one in others if one.caused_by.casefold() == owner.casefold()}
     reason = planning.objection_to_sets_of(owner, mine, needed, limits.received_per_owner)
     if reason is not None:
         raise PreflightError(
-            f"{set_id} is not received: {reason}",
+            f"{name} is not received: {reason}",
             hint="destroy your clones of these sets: a set goes with its last clone",
             about=(owner,),
         )
@@ -298,20 +298,21 @@ def refuse_received(settings: Settings, home: str, set_id: str, needed: int) -> 
         limits.receives,
     )
     if reason is not None:
-        raise PreflightError(f"{set_id} is not received: {reason}", hint="try again later", about=())
+        raise PreflightError(f"{name} is not received: {reason}", hint="try again later", about=())
 
 
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:
     """Raise PreflightError if the source must be received or replayed first and `refuse_received` forbids that."""
     if isinstance(source, RemoteBackup):
-        refuse_received(settings, home, source.manifest.backup_id, needed_for(source))
+        name = cached_sets.received_name(source.manifest.backup_id, source.manifest.guids())
+        refuse_received(settings, home, name, needed_for(source))
     elif isinstance(source, RestorePlan) and (
         cached_sets.find_reached(settings, source.instance, source.point_identity) is None
     ):
         refuse_received(settings, home, source.restore_id, needed_for(source))
 
 
-def promise(settings: Settings, home: str, set_id: str, facts: Mapping[str, str], needed: int) -> None:
+def promise(settings: Settings, home: str, name: str, facts: Mapping[str, str], needed: int) -> None:
     """Create the anchor of the set with these properties, a reservation and a quota of `needed` bytes.
 
     The errors are those of `refuse_received`; then nothing was created.
@@ -321,6 +322,6 @@ def promise(settings: Settings, home: str, set_id: str, facts: Mapping[str, str]
     limits = {"quota": str(needed), "reservation": str(needed)}
     # Clones are created under this lock too. So every process sees all reservations, and none reserves the same bytes.
     with locks.names_and_ports():
-        refuse_received(settings, home, set_id, needed)
-        anchor = cached_sets.anchor_of(home, cached_sets.RECEIVED, set_id)
+        refuse_received(settings, home, name, needed)
+        anchor = cached_sets.anchor_of(home, cached_sets.RECEIVED, name)
         datasets.create(anchor, {**facts, **caused, **limits})

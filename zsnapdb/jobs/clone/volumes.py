@@ -217,7 +217,7 @@ def let_go(snapshots: Sequence[ForeignSnapshot], name: str) -> None:
 
 def next_number(info: CloneInfo) -> int:
     """Return the number of a new revision that no dataset of the clone uses."""
-    matches = [re.match(r"r(\d+)", dataset[len(info.top) + 1 :]) for dataset in info.datasets]
+    matches = [re.match(r"r([0-9]+)", dataset[len(info.top) + 1 :]) for dataset in info.datasets]
     return 1 + max([info.revision, *(int(match.group(1)) for match in matches if match)])
 
 

@@ -149,7 +149,7 @@ def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapp
 
 def _created(read: Mapping[str, Mapping[str, Property]], pool: str) -> datetime | None:
     seconds = read[pool][_CREATION].value if pool in read else ""
-    return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdigit() else None
+    return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdecimal() else None
 
 
 def _volumes(observed: Observed, read: Mapping[str, Mapping[str, Property]]) -> tuple[VolumeFacts, ...]:

@@ -414,7 +414,7 @@ def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
     """
     here = _identity(Path(datadir))
     others = []
-    for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()):
+    for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()):
         process = proc / str(pid)
         theirs = _identity(process / "cwd") if is_server_program(process) else None
         if theirs is None:

@@ -200,7 +200,7 @@ class OwnSettings:
         values = dict(own_properties.own_values([dataset])[dataset])
         released = datasets.properties(dataset, list(RELEASED.values()))
         for name, key in RELEASED.items():
-            if released[key].is_local and released[key].value.isdigit() and values.get(name, "0") in _NOTHING:
+            if released[key].is_local and released[key].value.isdecimal() and values.get(name, "0") in _NOTHING:
                 values[name] = released[key].value
         return cls(values, delegated_permissions.rights_on(dataset))
 
@@ -225,7 +225,7 @@ def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
 def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnapshot]) -> list[str]:
     """Return a note if the state at the point is larger than a limit that the site has set since."""
     limit = seen.properties.get("refquota", "0")
-    if not clones or not limit.isdigit() or int(limit) == 0:
+    if not clones or not limit.isdecimal() or int(limit) == 0:
         return []
     size = int(datasets.properties(clones[0].origin, ["referenced"])["referenced"].value)
     if size <= int(limit):

@@ -66,6 +66,8 @@ from zsnapdb.zfs.owned import Mark
 
 _PATIENCE = 10.0
 """The time in seconds in which a replica may fail to connect to its source. The server itself would try for days."""
+_QUIET_SECONDS = 600.0
+"""The longest wait of a replica for the next event of its source, while it has not caught up."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +255,31 @@ def _make_replica(work: ServerWork, step: MakeReplica) -> CompletedHandover:
     return _running(work, copy, step.server_id, step.port, replica.lasting_options(flavour))
 
 
+@dataclass
+class SourceWatch:
+    """Detects a source that keeps the connection but sends no more events. Times are of a monotonic clock, in seconds.
+
+    A replica that still applies received events is not waiting for its source.
+    """
+
+    received: str = ""
+    since: float | None = None
+
+    def check(self, lag: replica.Lag, now: float) -> None:
+        """Raise ServerError if the replica has waited for its source for too long."""
+        if self.since is None or not lag.waits_for_source or lag.received != self.received:
+            self.received, self.since = lag.received, now
+        elif now - self.since > _QUIET_SECONDS:
+            raise ServerError(
+                f"the replica has received nothing from its source for {_QUIET_SECONDS / 60:.0f} minutes, and has not"
+                " caught up",
+                hint="check the source and the network between both; then run the restore with --resume",
+            )
+
+
 def _catch_up(work: ServerWork, session: Session) -> None:
     first_refused: float | None = None
+    watch = SourceWatch()
     while True:
         lag = replica.lag(session, work.plan.flavour)
         now = time.monotonic()
@@ -274,6 +299,7 @@ def _catch_up(work: ServerWork, session: Session) -> None:
             )
         if lag.has_caught_up:
             return
+        watch.check(lag, now)
         time.sleep(0.5)
 
 

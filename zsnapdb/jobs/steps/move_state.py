@@ -141,7 +141,7 @@ def running_server(move: ServerMove) -> MovedServer:
     for process, place in seen:
         if discovery.service_of(process.pid) == move.files.service:
             return _running(process, place, state)
-    if main.isdigit() and main != "0":
+    if main.isdecimal() and main != "0":
         # A process that is about to become a server, or a process with other mounts than this one.
         with contextlib.suppress(OSError):
             place = _place(int(main), move)

@@ -81,7 +81,7 @@ def wait(hypervisor: Hypervisor, name: str, uuid: str, shows: ReadyMarker, log: 
     serial line.
     """
     deadline = time.monotonic() + patience
-    while not _is_ready(hypervisor, uuid, shows, log):
+    while not _is_ready(hypervisor, uuid, shows, log, deadline):
         known = hypervisor.find(uuid)
         state = MachineState.MISSING if known is None else known.state
         if state is not MachineState.RUNNING:
@@ -104,13 +104,18 @@ def _addresses(hypervisor: Hypervisor, uuid: str) -> str:
     return f"No server greeted at {addresses}" if addresses else "libvirt knows no address of it (is there an agent?)"
 
 
-def _is_ready(hypervisor: Hypervisor, uuid: str, shows: ReadyMarker, log: Path) -> bool:
+def _is_ready(hypervisor: Hypervisor, uuid: str, shows: ReadyMarker, log: Path, deadline: float) -> bool:
     if shows.kind is ReadyKind.AGENT:
         return hypervisor.agent_answers(uuid)
     if shows.kind is ReadyKind.SERIAL:
         return shows.text in _printed(log)
     if shows.kind is ReadyKind.SERVER:
-        return any(greeting_of(address, shows.port, _GREETING_SECONDS) for address in hypervisor.addresses(uuid))
+        # A guest may name many addresses that never answer.
+        return any(
+            greeting_of(address, shows.port, min(_GREETING_SECONDS, left))
+            for address in hypervisor.addresses(uuid)
+            if (left := deadline - time.monotonic()) > 0
+        )
     known = hypervisor.find(uuid)
     return known is not None and known.state is MachineState.RUNNING
 

@@ -113,7 +113,7 @@ def _in_lines(text: str) -> Iterator[tuple[str, bytes]]:
     for line in text.splitlines():
         number, separator, digits = line.partition(";")
         with contextlib.suppress(ValueError):
-            if separator and number.strip().isdigit():
+            if separator and number.strip().isdecimal():
                 yield file_key(int(number)), bytes.fromhex(digits.strip())
 
 

@@ -23,7 +23,7 @@ _KINDS = {
     ),
 }  # fmt: skip
 _CONTROL = {"BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "XA", "START"}
-_CONDITIONAL = re.compile(r"/\*(?:M?!)\d*")
+_CONDITIONAL = re.compile(r"/\*(?:M?!)[0-9]*")
 _WORD = re.compile(r"[A-Za-z]+")
 
 

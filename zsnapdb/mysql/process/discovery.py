@@ -33,7 +33,7 @@ _LISTENS = 0x10000
 """Flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
 _LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
 """The dynamic loader, which can start a program given as its argument (ld.so(8)); then it is /proc/PID/exe."""
-_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_SOCKET = re.compile(r"socket:\[([0-9]+)\]")
 _X_PROTOCOL = "mysqlx"
 SERVICE_NAME = r"[A-Za-z0-9:_.@\\-]{1,200}\.service"
 """The name of a service (systemd.unit(5), "DESCRIPTION")."""
@@ -79,7 +79,7 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
     listening = _listening(proc)
     namespace = _link(proc / "self/ns/mnt")
     servers = []
-    for entry in sorted((e for e in proc.iterdir() if e.name.isdigit()), key=lambda e: int(e.name)):
+    for entry in sorted((e for e in proc.iterdir() if e.name.isdecimal()), key=lambda e: int(e.name)):
         program = _program(entry)
         if os.path.basename(program) in _PROGRAMS and _sees_this_host(entry, namespace):
             with contextlib.suppress(OSError, KeyError):
@@ -201,7 +201,7 @@ def servers_below(roots: Collection[Path], private_folder: str) -> list[RunningS
     """
     servers = []
     for name in os.listdir("/proc"):
-        server = _server(int(name), roots, private_folder) if name.isdigit() else None
+        server = _server(int(name), roots, private_folder) if name.isdecimal() else None
         if server is not None:
             servers.append(server)
     return sorted(servers, key=lambda server: server.pid)
@@ -296,7 +296,9 @@ def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | No
         if connection.getsockname()[0] == connection.getpeername()[0]:
             return None
         while len(got) < _HEADER + _LONGEST:
-            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            if (left := deadline - time.monotonic()) <= 0:
+                return None
+            connection.settimeout(left)
             more = connection.recv(_HEADER + _LONGEST - len(got))
             got += more
             greeting = read_greeting(got)

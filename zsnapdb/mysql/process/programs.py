@@ -80,8 +80,8 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
     MySQL's releases are 5.x, 8.x and 9.x. MariaDB's innochecksum does not name its family, but its release is 10.x or
     later.
     """
-    numbers = [word.strip(",") for word in text.split() if word[:1].isdigit() and "." in word]
-    major = int(numbers[-1].split(".")[0]) if numbers and numbers[-1].split(".")[0].isdigit() else 0
+    numbers = [word.strip(",") for word in text.split() if word[:1].isdecimal() and "." in word]
+    major = int(numbers[-1].split(".")[0]) if numbers and numbers[-1].split(".")[0].isdecimal() else 0
     return flavour is (MARIADB.flavour if major >= 10 else flavour_in(text))
 
 

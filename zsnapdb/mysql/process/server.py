@@ -139,7 +139,7 @@ class OptionFileUsers:
         for name in os.listdir("/proc"):
             # Skip entries that are no process, and processes that have just ended.
             with contextlib.suppress(OSError):
-                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdigit() else []
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdecimal() else []
                 for word in words:
                     if word.startswith(_OPTION.encode()):
                         found.setdefault(word, []).append(int(name))

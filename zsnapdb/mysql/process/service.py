@@ -22,7 +22,7 @@ from zsnapdb.config.instance import ControlSettings
 from zsnapdb.mysql.process import discovery, processes
 
 _DEFAULTS = re.compile(r"--(no-defaults|defaults-(file|extra-file|group-suffix)=[A-Za-z0-9/_.@-]{1,512})")
-_SERVER_ID = re.compile(r"(?:^|\s)--server[-_]id=(\d{1,10})(?=\s|$)")
+_SERVER_ID = re.compile(r"(?:^|\s)--server[-_]id=([0-9]{1,10})(?=\s|$)")
 _KEPT_OUTPUT = 2000
 _HINT = "set control.unit of the instance, or control.stop and control.start"
 
@@ -106,7 +106,7 @@ def _lockers(datadir: str) -> set[int]:
     return {
         int(words[4])
         for words in lines
-        if len(words) >= 6 and words[4].isdigit() and words[5].rpartition(":")[0] == wanted
+        if len(words) >= 6 and words[4].isdecimal() and words[5].rpartition(":")[0] == wanted
     }
 
 

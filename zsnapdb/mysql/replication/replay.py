@@ -329,7 +329,7 @@ def status(session: Session, words: ChannelStatements) -> ApplierStatus:
         error = next((str(message) for (message,) in session.query(words.failed_worker)), error)
     number = name.rpartition(".")[2]
     return ApplierStatus(
-        number=int(number) if number.isdigit() else 0,
+        number=int(number) if number.isdecimal() else 0,
         offset=int(first("Relay_Log_Pos") or 0),
         is_running=first("Replica_SQL_Running", "Slave_SQL_Running") == "Yes",
         has_read_all="has read all relay log" in first("Replica_SQL_Running_State", "Slave_SQL_Running_State"),

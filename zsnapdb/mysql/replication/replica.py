@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from zsnapdb.base.gtid import Gtids
@@ -109,12 +109,15 @@ def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids:
 class Lag:
     """State of a replica: whether it has caught up, and the error that stopped it (empty: none).
 
-    `refused`: why the last connection attempt failed, during retries (empty: connected, or first attempt).
+    `refused`: why the last connection attempt failed, during retries (empty: connected, or first attempt). `received` is
+    the place up to which it has read the source's binlog. `waits_for_source`: it has applied everything up to there.
     """
 
     has_caught_up: bool
     error: str
     refused: str = ""
+    received: str = field(default="", compare=False)
+    waits_for_source: bool = field(default=False, compare=False)
 
 
 def lag(session: Session, flavour: Flavour) -> Lag:
@@ -134,4 +137,11 @@ def lag(session: Session, flavour: Flavour) -> Lag:
     behind = first("Seconds_Behind_Source", "Seconds_Behind_Master")
     has_read_all = "has read all relay log" in first("Replica_SQL_Running_State", "Slave_SQL_Running_State")
     refused = first("Last_IO_Error") if receiving == "Connecting" else ""
-    return Lag(receiving == "Yes" and applying == "Yes" and behind == "0" and has_read_all, "", refused)
+    file, offset = first("Source_Log_File", "Master_Log_File"), first("Read_Source_Log_Pos", "Read_Master_Log_Pos")
+    return Lag(
+        receiving == "Yes" and applying == "Yes" and behind == "0" and has_read_all,
+        "",
+        refused,
+        received=f"{file}:{offset}",
+        waits_for_source=has_read_all,
+    )

@@ -214,7 +214,7 @@ FRAGMENTED_PERCENT = 70
 _SECTOR_4K = 12
 _REMOVABLE = ("log", "cache")
 """Roles of devices that leave a pool whenever one likes (zpool-remove(8))."""
-_MEMORY_DEVICE = re.compile(r"/dev/z?ram\d*")
+_MEMORY_DEVICE = re.compile(r"/dev/z?ram[0-9]*")
 
 
 def _health(facts: AdviceFacts) -> Iterator[Hit]:

@@ -31,7 +31,7 @@ class VolumeFacts:
     def number(self, name: str) -> int | None:
         """Return a numeric property; None if it was not read or is no number."""
         value = self.properties.get(name, "")
-        return int(value) if value.isdigit() else None
+        return int(value) if value.isdecimal() else None
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class PoolFacts:
 
         `zpool get` omits the folder of a device, and the partition that ZFS created on a whole disk.
         """
-        short = re.compile(rf"(?:.*/)?{re.escape(name)}(?:p?\d+|-part\d+)?")
+        short = re.compile(rf"(?:.*/)?{re.escape(name)}(?:p?[0-9]+|-part[0-9]+)?")
         return next((d.role for d in self.devices if name == d.group or short.fullmatch(d.path)), "data")
 
     @property
@@ -163,7 +163,7 @@ class AdviceFacts:
     def variable_number(self, name: str) -> int | None:
         """Return a numeric global variable; None if it is no number or the server does not have it."""
         value = (self.variable(name) or "").partition(".")[0]
-        return int(value) if value.isdigit() else None
+        return int(value) if value.isdecimal() else None
 
     def variable_is(self, name: str, *values: str) -> bool:
         """Whether the variable has one of these values, in upper case."""

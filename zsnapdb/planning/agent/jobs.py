@@ -20,8 +20,8 @@ _NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _SUNDAY = 7
 """Sunday at the end of a range."""
-_EVERY = re.compile(r"\*(?:/(\d{1,3}))?")
-_SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/(\d{1,3}))?)?")
+_EVERY = re.compile(r"\*(?:/([0-9]{1,3}))?")
+_SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ EventKey = tuple[str, str]
 EventStates = MutableMapping[EventKey, EventState]
 
 _TOKEN = re.compile(
-    r"""(?P<none>\s+|/\*M?!\d*|\*/|/\*.*?\*/|--\s.*?(?:\n|$)|\#.*?(?:\n|$))"""
+    r"""(?P<none>\s+|/\*M?![0-9]*|\*/|/\*.*?\*/|--\s.*?(?:\n|$)|\#.*?(?:\n|$))"""
     r"""|(?P<name>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<word>[\w$]+)|(?P<mark>.)""",
     re.DOTALL,
 )

@@ -307,7 +307,7 @@ def _ascending(rows: Iterable[Sequence[Any]], width: int) -> Iterator[tuple[tupl
         yield key, tuple(row[width:])
 
 
-_COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
+_COUNTER = re.compile(r" AUTO_INCREMENT=[0-9]+")
 
 
 def definition(text: str) -> str:

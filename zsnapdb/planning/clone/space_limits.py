@@ -29,9 +29,14 @@ def form_quota(configured: int, available: int, floor: int) -> int:
     return clone_quota(configured, available, floor) or home_quota(0, available, floor)
 
 
-def home_quota(used: int, available: int, floor: int) -> int:
-    """Return the quota of all clones together in bytes: their `used` space and the free space above the floor."""
-    return used + max(LEAST, available - floor)
+def home_quota(used: int, available: int, floor: int, before: int = 0) -> int:
+    """Return the quota of all clones together in bytes: their `used` space and the free space above the floor.
+
+    `before` is the quota that was set earlier (0: none). While the pool has less free than the floor, the quota does
+    not grow. Otherwise each call would give the clones `LEAST` bytes more of production's space.
+    """
+    wanted = used + max(LEAST, available - floor)
+    return min(wanted, before) if before and available < floor else wanted
 
 
 def received_quota(plain_bytes: int, ratio: float = 1.0) -> int:

@@ -23,7 +23,7 @@ MOVE_SNAPSHOT = f"{SNAPSHOT_PREFIX}move-"
 """The prefix of a move's snapshots. They also have MOVE_PROPERTY, and are destroyed when the move has ended."""
 MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"
 """The file of this host with the record of an unfinished move."""
-_LOGS = re.compile(r"#innodb_redo|ib_logfile\d+|aria_log_control|aria_log\.\d+")
+_LOGS = re.compile(r"#innodb_redo|ib_logfile[0-9]+|aria_log_control|aria_log\.[0-9]+")
 """Redo and engine logs in a data directory (refman 8.4, "Redo Log"; MariaDB manual, "Aria Storage Engine")."""
 FRAGMENT = "zz-zsnapdb-zfs.cnf"
 """Option files of a folder are read in alphabetical order, and the last value counts (my_dir sorts its names)."""
@@ -144,7 +144,8 @@ class ServerMove:
     def is_binlog(self, name: str) -> bool:
         """Return whether the entry of the binlog folder is a binlog, or MariaDB's binlog state."""
         return (
-            bool(self.files.binlog) and re.fullmatch(rf"{re.escape(self.binlog_name)}\.(\d+|state)", name) is not None
+            bool(self.files.binlog)
+            and re.fullmatch(rf"{re.escape(self.binlog_name)}\.([0-9]+|state)", name) is not None
         )
 
     def listed(self, index: str) -> str:

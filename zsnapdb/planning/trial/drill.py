@@ -340,7 +340,7 @@ def _without_file(file: str, names: Sequence[str]) -> InsideVerdict:
 
 def _position_number(name: str) -> int:
     digits = name.rpartition(".")[2]
-    return int(digits) if digits.isascii() and digits.isdigit() else 0
+    return int(digits) if digits.isascii() and digits.isdecimal() else 0
 
 
 def _short(gtids: Gtids) -> str:

@@ -18,7 +18,7 @@ from zsnapdb.planning.storage_engines import RowPlace
 
 _LONGEST_NAME = 64
 """Characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""
-_PLAIN = re.compile(r"^[A-Za-z0-9_]+$")
+_PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def is_plain(name: TableName) -> bool:
 
     Other characters are encoded (refman 8.4, "Mapping of Identifiers to File Names").
     """
-    return bool(_PLAIN.match(name.schema) and _PLAIN.match(name.table or "_"))
+    return bool(_PLAIN.fullmatch(name.schema) and _PLAIN.fullmatch(name.table or "_"))
 
 
 HISTORY_OPTION = "--dump-history"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from zsnapdb.base.untrusted_text import fields_of
 STATUS = '{"execute": "guest-fsfreeze-status"}'
 FREEZE = '{"execute": "guest-fsfreeze-freeze"}'
 THAW = '{"execute": "guest-fsfreeze-thaw"}'
+INTERFACES = '{"execute": "guest-network-get-interfaces"}'
 FILE_SYSTEMS = '{"execute": "guest-get-fsinfo"}'
 _LONGEST_ANSWER = 1 << 20
 _LONGEST_LISTING = 64
@@ -63,6 +65,26 @@ def mount_points(answer: str) -> tuple[str, ...]:
     names = [item.get("mountpoint") for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     good = {name for name in names if isinstance(name, str) and 0 < len(name) <= _LONGEST_PATH and is_line(name)}
     return tuple(sorted(good)[:_LONGEST_LISTING])
+
+
+def addresses(answer: str) -> tuple[str, ...]:
+    """Return the IP addresses that the agent lists, sorted, at most 64, without malformed ones."""
+    listed = _returned(answer)
+    interfaces = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    entries = [entry for item in interfaces for entry in _list(item.get("ip-addresses")) if isinstance(entry, dict)]
+    good = {text for entry in entries if isinstance(text := entry.get("ip-address"), str) and _is_address(text)}
+    return tuple(sorted(good)[:_LONGEST_LISTING])
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
 
 
 _LONGEST_OUTPUT = 1 << 22

@@ -15,6 +15,8 @@ REMEMBERING = (
     "jobs/clone/data_reset.py",
     "jobs/clone/reset.py",
     "jobs/clone/pool.py",
+    "jobs/clone/source_fetch.py",
+    "jobs/clone/space_limits.py",
     "planning/clone/pool.py",
 )
 NAMES = {"set_id", "backup_id", "original"}

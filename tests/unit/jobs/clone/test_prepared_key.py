@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tests.unit.support.clone_pool import HOME, ClonePool, Thing, origin
 from zsnapdb.base.model import Snapshot, SnapshotSet
-from zsnapdb.config.settings import parse
+from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone.cached_sets import name_of, prepared_form
@@ -29,7 +31,7 @@ def daily(guid: int) -> CloneSource:
     return CloneSource(SourceKind.SNAPSHOT, SnapshotSet("daily", {"data": snapshot}), origin())
 
 
-def prepare(pool: ClonePool, source: CloneSource, name: str) -> str:
+def prepare(pool: ClonePool, source: CloneSource, name: str, above: str = ABOVE) -> str:
     facts = {
         "kept": name,
         "key": source.key,
@@ -42,7 +44,7 @@ def prepare(pool: ClonePool, source: CloneSource, name: str) -> str:
         "created": "2026-11-22T00:00:00Z",
         "point": "-",
     }
-    anchor = f"{ABOVE}/{name}"
+    anchor = f"{above}/{name}"
     pool.things[anchor] = Thing({f"zsnapdb:{key}": value for key, value in facts.items()})
     pool.things[f"{anchor}/c"] = Thing({"zsnapdb:kept": name, "zsnapdb:role": "data", "mountpoint": "/nowhere"})
     return pool.snapshot(f"{anchor}/c@zsnapdb-{source.set.backup_id}")
@@ -70,6 +72,43 @@ def test_prepared_form_of_a_commit_is_no_form_of_a_set(pool: ClonePool) -> None:
     source = daily(7)
     prepare(pool, source, name_of(source, ""))
     assert cached_sets.prepared_commits(HOME, ["daily"]) == []
+
+
+ID = "20261120T100000Z-0001"
+
+
+def receive(pool: ClonePool, name: str) -> CloneSource:
+    """Return a received set whose anchor has that name, with the GUIDs that ZFS gave its snapshots."""
+    nothing = CloneSource(SourceKind.REPOSITORY, SnapshotSet(ID, {}), origin())
+    made = prepare(pool, nothing, name, "tank/zsnapdb/received")
+    txg = pool.things[made].txg
+    received = Snapshot(made.partition("@")[0], f"zsnapdb-{ID}", txg, txg)
+    return CloneSource(SourceKind.REPOSITORY, SnapshotSet(ID, {"data": received}), origin())
+
+
+def test_received_sets_of_two_instances_with_one_id_are_two_sets(pool: ClonePool) -> None:
+    """The second one is neither used for the first instance nor in the way of its own set."""
+    pool.things["tank/zsnapdb/received"] = Thing()
+    old = receive(pool, ID)
+    names = [cached_sets.received_name(ID, {"data": guid}) for guid in (old.guids["data"] + 1, 77)]
+    new = receive(pool, names[0])
+    assert names[0] == cached_sets.received_name(ID, new.guids) != names[1]
+    for source in (old, new):
+        found = cached_sets.find_received(HOME, ID, source.guids)
+        assert found is not None
+        assert found.names == source.names
+    assert cached_sets.find_received(HOME, ID, {"data": 77}) is None
+
+
+def test_use_of_a_received_set_is_recorded_on_its_own_anchor(pool: ClonePool) -> None:
+    pool.things["tank/zsnapdb/received"] = Thing()
+    receive(pool, ID)
+    name = cached_sets.received_name(ID, {"data": pool.txg + 1})
+    new = receive(pool, name)
+    settings = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+    cached_sets.mark_used(settings, HOME, new, datetime(2026, 12, 1, tzinfo=UTC))
+    used = {one: pool.things[f"tank/zsnapdb/received/{one}"].properties["zsnapdb:used"] for one in (ID, name)}
+    assert used == {ID: "2026-11-22T00:00:00Z", name: "2026-12-01T00:00:00Z"}
 
 
 def instance(text: str = "") -> Instance:

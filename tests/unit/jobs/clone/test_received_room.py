@@ -40,7 +40,7 @@ class Pool:
     def sets(self) -> list[Any]:
         return [
             SimpleNamespace(
-                set_id=anchor.rpartition("/")[2],
+                name=anchor.rpartition("/")[2],
                 caused_by=options.get("zsnapdb:caused-by", ""),
                 most_bytes=int(options["reservation"]),
                 phase=self.phase,
@@ -95,7 +95,7 @@ def test_a_set_counts_to_the_subject_and_root_has_the_floor_alone(
     assert promised(limited, "of-bob", GIB)
     monkeypatch.delenv(variable)
     assert promised(limited, "of-root", 50 * GIB)
-    assert {one.set_id: one.caused_by for one in pool.sets()} == {"first": "anna", "of-bob": "bob", "of-root": ""}
+    assert {one.name: one.caused_by for one in pool.sets()} == {"first": "anna", "of-bob": "bob", "of-root": ""}
 
 
 def test_all_subjects_together_have_a_bound_that_names_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,16 @@ def test_a_machine_whose_server_does_not_greet_is_not_ready_and_its_addresses_ar
     monkeypatch.setattr(readiness, "_GREETING_SECONDS", 0.1)
     with answering(sent) as port, pytest.raises(CommandTimeout, match=f"No server greeted at {address}"):
         wait(_AtAddresses(address), port, tmp_path, 0.2)
+
+
+def test_guest_with_many_silent_addresses_takes_no_more_than_the_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "_GREETING_SECONDS", 0.4)
+    began = time.monotonic()
+    with answering(b"") as port, pytest.raises(CommandTimeout):
+        wait(_AtAddresses(*["127.0.0.2"] * 40), port, tmp_path, 0.5)
+    assert time.monotonic() - began < 5
 
 
 def test_a_machine_without_a_known_address_is_not_ready_and_this_is_said(tmp_path: Path) -> None:

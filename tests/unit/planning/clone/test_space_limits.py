@@ -35,6 +35,27 @@ def test_all_clones_together_leave_the_floor(used: int, available: int, floor: i
     assert more == LEAST or available - more == floor
 
 
+@given(
+    floor=st.integers(1, 100 * LEAST),
+    free=st.integers(0, 200 * LEAST),
+    production=st.lists(st.integers(-10 * LEAST, 10 * LEAST), min_size=1, max_size=12),
+    reserved=st.lists(st.sampled_from((0, 0, LEAST, 50 * LEAST)), min_size=12, max_size=12),
+)
+def test_repeated_guards_give_clones_no_space_below_the_floor(
+    floor: int, free: int, production: list[int], reserved: list[int]
+) -> None:
+    """Clones write as much as their quota allows, and a sweep sets the quota again, however often."""
+    used, quota, below = 0, 0, 0
+    for change, form in zip(production, reserved, strict=False):
+        free = max(0, free + change)
+        before = min(free, floor)
+        quota = home_quota(used, free - form, floor, quota)
+        written = max(0, min(quota - used, free))
+        used, free = used + written, free - written
+        below = below + before - min(free, floor) if before < floor else before - min(free, floor)
+        assert below <= LEAST
+
+
 @given(configured=BYTES, available=BYTES, floor=BYTES)
 def test_a_form_that_is_made_for_a_clone_leaves_the_floor_also_where_clones_have_no_quota(
     configured: int, available: int, floor: int

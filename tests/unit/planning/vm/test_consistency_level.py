@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError
@@ -51,6 +53,11 @@ def test_the_answers_of_an_agent_are_read_by_their_form() -> None:
     assert agent.count('{"return": 3}') == 3
     listed = '{"return": [{"mountpoint": "/var"}, {"mountpoint": "/"}, {"mountpoint": "a\\nb"}, {"name": "x"}, 7]}'
     assert agent.mount_points(listed) == ("/", "/var")
+    found = [{"ip-address": "10.0.0.7"}, {"ip-address": "fe80::1"}, {"ip-address": "10.0.0.7; x"}, {"ip-address": 7}]
+    network = [{"ip-addresses": found}, {"ip-addresses": None}, {"name": "lo"}, 7]
+    assert agent.addresses(json.dumps({"return": network})) == ("10.0.0.7", "fe80::1")
+    many = [{"ip-addresses": [{"ip-address": f"10.0.{one}.1"} for one in range(200)]}]
+    assert len(agent.addresses(json.dumps({"return": many}))) == 64
     for strange in ("", "[]", '{"error": 1}', '{"return": true}', '{"return": -1}', "x" * (2 << 20)):
         with pytest.raises(DamagedError, match="cannot be read"):
             agent.count(strange)
