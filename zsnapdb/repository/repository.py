@@ -237,10 +237,10 @@ class Repository(RepositoryObjects):
             raise absent
         key = layout.manifest(instance, backup_id)
         try:
-            line = self.keyring.verified(self.get(key), f"manifest {key}")
+            document = self.keyring.opened(self.get(key), f"manifest {key}")
         except NotFound as error:
             raise absent from error
-        manifest = decode(line, key)
+        manifest = decode(document.view, key)
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
             raise DamagedError(
                 f"manifest {key} belongs to backup {manifest.backup_id} of instance {manifest.instance}",
@@ -251,9 +251,9 @@ class Repository(RepositoryObjects):
                 f"manifest {key} belongs to repository {manifest.repository_id}, this is repository {self.id}",
                 hint="objects were copied by hand from another repository; copy backups with `zsnapdb copy`",
             )
-        chunks = (chunk.key_id for volume in manifest.volumes for chunk in volume.chunks)
-        self.keyring.check_encrypted(chunks, f"manifest {key}")
-        return manifest, hashlib.sha256(line).hexdigest()
+        key_ids = (key_id for volume in manifest.volumes for key_id in volume.table.key_ids)
+        self.keyring.check_encrypted(key_ids, f"manifest {key}")
+        return manifest, document.digest
 
     def verified(self, key: Key) -> bytes:
         """Return the line of the document under the key.
