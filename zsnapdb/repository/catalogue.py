@@ -30,6 +30,7 @@ from zsnapdb.repository.layout import ManifestKey
 from zsnapdb.repository.manifest import Manifest, ObjectivesPart, SourcePart
 from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
+from zsnapdb.stream.chunk_table import ChunkTotals
 
 _VERSION = 8
 _READERS = 8
@@ -130,6 +131,11 @@ class Summary(_Line):
     def volume(self, role: str) -> VolumeSummary | None:
         """Return the volume with the role, if the backup has it."""
         return next((volume for volume in self.volumes if volume.role == role), None)
+
+    @classmethod
+    def read(cls, repository: Repository, instance: str, backup_id: str) -> Summary:
+        """Return the summary of a manifest in the repository. The errors are those of `digested_manifest`."""
+        return cls.of(*repository.digested_manifest(instance, backup_id, ChunkTotals))
 
     @classmethod
     def of(cls, m: Manifest, digest: str) -> Summary:
@@ -317,7 +323,7 @@ def _read(
 ) -> Iterator[tuple[str, Summary | DamagedError | None]]:
     def read(backup_id: str) -> tuple[str, Summary | DamagedError | None]:
         try:
-            return backup_id, Summary.of(*repository.digested_manifest(instance, backup_id))
+            return backup_id, Summary.read(repository, instance, backup_id)
         except DamagedError as error:
             return backup_id, error
         except NotFound:

@@ -344,7 +344,7 @@ _STAND_IN = secrets.token_hex(32)
 """The plain hash of the row that stands for a table during a parse. No writer of a manifest knows it."""
 
 
-def _without_tables(line: memoryview) -> tuple[bytes, list[ChunkTable]]:
+def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, list[ChunkTable]]:
     """Return the line with one row in the place of each chunk table, and the tables.
 
     The row has the number of the table. Only tables in the form that every version of zsnapdb stores are cut.
@@ -357,17 +357,17 @@ def _without_tables(line: memoryview) -> tuple[bytes, list[ChunkTable]]:
     while (begin := _TABLE.search(line, at)) and (end := _TABLE_END.search(line, begin.end())):
         parts += (line[at : begin.start()], f'[[{len(tables)},"{_STAND_IN}",0,"{_STAND_IN}",null]]'.encode())
         at = end.end()
-        tables.append(ChunkTable.parse(line[begin.start() : at]))
+        tables.append(kind.parse(line[begin.start() : at]))
     return b"".join((*parts, line[at:])), tables
 
 
-def _parse(line: memoryview, name: str) -> Manifest:
+def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
     """Return the manifest in the line. Its tables are parsed apart, because their rows would take ten times the memory.
 
     Raises: DamagedError if the line is not a manifest.
     """
     with contextlib.suppress(ValidationError):
-        text, tables = _without_tables(line)
+        text, tables = _without_tables(line, kind)
         manifest = Manifest.decode(text, name)
         rows = [volume.chunks[0] if len(volume.chunks) == 1 else NO_CHUNK for volume in manifest.volumes]
         numbers = [row.plain_size if row.plain_hash == _STAND_IN else None for row in rows]
@@ -381,9 +381,12 @@ def _parse(line: memoryview, name: str) -> Manifest:
     return Manifest.decode(bytes(line), name)
 
 
-def decode(line: bytes | memoryview, name: str) -> Manifest:
-    """Return the manifest in the line. DamagedError names the object if the line is not a manifest."""
-    manifest = _parse(memoryview(line), f"manifest {name}")
+def decode(line: bytes | memoryview, name: str, kind: type[ChunkTable] = ChunkTable) -> Manifest:
+    """Return the manifest in the line, with chunk tables of this kind.
+
+    Raises: DamagedError with the object's name if the line is not a manifest.
+    """
+    manifest = _parse(memoryview(line), f"manifest {name}", kind)
     if not manifest.volumes or len(manifest.guids()) < len(manifest.volumes):
         raise DamagedError(
             f"manifest {name} cannot be read: it has no volumes, or two of the same role",

@@ -7,7 +7,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import overload
+from typing import NoReturn, Self, overload
 
 from pydantic import TypeAdapter
 
@@ -38,7 +38,7 @@ class ChunkTable(Sequence[Chunk]):
             self._extend(chunks[start : start + _ROWS])
 
     @classmethod
-    def parse(cls, rows: memoryview) -> ChunkTable:
+    def parse(cls, rows: memoryview) -> Self:
         """Return the table of an array of rows in compact JSON, which begins and ends with its brackets.
 
         Raises: ValidationError if the rows are not chunks.
@@ -106,3 +106,31 @@ class ChunkTable(Sequence[Chunk]):
 
     def __repr__(self) -> str:
         return f"ChunkTable({len(self)} chunks, {list(islice(self, 2))}…)"
+
+
+class ChunkTotals(ChunkTable):
+    """The totals of a table whose rows were checked and dropped: number, stored size and key ids."""
+
+    __slots__ = ("_count", "_stored")
+
+    def __init__(self, chunks: Sequence[Chunk] = ()) -> None:
+        self._count = self._stored = 0
+        super().__init__(chunks)
+
+    def _extend(self, chunks: Sequence[Chunk]) -> None:
+        self._count += len(chunks)
+        self._stored += sum(chunk.stored_size for chunk in chunks)
+        self._key_numbers |= dict.fromkeys((chunk.key_id for chunk in chunks), 0)
+
+    @property
+    def stored_size(self) -> int:
+        return self._stored
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("the rows of this table were dropped")
+
+    def __getitem__(self, at: object) -> NoReturn:
+        raise TypeError("the rows of this table were dropped")

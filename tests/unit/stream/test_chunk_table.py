@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.support.manifests import manifest, of_kind
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.repository.manifest import Manifest, decode
-from zsnapdb.stream.chunk_table import ChunkTable
+from zsnapdb.stream.chunk_table import ChunkTable, ChunkTotals
 from zsnapdb.stream.chunks import Chunk, stream_hash
 
 SIZES = st.integers(0, (1 << 30) + (1 << 24))
@@ -84,13 +84,23 @@ def test_manifest_of_many_pieces_is_read_whole() -> None:
     assert (read.stored_size, read.volumes[0].table.key_ids) == (made.stored_size, (None, "1"))
 
 
-def test_manifest_is_read_in_less_memory_than_its_size() -> None:
+@given(CHUNKS)
+def test_totals_are_those_of_the_table(chunks: tuple[Chunk, ...]) -> None:
+    table, totals = ChunkTable(chunks), ChunkTotals(chunks)
+    assert (len(totals), totals.stored_size, totals.key_ids) == (len(table), table.stored_size, table.key_ids)
+    for read in (lambda: totals[0], lambda: list(totals)):
+        with pytest.raises(TypeError, match="dropped"):
+            read()
+
+
+@pytest.mark.parametrize(("kind", "share"), [(ChunkTable, 1.0), (ChunkTotals, 0.4)])
+def test_manifest_is_read_in_less_memory_than_its_size(kind: type[ChunkTable], share: float) -> None:
     line = large(20_000).encode()
-    decode(large(1).encode(), "it")
+    decode(large(1).encode(), "it", kind)
     tracemalloc.start()
     try:
-        decode(line, "it")
-        assert tracemalloc.get_traced_memory()[1] < len(line)
+        decode(line, "it", kind)
+        assert tracemalloc.get_traced_memory()[1] < share * len(line)
     finally:
         tracemalloc.stop()
 
