@@ -253,6 +253,7 @@ def sizes(days: int) -> dict[str, Server]:
             ("10GB", TB // 100, TB // 400),
             ("200GB", TB // 5, TB // 20),
             ("2TB", 2 * TB, TB // 2),
+            ("10TB", 10 * TB, TB // 2),
             ("50TB", 50 * TB, TB // 2),
         )
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,11 +26,16 @@ from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import UntrustedRecord
+from zsnapdb.repository.layout import ManifestKey
 from zsnapdb.repository.manifest import Manifest, ObjectivesPart, SourcePart
+from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
+from zsnapdb.stream.chunk_table import ChunkTotals
 
 _VERSION = 8
 _READERS = 8
+_LARGE = 1 << 20
+"""Manifests above this size in bytes are read one at a time. The smaller ones are read together."""
 
 
 class VolumeSummary(NamedTuple):
@@ -126,6 +131,11 @@ class Summary(_Line):
     def volume(self, role: str) -> VolumeSummary | None:
         """Return the volume with the role, if the backup has it."""
         return next((volume for volume in self.volumes if volume.role == role), None)
+
+    @classmethod
+    def read(cls, repository: Repository, instance: str, backup_id: str) -> Summary:
+        """Return the summary of a manifest in the repository. The errors are those of `digested_manifest`."""
+        return cls.of(*repository.digested_manifest(instance, backup_id, ChunkTotals))
 
     @classmethod
     def of(cls, m: Manifest, digest: str) -> Summary:
@@ -258,10 +268,10 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     listed = _listed(repository, instance)
     entries = {
         name: known[name]
-        for name, version in listed.items()
-        if version and name in known and known[name].version == version
+        for name, manifest in listed.items()
+        if manifest.version and name in known and known[name].version == manifest.version
     }
-    new = [name for name in listed if name not in entries]
+    new = [manifest for name, manifest in listed.items() if name not in entries]
     unreadable: dict[str, DamagedError] = {}
     foreign: dict[str, UntrustedRecord] = {}
     vanished: list[str] = []
@@ -273,7 +283,7 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
         elif result is None:
             vanished.append(name)
         else:
-            entries[name] = KnownManifest(listed[name], result)
+            entries[name] = KnownManifest(listed[name].version, result)
     if vanished:
         # They were removed after the listing. If the store still lists one, the store is not consistent.
         for name in _listed(repository, instance).keys() & set(vanished):
@@ -303,21 +313,22 @@ def manifest_of(repository: Repository, backup: Summary) -> Manifest:
     return manifest
 
 
-def _listed(repository: Repository, instance: str) -> dict[str, str]:
-    """Return the version of each listed manifest, by backup id."""
-    return {listed.key.backup_id: listed.version for listed in repository.list(layout.manifests(instance))}
+def _listed(repository: Repository, instance: str) -> dict[str, ListedObject[ManifestKey]]:
+    """Return each listed manifest by backup id."""
+    return {listed.key.backup_id: listed for listed in repository.list(layout.manifests(instance))}
 
 
 def _read(
-    repository: Repository, instance: str, names: Sequence[str]
-) -> Iterable[tuple[str, Summary | DamagedError | None]]:
+    repository: Repository, instance: str, manifests: Sequence[ListedObject[ManifestKey]]
+) -> Iterator[tuple[str, Summary | DamagedError | None]]:
     def read(backup_id: str) -> tuple[str, Summary | DamagedError | None]:
         try:
-            return backup_id, Summary.of(*repository.digested_manifest(instance, backup_id))
+            return backup_id, Summary.read(repository, instance, backup_id)
         except DamagedError as error:
             return backup_id, error
         except NotFound:
             return backup_id, None
 
     with ThreadPoolExecutor(_READERS, thread_name_prefix="manifest") as pool:
-        yield from pool.map(read, names)
+        yield from pool.map(read, [one.key.backup_id for one in manifests if one.size <= _LARGE])
+    yield from map(read, [one.key.backup_id for one in manifests if one.size > _LARGE])

@@ -146,7 +146,7 @@ class Signature:
     key: str
     value: str
 
-    def is_of(self, body: bytes) -> bool:
+    def is_of(self, body: bytes | memoryview) -> bool:
         """Whether it is the claimed key's signature of these bytes."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

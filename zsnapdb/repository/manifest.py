@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import secrets
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, PlainSerializer, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.patterns import (
@@ -35,7 +47,7 @@ from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.repository.document_base import Part
 from zsnapdb.repository.manifest_source import MachineSourcePart, ServerSourcePart
 from zsnapdb.stream.chunk_table import ChunkTable
-from zsnapdb.stream.chunks import Chunk, Codec
+from zsnapdb.stream.chunks import NO_CHUNK, Chunk, Codec
 from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream
 
 
@@ -192,8 +204,13 @@ class VolumePart(Part):
         return len(self.chunks)
 
     @property
+    def table(self) -> ChunkTable:
+        """The chunks as a table."""
+        return self.chunks if isinstance(self.chunks, ChunkTable) else ChunkTable(self.chunks)
+
+    @property
     def stored_size(self) -> int:
-        return sum(chunk.stored_size for chunk in self.chunks)
+        return self.table.stored_size
 
     @property
     def full_name(self) -> str:
@@ -321,9 +338,55 @@ def is_of_server(backup: _HasSource) -> bool:
     return isinstance(backup.source, ServerSourcePart)
 
 
-def decode(body: bytes, name: str) -> Manifest:
-    """Return the manifest in the line `body`. DamagedError names the object if `body` is not a manifest."""
-    manifest = Manifest.decode(body, f"manifest {name}")
+_TABLE = re.compile(rb'(?<=[{,]"chunks":)\[\[')
+_TABLE_END = re.compile(rb"\]\]")
+_STAND_IN = secrets.token_hex(32)
+"""The plain hash of the row that stands for a table during a parse. No writer of a manifest knows it."""
+
+
+def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, list[ChunkTable]]:
+    """Return the line with one row in the place of each chunk table, and the tables.
+
+    The row has the number of the table. Only tables in the form that every version of zsnapdb stores are cut.
+
+    Raises: ValidationError if the rows of a table are not chunks.
+    """
+    parts: list[bytes | memoryview] = []
+    tables: list[ChunkTable] = []
+    at = 0
+    while (begin := _TABLE.search(line, at)) and (end := _TABLE_END.search(line, begin.end())):
+        parts += (line[at : begin.start()], f'[[{len(tables)},"{_STAND_IN}",0,"{_STAND_IN}",null]]'.encode())
+        at = end.end()
+        tables.append(kind.parse(line[begin.start() : at]))
+    return b"".join((*parts, line[at:])), tables
+
+
+def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
+    """Return the manifest in the line. Its tables are parsed apart, because their rows would take ten times the memory.
+
+    Raises: DamagedError if the line is not a manifest.
+    """
+    with contextlib.suppress(ValidationError):
+        text, tables = _without_tables(line, kind)
+        manifest = Manifest.decode(text, name)
+        rows = [volume.chunks[0] if len(volume.chunks) == 1 else NO_CHUNK for volume in manifest.volumes]
+        numbers = [row.plain_size if row.plain_hash == _STAND_IN else None for row in rows]
+        if [number for number in numbers if number is not None] == list(range(len(tables))):
+            volumes = (
+                volume if number is None else volume.model_copy(update={"chunks": tables[number]})
+                for volume, number in zip(manifest.volumes, numbers, strict=True)
+            )
+            return manifest.model_copy(update={"volumes": tuple(volumes)})
+    # A table is damaged, or a field outside of the volumes looks like one.
+    return Manifest.decode(bytes(line), name)
+
+
+def decode(line: bytes | memoryview, name: str, kind: type[ChunkTable] = ChunkTable) -> Manifest:
+    """Return the manifest in the line, with chunk tables of this kind.
+
+    Raises: DamagedError with the object's name if the line is not a manifest.
+    """
+    manifest = _parse(memoryview(line), f"manifest {name}", kind)
     if not manifest.volumes or len(manifest.guids()) < len(manifest.volumes):
         raise DamagedError(
             f"manifest {name} cannot be read: it has no volumes, or two of the same role",

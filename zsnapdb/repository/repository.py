@@ -19,6 +19,7 @@ from zsnapdb.repository.manifest import Manifest, decode
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.store.base import Store, most_bytes
+from zsnapdb.stream.chunk_table import ChunkTable
 from zsnapdb.stream.chunks import Body, Chunk
 from zsnapdb.stream.crypto import ChunkCipher
 
@@ -224,8 +225,10 @@ class Repository(RepositoryObjects):
         """Return one backup's manifest. The errors are those of `digested_manifest`."""
         return self.digested_manifest(instance, backup_id)[0]
 
-    def digested_manifest(self, instance: str, backup_id: str) -> tuple[Manifest, str]:
-        """Return one backup's manifest, and the SHA-256 of its stored line.
+    def digested_manifest(
+        self, instance: str, backup_id: str, kind: type[ChunkTable] = ChunkTable
+    ) -> tuple[Manifest, str]:
+        """Return one backup's manifest with chunk tables of this kind, and the SHA-256 of its stored line.
 
         Raises:
             NotFound: the backup does not exist.
@@ -237,10 +240,10 @@ class Repository(RepositoryObjects):
             raise absent
         key = layout.manifest(instance, backup_id)
         try:
-            line = self.keyring.verified(self.get(key), f"manifest {key}")
+            document = self.keyring.opened(self.get(key), f"manifest {key}")
         except NotFound as error:
             raise absent from error
-        manifest = decode(line, key)
+        manifest = decode(document.view, key, kind)
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
             raise DamagedError(
                 f"manifest {key} belongs to backup {manifest.backup_id} of instance {manifest.instance}",
@@ -251,9 +254,9 @@ class Repository(RepositoryObjects):
                 f"manifest {key} belongs to repository {manifest.repository_id}, this is repository {self.id}",
                 hint="objects were copied by hand from another repository; copy backups with `zsnapdb copy`",
             )
-        chunks = (chunk.key_id for volume in manifest.volumes for chunk in volume.chunks)
-        self.keyring.check_encrypted(chunks, f"manifest {key}")
-        return manifest, hashlib.sha256(line).hexdigest()
+        key_ids = (key_id for volume in manifest.volumes for key_id in volume.table.key_ids)
+        self.keyring.check_encrypted(key_ids, f"manifest {key}")
+        return manifest, document.digest
 
     def verified(self, key: Key) -> bytes:
         """Return the line of the document under the key.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cached_property
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.untrusted_text import exact_fields_of
@@ -21,16 +22,24 @@ _ALTERED = "the object was altered; look for it in older versions or in a copy o
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A stored document. `has_digest`: its second line shows whether the first is unchanged."""
+    """A stored document. `view` is its line, without a copy: a manifest has up to 128 MiB.
 
-    line: bytes
+    `has_digest`: its second line shows whether the first is unchanged.
+    """
+
+    view: memoryview
     signature: keys.Signature | None
     has_digest: bool
 
     @property
+    def line(self) -> bytes:
+        """A copy of the line."""
+        return bytes(self.view)
+
+    @cached_property
     def digest(self) -> str:
         """The SHA-256 of the line, in hexadecimal."""
-        return digest_of(self.line)
+        return digest_of(self.view)
 
     @property
     def signer(self) -> str | None:
@@ -38,7 +47,7 @@ class StoredDocument:
         return self.signature.key if self.signature is not None else None
 
 
-def digest_of(line: bytes) -> str:
+def digest_of(line: bytes | memoryview) -> str:
     """Return the SHA-256 of a document's line, in hexadecimal."""
     return hashlib.sha256(line).hexdigest()
 
@@ -58,7 +67,8 @@ def opened(body: bytes, name: str) -> StoredDocument:
 
     Raises: DamagedError if the second line does not match the first.
     """
-    line, _, rest = body.partition(b"\n")
+    end = body.find(b"\n")
+    line, rest = (memoryview(body)[:end], body[end + 1 :]) if end >= 0 else (memoryview(body), b"")
     if not rest:
         return StoredDocument(line, None, has_digest=False)
     try:
@@ -67,11 +77,12 @@ def opened(body: bytes, name: str) -> StoredDocument:
     except ValueError:
         message = f"{name}: its second line is neither a signature nor a digest"
         raise DamagedError(message, hint=_ALTERED) from None
-    if signature is None and fields != {"sha256": digest_of(line)}:
+    document = StoredDocument(line, signature, has_digest=True)
+    if signature is None and fields != {"sha256": document.digest}:
         raise DamagedError(f"{name}: its digest does not match its content", hint=_ALTERED)
     if signature is not None and not signature.is_of(line):
         raise DamagedError(f"{name}: the signature does not match the content", hint=_ALTERED)
-    return StoredDocument(line, signature, has_digest=True)
+    return document
 
 
 def _second_line(fields: dict[str, object]) -> bytes:

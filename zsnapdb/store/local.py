@@ -81,6 +81,8 @@ class _Worker:
 def _run(calls: queue.SimpleQueue[_Call[Any] | None]) -> None:
     while (call := calls.get()) is not None:
         call.make()
+        # While the thread waits, it keeps no result.
+        del call
 
 
 class TimedFolder(Layer):

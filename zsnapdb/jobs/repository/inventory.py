@@ -120,11 +120,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     known, checked = host_record.stored(instance, repository, seen=seen)
     backups = known.backups
     present = [backup for backup in backups if backup.backup_id not in checked.unchosen]
-    chosen = (
-        present[-1]
-        if backup_id == "latest" and present
-        else Summary.of(*repository.digested_manifest(instance.name, backup_id))
-    )
+    chosen = present[-1] if backup_id == "latest" and present else Summary.read(repository, instance.name, backup_id)
     if backup_id == "latest":
         _refuse_older(chosen, known, checked)
     entry = InventoryEntry(chosen, _is_local(chosen, _local_guids(instance, present, seen)))

@@ -393,7 +393,7 @@ class _Run:
                 )
 
     def _read_again(self, planned: Summary) -> None:
-        current = Summary.of(*self._repository.digested_manifest(self._name, planned.backup_id))
+        current = Summary.read(self._repository, self._name, planned.backup_id)
         if current != planned:
             raise DamagedError(
                 f"manifest {layout.manifest(self._name, planned.backup_id)} differs from what this host read before",
