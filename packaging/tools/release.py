@@ -1,8 +1,8 @@
 """Builds the files of a release, and proves that a second build has the same bytes.
 
-`PYTHONPATH=packaging python -m tools.release DIST` writes into DIST: the wheel, the source distribution, a list of all
-libraries with their versions (`sbom.json`, CycloneDX 1.5), and `SHA256SUMS` of these files. It needs hatchling and the
-libraries of zsnapdb in the Python that runs it.
+`PYTHONPATH=packaging python -m tools.release DIST` writes into DIST: the wheel, the source distribution, the client's
+wheel, a list of all libraries with their versions (`sbom.json`, CycloneDX 1.5), and `SHA256SUMS` of these files. It
+needs hatchling and the libraries of zsnapdb in the Python that runs it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ class DifferentBytes(Exception):
 
 
 def build(folder: Path, source: Path = ROOT) -> dict[str, bytes]:
-    """Build the wheel and the source distribution into the folder. Return their bytes by name.
+    """Build the wheel, the source distribution and the client's wheel into the folder. Return their bytes by name.
 
     Times in the archives are that of the newest commit (reproducible-builds.org, SOURCE_DATE_EPOCH).
     """
     log = ["git", "-C", str(source), "log", "-1", "--format=%ct"]
     epoch = subprocess.run(log, capture_output=True, text=True, check=False).stdout.strip() or "1767225600"
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
-    words = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    words = [sys.executable, "-m", "hatchling", "build", "-d", str(folder.absolute())]
     subprocess.run(words, cwd=source, env=environment, check=True, capture_output=True)
+    client = source / "packaging" / "client"
+    subprocess.run([*words, "-t", "wheel"], cwd=client, env=environment, check=True, capture_output=True)
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 

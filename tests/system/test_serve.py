@@ -242,6 +242,10 @@ def test_a_program_drives_the_life_of_a_clone(service: Service) -> None:
                     assert len(ask(here, "SHOW TABLES FROM ledger LIKE 'mine'")) == 1
             assert client.protect(clone, "2h").protected_until is not None
             assert client.unprotect(clone).protected_until is None
+            assert client.stop(clone).pid is None
+            assert client.start(clone).pid is not None
+            with connect(login) as here:
+                assert ask(here, "SHOW TABLES FROM ledger LIKE 'mine'") == []
             assert any("ready for connections" in line for line in client.logs(clone))
         assert client.clones() == ()
     assert everything() == before
@@ -531,7 +535,8 @@ def hostile_lines(token: str) -> Iterator[str]:
     new: dict[str, object] = {"instance": "main", "name": "evil"}
     extra = ("owner", "config", "binary", "bind", "admin", "source", "user", "heartbeat", "subject")
     for name in NOT_NAMES:
-        for verb in ("get", "reset", "extend", "unprotect", "commit", "logs", "destroy", "branch.list", "branch.log"):
+        verbs = ("get", "reset", "start", "stop", "extend", "unprotect", "commit", "logs", "destroy")
+        for verb in (*verbs, "branch.list", "branch.log"):
             yield request({"kind": f"clone.{verb}", "name": name})
         yield from (request(verb) for verb in branch_verbs(name, "x", "x"))
         yield request({"kind": "evidence.list", "instance": name})

@@ -67,14 +67,14 @@ def repositories(incomplete: str) -> list[str]:
 
 
 def targets(incomplete: str) -> list[str]:
-    """Return the configured targets of notifications with this beginning."""
+    """Return the configured targets of notifications that start with `incomplete`."""
     from zsnapdb.config.settings import load
 
     return _names(lambda: load(None).notifications.to, incomplete)
 
 
 def examples(incomplete: str) -> list[str]:
-    """Return the names of examples with this beginning."""
+    """Return the names of examples that start with `incomplete`."""
     from zsnapdb.jobs.shell.examples import examples as known
 
     return _names(lambda: [one.name for one in known()], incomplete)

@@ -192,6 +192,16 @@ def reset(clone: AnyClone) -> Exchange[int | None]:
     return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
 
 
+def start(clone: AnyClone) -> Exchange[models.KnownClone]:
+    """Start the server of the clone. A running server is not touched."""
+    return (yield from _document(models.CloneChange, _request(verbs.StartCloneVerb, clone))).clone
+
+
+def stop(clone: AnyClone) -> Exchange[models.KnownClone]:
+    """Stop the server of the clone. Its data and its lease stay."""
+    return (yield from _document(models.CloneChange, _request(verbs.StopCloneVerb, clone))).clone
+
+
 def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[models.KnownClone]:
     """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never shortened."""
     sent = {"ttl": ttl} if ttl is not None else {}
@@ -378,6 +388,8 @@ class CloneMethods:
     get = RequestedClone(get)
     login = RequestedClone(login)
     reset = RequestedClone(reset)
+    start = RequestedClone(start)
+    stop = RequestedClone(stop)
     extend = RequestedClone(extend)
     protect = RequestedClone(protect)
     unprotect = RequestedClone(unprotect)

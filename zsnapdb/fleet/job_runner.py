@@ -65,9 +65,9 @@ class _ProgressLine(_Line):
 
     @property
     def measured_step(self) -> str:
-        """The step, if it has a measure: only zsnapdb names such steps ("": it has none).
+        """The step if it counts its progress; else "".
 
-        Other lines repeat the last message, which can name datasets, files and hosts.
+        zsnapdb itself names such steps. Other lines repeat a message, which can name datasets, files and hosts.
         """
         return self.step if self.done is not None else ""
 

@@ -167,7 +167,7 @@ class SpanPart(Part):
         return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
 
     def with_made(self, made: Sequence[CreatedTablePart]) -> SpanPart:
-        """Return the stretch with the server's answers about these tables."""
+        """Return the stretch with these tables, whose engine the server reported."""
         return self.model_copy(update={"made": tuple(made)[:MOST_MADE]})
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:

@@ -237,6 +237,7 @@ JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
         "clones.free_floor",
         *_RECEIVED,
     ),
+    VerbKind.CLONE_START: ("serve.running_per_subject",),
     VerbKind.CLONE_EXTEND: _LEASE,
     VerbKind.CLONE_PROTECT: _LEASE,
     VerbKind.CLONE_COMMIT: ("serve.commits_per_subject",),

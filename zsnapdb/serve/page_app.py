@@ -112,6 +112,8 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
         ("GET", clone, clones.clone),
         ("GET", f"{clone}/reset", clones.confirm("reset")),
         ("POST", f"{clone}/reset", clones.confirmed(verbs.ResetCloneVerb, "Resetting")),
+        ("POST", f"{clone}/start", clones.begin(verbs.StartCloneVerb, "Starting the server of")),
+        ("POST", f"{clone}/stop", clones.begin(verbs.StopCloneVerb, "Stopping the server of")),
         ("POST", f"{clone}/extend", clones.begin(verbs.ExtendCloneVerb, "Extending", "lease")),
         ("POST", f"{clone}/protect", clones.begin(verbs.ProtectCloneVerb, "Protecting", "protection")),
         ("POST", f"{clone}/unprotect", clones.begin(verbs.UnprotectCloneVerb, "Ending the protection of")),

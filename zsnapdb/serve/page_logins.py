@@ -60,7 +60,7 @@ class PreLogin:
         return base64.urlsafe_b64encode(hashlib.sha256(self.verifier.encode()).digest()).rstrip(b"=").decode()
 
     def is_state(self, given: str) -> bool:
-        """Return whether an answer belongs to this log-in, in a time that does not depend on the text."""
+        """Return whether an answer belongs to this log-in. The comparison takes constant time."""
         return hmac.compare_digest(self.state.encode(), given.encode(errors="replace"))
 
 

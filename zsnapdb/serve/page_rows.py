@@ -114,6 +114,16 @@ class CloneRow:
         return "never started" if self.facts.phase == CopyPhase.NEW else "stopped"
 
     @property
+    def can_start(self) -> bool:
+        """Whether its server is stopped or was never started."""
+        return self.state in _NOT_RUNNING
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether its server runs where this host can stop it."""
+        return self.state == "running" and not self.facts.elsewhere
+
+    @property
     def asked_for(self) -> str:
         """The requested moment ("": the newest, or the backup that the data comes from)."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
@@ -163,7 +173,7 @@ class CloneRow:
             return f"The lease of {name} is over: it will be removed."
         if seconds is not None and seconds < _SOON_SECONDS and not self.facts.protected_until:
             return f"The lease of {name} ends in {format_duration(seconds)}."
-        return f"The server of {name} does not run: it is {self.state}." if self.state in _NOT_RUNNING else ""
+        return f"The server of {name} does not run: it is {self.state}." if self.can_start else ""
 
 
 def _tunnel(name: str) -> str:

@@ -25,11 +25,12 @@ COUNTED_DEED = (
     | verbs.CreateBranchVerb
     | verbs.DiffBranchesVerb
     | verbs.ResetCloneVerb
+    | verbs.StartCloneVerb
     | verbs.SwitchBranchVerb
 )
 """The verbs that can create a commit or start a server."""
 _COMMITS = (VerbKind.CLONE_COMMIT, VerbKind.BRANCH_CREATE, VerbKind.BRANCH_SWITCH)
-_STARTS = (VerbKind.CLONE_RESET, VerbKind.BRANCH_SWITCH)
+_STARTS = (VerbKind.CLONE_RESET, VerbKind.CLONE_START, VerbKind.BRANCH_SWITCH)
 _SERVERS_OF_DIFFERENCE = 2
 
 
@@ -66,7 +67,9 @@ class Admission:
             isinstance(verb, verbs.CreateBranchVerb) and verb.wanted.start is None
         ):
             self._commit(clone)
-        if isinstance(verb, verbs.DiffBranchesVerb | verbs.ResetCloneVerb | verbs.SwitchBranchVerb):
+        if isinstance(
+            verb, verbs.DiffBranchesVerb | verbs.ResetCloneVerb | verbs.StartCloneVerb | verbs.SwitchBranchVerb
+        ):
             self._servers(clone, is_compared=isinstance(verb, verbs.DiffBranchesVerb))
 
     def _servers(self, clone: PublicClone, *, is_compared: bool) -> None:

@@ -43,6 +43,8 @@ class VerbKind(StrEnum):
     CLONE_GET = "clone.get"
     CLONE_CREATE = "clone.create"
     CLONE_RESET = "clone.reset"
+    CLONE_START = "clone.start"
+    CLONE_STOP = "clone.stop"
     CLONE_EXTEND = "clone.extend"
     CLONE_PROTECT = "clone.protect"
     CLONE_UNPROTECT = "clone.unprotect"
@@ -385,6 +387,20 @@ class ResetCloneVerb(CloneDeed):
 
     kind: Literal[VerbKind.CLONE_RESET] = VerbKind.CLONE_RESET
     command, route = "reset", VerbRoute("reset", "POST", f"{_CLONE}/reset", "clone-reset")
+
+
+class StartCloneVerb(CloneDeed):
+    """Start the server of a clone. A running server is not touched."""
+
+    kind: Literal[VerbKind.CLONE_START] = VerbKind.CLONE_START
+    command, route = "start", VerbRoute("start", "POST", f"{_CLONE}/start", "clone-changed")
+
+
+class StopCloneVerb(CloneDeed):
+    """Stop the server of a clone. The data and the lease stay."""
+
+    kind: Literal[VerbKind.CLONE_STOP] = VerbKind.CLONE_STOP
+    command, route = "stop", VerbRoute("stop", "POST", f"{_CLONE}/stop", "clone-changed")
 
 
 class ExtendCloneVerb(CloneDeed):

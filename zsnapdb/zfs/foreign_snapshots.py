@@ -28,7 +28,7 @@ def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot
 def among(
     seen: Mapping[Snapshot, dict[str, Property]], marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]
 ) -> list[ForeignSnapshot]:
-    """Return those that other programs created, as `foreign_below`. `seen` has the marks and `COLUMNS` of each."""
+    """Return the snapshots among `seen` that other programs created. `seen` has the marks and `COLUMNS` of each."""
     foreign = []
     for snapshot, values in seen.items():
         if any(mark.is_on(values) for mark in marks) or is_ours(snapshot):

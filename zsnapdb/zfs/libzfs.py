@@ -170,8 +170,8 @@ class Core:
     ) -> bool:
         """Set the user properties on all snapshots, and create each bookmark, by full name, from its snapshot.
 
-        All are in one pool and share one transaction group. Return whether all is done: only root may do this, and a
-        module without zfs.sync.bookmark fails (zfs-program(8)). The commands report the reason.
+        All are in one pool and share one transaction group. Return whether everything was done. Only root may do this,
+        and a module without zfs.sync.bookmark fails (zfs-program(8)). The commands of the caller report the reason.
         """
         return self.set_each(dict.fromkeys(names, values), bookmarks)
 

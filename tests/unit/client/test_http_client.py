@@ -110,6 +110,8 @@ def test_the_life_of_a_clone(client: Client, host: ServeHost) -> None:
     made = client.create("main", "mine", source=points.sets[0].id)
     assert client.get("mine").id == client.clones()[0].id == made.id
     assert client.reset(made) == 2
+    assert client.stop(made).pid is None
+    assert client.start(made).pid is not None
     assert client.extend(made, "3h").name == "mine"
     assert client.protect(made, "2h").protected_until == "7200.000s"
     assert client.unprotect("mine").protected_until is None

@@ -51,6 +51,7 @@ def test_release_is_reproducible_and_its_source_holds_what_its_tests_need(tmp_pa
     assert {"boto3", "fastapi", "temporalio"} <= {one["name"] for one in listed}
     sums = dict(line.split("  ")[::-1] for line in (tmp_path / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
     assert {path.name for path in tmp_path.iterdir()} == {"SHA256SUMS", *sums}
+    assert [name for name in sums if name.startswith("zsnapdb_client-")]
     assert {hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in sums} == set(sums.values())
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
@@ -60,6 +61,7 @@ def test_release_is_reproducible_and_its_source_holds_what_its_tests_need(tmp_pa
         "CONTRIBUTING.md",
         "Dockerfile",
         "packaging/tools/references/__main__.py",
+        "packaging/client/LICENSE",
         *made(),
     ]
     assert [name for name in (*needed, "packaging/debian/control.in") if name not in names] == []

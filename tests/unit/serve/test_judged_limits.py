@@ -31,6 +31,7 @@ from zsnapdb.verbs.requests import (
     ProtectCloneVerb,
     ResetCloneVerb,
     RoleVerb,
+    StartCloneVerb,
     SwitchBranchVerb,
     TwoStates,
 )
@@ -43,6 +44,7 @@ NO_EFFECT = {
     VerbKind.CLONE_LIST,
     VerbKind.CLONE_GET,
     VerbKind.CLONE_UNPROTECT,
+    VerbKind.CLONE_STOP,
     VerbKind.CLONE_LOGS,
     VerbKind.CLONE_LOGIN,
     VerbKind.CLONE_NEW_LOGIN,
@@ -104,6 +106,7 @@ FULL: tuple[tuple[str, RoleVerb], ...] = (
     ("running_per_subject = 0", CreateCloneVerb(wanted=NewClone(instance="main", name="new"))),
     ("longest_lease", CreateCloneVerb(wanted=NewClone(instance="main", name="new", ttl="2d"))),
     ("running_per_subject = 0", ResetCloneVerb(name="mine")),
+    ("running_per_subject = 0", StartCloneVerb(name="mine")),
     ("longest_lease", ExtendCloneVerb(name="mine", lease=NewLease(ttl="2d"))),
     ("longest_lease", ProtectCloneVerb(name="mine", protection=NewProtection.model_validate({"for": "2d"}))),
     ("commits_per_subject", CommitCloneVerb(name="mine")),

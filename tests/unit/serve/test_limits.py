@@ -38,6 +38,7 @@ from zsnapdb.verbs.requests import (
     NewClone,
     NewLease,
     ResetCloneVerb,
+    StartCloneVerb,
     TwoStates,
 )
 
@@ -219,17 +220,19 @@ def test_a_second_request_for_a_name_that_is_being_made_hides_nothing_of_the_fir
     assert sorted(quotas) == ["", f"{10 * GIB}B", f"{10 * GIB}B"]
 
 
-def test_a_reset_starts_no_server_too_many(tmp_path: Path) -> None:
+def test_reset_and_start_keep_the_limit_of_running_servers(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, more=f"{PROJECT}running = 1")
     with host.helper():
         stopped, running = {"name": "mine", "owner": WEB}, {"name": "other", "owner": APP, "pid": 7}
         host.clones(stopped, running)
         token = host.token(WEB)
         assert host.refused(token, ResetCloneVerb(name="mine")).code == "quota"
+        assert host.refused(token, StartCloneVerb(name="mine")).code == "quota"
         assert host.refused(token, new("new")).code == "quota"
         host.done(host.token(APP), ResetCloneVerb(name="other"))
         host.clones(stopped, {**running, "pid": None})
         host.done(token, ResetCloneVerb(name="mine"))
+        host.done(token, StartCloneVerb(name="mine"))
 
 
 def test_comparisons_are_few_for_a_subject_and_in_all(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def changes(browser: PageBrowser) -> dict[str, dict[str, str]]:
         "/clones/mine/unprotect": browser.page("/clones/mine").form("/clones/mine/unprotect").fields,
         "/clones/mine/login": browser.page("/clones/mine").form("/clones/mine/login").fields,
         "/clones/mine/login/new": browser.page("/clones/mine").form("/clones/mine/login/new").fields,
+        "/clones/mine/start": browser.page("/clones/mine").form("/clones/mine/start").fields,
         "/clones/mine/commit": browser.page("/clones/mine").form("/clones/mine/commit").fields,
         "/clones/mine/reset": browser.page("/clones/mine/reset").form("/clones/mine/reset").fields,
         "/clones/mine/destroy": browser.page("/clones/mine/destroy").form("/clones/mine/destroy").fields,
@@ -347,7 +348,7 @@ def test_a_name_that_is_none_is_as_one_that_is_not_there(host: ServeHost, browse
         for path in ("", "/reset", "/destroy", "/logs"):
             answer = browser.get(f"/clones/{name}{path}")
             assert (answer.status_code, "Set-Cookie" in answer.headers) == (404, False), name
-        for path in ("reset", "destroy", "extend", "protect", "unprotect", "commit"):
+        for path in ("reset", "destroy", "start", "stop", "extend", "protect", "unprotect", "commit"):
             assert browser.post(f"/clones/{name}/{path}", {"csrf": csrf, "created": "1"}).status_code == 404, name
         assert browser.get(f"/operations/{name}").status_code == 404, name
         assert browser.post(f"/operations/{name}/cancel", {"csrf": csrf}).status_code == 404, name

@@ -135,6 +135,24 @@ def test_a_clone_is_protected_and_kept_and_its_log_is_shown(host: ServeHost, bro
         assert browser.submit(where, f"{where}/protect", **fields).status_code == 422
 
 
+def test_clone_page_stops_a_running_server_and_starts_it_again(host: ServeHost, browser: PageBrowser) -> None:
+    where = "/clones/mine"
+    for action, other in (("stop", "start"), ("start", "stop")):
+        assert f"{where}/{other}" not in {one.action for one in browser.page(where).forms}
+        browser.to_its_end(browser.submit(where, f"{where}/{action}"))
+    assert f"{where}/stop" in {one.action for one in browser.page(where).forms}
+    assert [call.words[1:3] for call in host.changes()] == [("stop", "--json"), ("start", "--json")]
+
+
+def test_clone_page_has_no_button_for_a_server_that_this_host_cannot_stop(
+    host: ServeHost, browser: PageBrowser
+) -> None:
+    for state in ({"pid": None, "elsewhere": "another mount namespace"}, {"phase": "changing"}):
+        host.clones({**MINE, **state})
+        forms = {one.action for one in browser.page("/clones/mine").forms}
+        assert not {"/clones/mine/start", "/clones/mine/stop"} & forms
+
+
 def test_a_commit_too_many_and_a_reader_are_refused(host: ServeHost, browser: PageBrowser) -> None:
     host.commits += [PublicCommit(f"20260101T000000Z-000{n}", SUBJECT) for n in range(3)]
     refused = browser.submit("/clones/mine", "/clones/mine/commit")
@@ -143,7 +161,7 @@ def test_a_commit_too_many_and_a_reader_are_refused(host: ServeHost, browser: Pa
     page = viewer.page("/clones/mine")
     assert [one.action for one in page.forms] == ["/logout"]
     csrf = page.form("/logout").fields["csrf"]
-    for path in ("protect", "unprotect", "commit"):
+    for path in ("protect", "unprotect", "commit", "start", "stop"):
         assert viewer.post(f"/clones/mine/{path}", {"csrf": csrf, "for": "1h"}).status_code in (403, 422)
     assert viewer.post("/clones/mine/protect", {"csrf": csrf, "for": "1h"}).status_code == 403
     assert "/clones/mine/logs" not in {one.get("href") for one in page.all("a")}

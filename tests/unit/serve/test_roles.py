@@ -29,6 +29,8 @@ clone.login.new          developer operator
 clone.beat               developer operator
 clone.create             developer operator
 clone.reset              developer operator
+clone.start              developer operator
+clone.stop               developer operator
 clone.extend             developer operator
 clone.protect            developer operator
 clone.unprotect          developer operator

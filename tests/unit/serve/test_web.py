@@ -252,6 +252,8 @@ def test_the_later_life_of_a_clone(host: ServeHost) -> None:
     for path, body in (
         ("protect", {"for": "2h"}),
         ("unprotect", None),
+        ("stop", None),
+        ("start", None),
         ("commit", {"message": "before"}),
         ("commit", None),
     ):
@@ -340,6 +342,8 @@ def test_the_schema_says_what_is_known(host: ServeHost) -> None:
         "/api/v1/clones",
         "/api/v1/clones/{name}",
         "/api/v1/clones/{name}/reset",
+        "/api/v1/clones/{name}/start",
+        "/api/v1/clones/{name}/stop",
         "/api/v1/clones/{name}/extend",
         "/api/v1/clones/{name}/protect",
         "/api/v1/clones/{name}/unprotect",

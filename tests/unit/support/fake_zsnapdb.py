@@ -106,6 +106,8 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
         address = {"host": "127.0.0.1", "port": 23070, "address": "127.0.0.1:23070", "local_only": True}
         login = {"user": "zsnapdb_clone", "password": f"secret {number} of the clone", "dsn": "", "socket": "/srv/x"}
         return {"kind": "clone-login", **address, **login}, clones
+    if verb in ("start", "stop"):
+        clone["pid"] = 7 if verb == "start" else None
     if "--for" in options:
         clone["protected_until"] = options["--for"] if options["--for"] != "0s" else None
     return {"kind": f"clone-{verb}", "clone": clone, "undone": 2, "reason": None}, clones

@@ -40,7 +40,7 @@ class Hooked:
         All `after` hooks run even if one of them fails or is interrupted. If the block fails, its error is raised.
 
         Raises:
-            HookError: a hook failed that must not fail.
+            HookError: a hook with on_failure = "abort" failed.
         """
         try:
             self._run(When.BEFORE)
@@ -58,7 +58,7 @@ class Hooked:
         """Run the `locked` hooks for at most `remaining` seconds.
 
         Raises:
-            HookError: a hook failed that must not fail.
+            HookError: a hook with on_failure = "abort" failed.
         """
         self._lock = lock
         self._run(When.LOCKED, remaining)

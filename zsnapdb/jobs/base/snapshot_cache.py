@@ -63,7 +63,7 @@ def known(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str
 
 
 def generation(instance: Instance) -> str:
-    """Return the id that `changing` replaces. `note` needs its value from before the reading."""
+    """Return the present id of the cache, which `changing` replaces. Read it before the snapshots, for `note`."""
     try:
         return (_folder(instance) / _GENERATION).read_text()
     except (OSError, ValueError):

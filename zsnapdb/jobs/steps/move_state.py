@@ -233,10 +233,10 @@ def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
 
 
 def since_compared(record: MoveRecord) -> CopiesState:
-    """Return whether the datasets have changed since the snapshots that were taken at the comparison of the copies.
+    """Return whether the datasets have changed since the copies were compared and snapshots of them created.
 
-    The property written@snapshot (zfsprops(7)) counts only blocks on the disks. So all writes, including those through
-    memory maps, are brought there first (sync(1), -f).
+    The property written@snapshot (zfsprops(7)) counts only blocks on the disks. So sync(1) with -f first writes all
+    pending data to the disks, including memory maps.
     """
     names = {new.name for new in record.move.datasets}
     for entry in mounted():

@@ -155,7 +155,7 @@ def homes(settings: Settings) -> list[str]:
 
 
 def home(settings: Settings, pool: str | None) -> str:
-    """Return the dataset for new bases in the pool (None: the only pool). PreflightError if it is not clear."""
+    """Return the dataset for new bases in the pool (None: the only pool). PreflightError if there are several."""
     if pool is None and settings.vms.dataset:
         return settings.vms.dataset
     if pool is None:

@@ -97,9 +97,9 @@ class DecryptedEvents(io.RawIOBase):
         return done
 
     def is_fitting(self) -> bool:
-        """Return whether the key fits, by the end position in the first event.
+        """Return whether the key decrypts the first event to one with the right end position.
 
-        Without an event yet, it fits, and the binlog ends there.
+        A binlog without events fits every key, and is treated as ending before the first event.
         """
         if self._size() < self._start.end + 4 + _BLOCK:
             self._limit = self._start.end

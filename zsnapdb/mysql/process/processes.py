@@ -209,9 +209,10 @@ def _most_open_files() -> int:
 def limiting_arguments(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
     """Return the command prefix that limits a program; empty if there is no limit.
 
-    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): above it the kernel
-    refuses memory and kills no process. Processors are limited by affinity; a fraction is rounded up. The name selects
-    the processors, so that several servers spread. `limits.nice` is relative to the starter here.
+    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7). Above the limit the
+    kernel refuses memory and kills no process. Processors are limited by affinity; a fraction is rounded up. The name
+    selects the processors, so that several servers use different ones. `limits.nice` is added to the niceness of the
+    caller.
     """
     words = ["nice", "-n", str(limits.nice)] if limits.nice else []
     if limits.memory is not None:

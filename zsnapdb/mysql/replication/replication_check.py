@@ -22,7 +22,7 @@ def rows(replica: Session) -> list[str]:
 
 
 def remove_rows(source: Session) -> None:
-    """Remove the table; replicas follow."""
+    """Remove the table. Replication removes it on the replicas."""
     source.query(f"DROP DATABASE {_SCHEMA}")
 
 

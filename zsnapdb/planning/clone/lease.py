@@ -268,8 +268,8 @@ class JudgedLease:
 def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Policy, now: datetime) -> JudgedLease:
     """Return the decision of a sweep about a clone, with its reason.
 
-    A clone stays if it cannot be destroyed (`obstacles` has the reasons), is protected, or is expired and does not
-    report its clients. Its own commits do not keep it.
+    A clone stays if it cannot be destroyed (`obstacles` has the reasons) or is protected. An expired clone also stays
+    if its number of clients is unknown. Its own commits do not keep it.
     """
     if obstacles:
         return JudgedLease(LeaseVerdict.KEEP, "; ".join(obstacles))

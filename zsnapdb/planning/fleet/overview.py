@@ -115,7 +115,7 @@ class FleetRow:
 
     @property
     def since(self) -> datetime | None:
-        """The earliest known time since which the worst verdict holds."""
+        """The earliest known start of the worst verdict."""
         known = [one.since for one in self.reasons if one.verdict is self.verdict and one.since is not None]
         return min(known, default=None)
 

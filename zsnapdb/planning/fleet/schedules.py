@@ -73,7 +73,7 @@ class FleetSchedule(FleetScheduleSettings):
 
     @property
     def name(self) -> str:
-        """The name, which no change of the schedule alters."""
+        """The name. It stays the same when the schedule changes."""
         return f"{PREFIX}{self.job.verb}/{self.job.instance}"
 
     @property

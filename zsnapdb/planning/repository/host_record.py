@@ -194,7 +194,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
-        """Return the record with these backups as removed. The repository need no longer have them."""
+        """Return the record that lists these backups as removed. If the repository lacks them, they are not missing."""
         seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
         seals |= {one.backup_id: one.manifest for one in self.stored}
         sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
