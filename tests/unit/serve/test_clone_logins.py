@@ -138,7 +138,7 @@ def test_page_shows_login_again_and_makes_new_password(host: ServeHost) -> None:
     renewed = browser.submit("/clones/mine", "/clones/mine/login/new")
     page = Page(renewed.text)
     assert "secret 2 of the clone" in page.text
-    assert "The former password and its sessions ended" in page.text
+    assert "The old password no longer works" in page.text
     assert "zsnapdb clone tunnel mine" in page.text, "only its host reaches it"
 
 

@@ -53,7 +53,7 @@ def test_a_clone_from_log_in_to_its_end(host: ServeHost) -> None:
     command = "MYSQL_PWD='secret of the clone' mysql --host=127.0.0.1 --port=23070 --user=zsnapdb_clone"
     assert command in Page(made.text).text
     again = browser.get(begun.headers["Location"])
-    assert (again.status_code, "secret" in again.text, "Show its login" in again.text) == (200, False, True)
+    assert (again.status_code, "secret" in again.text, "Show the login" in again.text) == (200, False, True)
 
     assert browser.to_its_end(browser.submit("/clones", "/clones/mine/extend")).status_code == 200
     assert browser.to_its_end(browser.submit("/clones/mine", "/clones/mine/extend", ttl="4h")).status_code == 200
@@ -167,7 +167,7 @@ def test_fifty_clones_have_pages_and_a_search(host: ServeHost, browser: PageBrow
     assert [one for one in seen if one in names] == names
     found = browser.page("/clones?q=HOP-4")
     assert {one["href"] for one in found.all("a") if one.get("href") in names} == set(names[40:])
-    assert "No clone was found" in browser.page("/clones?q=nothing").text
+    assert "No clone matches the search" in browser.page("/clones?q=nothing").text
     assert browser.get("/clones?after=-1").status_code == 422
     assert browser.page("/clones?q=shop&after=25").text.count("Previous page") == 1
 
@@ -240,7 +240,7 @@ def test_roles_see_what_they_may(host: ServeHost) -> None:
         new = browser.get("/new")
         seen[role] = (
             *("theirs" in clones.text, "/clones/mine/extend" in {one.action for one in clones.forms}),
-            *("/new" in {one.get("href") for one in overview.all("a")}, new.status_code, "Mask it" in new.text),
+            *("/new" in {one.get("href") for one in overview.all("a")}, new.status_code, "Mask the data" in new.text),
         )
     assert seen == {
         Role.VIEWER: (False, False, False, 403, False),
@@ -271,7 +271,7 @@ def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
 
 def test_the_overview_names_what_needs_somebody(host: ServeHost, browser: PageBrowser) -> None:
     host.clones(MINE)
-    assert "No clone needs you" in browser.page("/").text
+    assert "No clone needs attention" in browser.page("/").text
     host.clones({**MINE, "pid": None})
     assert "The server of mine does not run: it is stopped." in browser.page("/").text
     host.clones({**MINE, "expires": "2020-01-01T00:00:00Z"})

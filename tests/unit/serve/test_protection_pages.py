@@ -28,9 +28,9 @@ def browser(host: ServeHost) -> PageBrowser:
 
 def test_the_overview_begins_with_the_objectives_that_are_not_met(host: ServeHost, browser: PageBrowser) -> None:
     text = " ".join(browser.page("/").text.split())
-    assert "Objectives that are not met main: backup_age of said: the newest backup is old said since" in text
+    assert "Missed objectives main: backup_age of said: the newest backup is old said since" in text
     assert "since 2026-01-02 01:30 UTC, for" in text, "an hour after the newest backup"
-    assert "masked: its state is not known. Code: said" in text
+    assert "masked: its state is unknown. Code: said" in text
     assert "drill_age of said: soon" in text
     assert re.findall(r"(main|masked|secret) ?(broken|not known|none configured)", text) == [
         *(("main", "broken"), ("masked", "not known"), ("secret", "none configured"))
@@ -42,8 +42,8 @@ def test_the_overview_begins_with_the_objectives_that_are_not_met(host: ServeHos
         75,
     )
     text = browser.page("/").text
-    assert "Whether objectives are met is not known" in text
-    assert ("no place" in text, "No clone needs you" in text) == (True, True)
+    assert "The state of the objectives is unknown" in text
+    assert ("no place" in text, "No clone needs attention" in text) == (True, True)
     calm = {"instance": "main", "verdict": "met", "objectives": []}
     host.prints("status", {"instances": [{"instance": "main", "status": calm, "error": None}]})
     assert "All objectives are met" in browser.page("/").text
@@ -89,7 +89,7 @@ def test_a_new_clone_can_be_asked_for_when_its_states_are_not_known(host: ServeH
         75,
     )
     page = browser.page("/new?instance=main")
-    assert ("They are not known: no place" in " ".join(page.text.split()), page.all("svg")) == (True, [])
+    assert ("The restorable times are unknown: no place" in " ".join(page.text.split()), page.all("svg")) == (True, [])
     assert browser.submit("/new?instance=main", "/clones", instance="main").status_code == 303
 
 
@@ -109,7 +109,7 @@ def test_an_instance_says_whether_one_may_have_clones_of_it(host: ServeHost) -> 
     }
     page = logged_in(host).page("/new")
     assert [one["value"] for one in page.all("input") if "disabled" in one] == ["secret"]
-    assert "so only operators may have clones of it" in page.text
+    assert "so only operators may clone it" in page.text
     overview = logged_in(host).page("/")
     assert "/new?instance=secret" not in {one.get("href") for one in overview.all("a")}
 
@@ -203,7 +203,7 @@ def test_drills_have_the_seconds_of_their_steps(host: ServeHost, browser: PageBr
     assert "secret place" not in page.text
     assert ("drills", "main", "--most=30", "--json") in {call.words for call in host.calls()}
     host.prints("drills", {"kind": "drills", "drills": []})
-    assert "There are no drills of main" in browser.page("/drills").text
+    assert "No drill of main has run yet" in browser.page("/drills").text
     assert browser.get("/drills?instance=nothing").status_code == 422
 
 
