@@ -9,14 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base import program_start
-from zsnapdb.base.errors import (
-    CommandError,
-    CommandTimeout,
-    ExistsError,
-    NotFound,
-    PreflightError,
-    ZsnapdbError,
-)
+from zsnapdb.base.errors import CommandError, CommandTimeout, ExistsError, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.zfs import mounts
 from zsnapdb.zfs.mounts import users_of
 

@@ -394,13 +394,7 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
             expired = _expire(instance, events) if _is_due(instance) else ()
     position = taken.proof.properties.get(POSITION_PROPERTY, "")
     return LocalSnapshotResult(
-        instance.name,
-        taken.set.backup_id,
-        dict(instance.volumes),
-        position,
-        seconds,
-        expired,
-        tuple(events.warnings),
+        instance.name, taken.set.backup_id, dict(instance.volumes), position, seconds, expired, tuple(events.warnings)
     )
 
 

@@ -29,14 +29,7 @@ from zsnapdb.jobs.base.set_properties import (
 from zsnapdb.jobs.host.local_snapshot_sets import unfinished
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import note_stored
-from zsnapdb.planning.backup.resume import (
-    Cause,
-    Interrupted,
-    ResumeDecision,
-    ResumeJudgement,
-    Surroundings,
-    judge,
-)
+from zsnapdb.planning.backup.resume import Cause, Interrupted, ResumeDecision, ResumeJudgement, Surroundings, judge
 from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, StartedVolume, journals
 from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.repository import Repository

@@ -461,12 +461,7 @@ def _volume(
 
 
 def _draft(
-    instance: Instance,
-    source: SourcePart,
-    repository: Repository,
-    made: SnapshotSet,
-    created: datetime,
-    sequence: int,
+    instance: Instance, source: SourcePart, repository: Repository, made: SnapshotSet, created: datetime, sequence: int
 ) -> Manifest:
     pool = pool_of(next(iter(made.snapshots.values())).dataset)
     return Manifest(

@@ -53,9 +53,7 @@ def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
     began = time.thread_time()
     size = Workspace().compress(plain, level, memoryview(bytearray(room_for(len(plain)))))
     return ZstdEffect(
-        size / len(plain),
-        f"in {len(blocks)} sampled blocks",
-        (time.thread_time() - began) / len(plain) * (1 << 30),
+        size / len(plain), f"in {len(blocks)} sampled blocks", (time.thread_time() - began) / len(plain) * (1 << 30)
     )
 
 

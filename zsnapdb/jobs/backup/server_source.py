@@ -107,12 +107,7 @@ def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
 
 
 def prove_position(
-    instance: Instance,
-    observed: Observed,
-    session: Session,
-    backup_id: str,
-    before: Position,
-    known: KnownTail | None,
+    instance: Instance, observed: Observed, session: Session, backup_id: str, before: Position, known: KnownTail | None
 ) -> Position:
     """Return the position from the snapshot's own binlog. It is read from the `known` tail on if it has this tail.
 
@@ -406,11 +401,7 @@ def _attempt(
         if is_mapped:
             write_back(observed.mountpoints.values())
         try:
-            with (
-                hurried(),
-                pending.ready(),
-                locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold,
-            ):
+            with hurried(), pending.ready(), locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold:
                 hooked.locked(choice.name, hold.remaining())
                 if is_mapped:
                     write_back(observed.mountpoints.values(), hold.remaining())

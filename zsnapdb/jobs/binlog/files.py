@@ -220,14 +220,7 @@ class SegmentCut:
 
 
 def cuts(
-    file: BinaryIO,
-    name: str,
-    size: int,
-    *,
-    start: int,
-    complete: int,
-    limit: int,
-    witness: Witness = NO_WITNESS,
+    file: BinaryIO, name: str, size: int, *, start: int, complete: int, limit: int, witness: Witness = NO_WITNESS
 ) -> Iterator[SegmentCut]:
     """Yield the segments from byte `start` to the end of the last complete transaction within `size` bytes of the file.
 

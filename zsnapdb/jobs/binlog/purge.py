@@ -57,10 +57,7 @@ def purge(instance: Instance) -> PurgePlan:
     Raises:
         DamagedError: an archived copy that is read first is damaged; that binlog and all later ones stay.
     """
-    with (
-        for_instance(instance, "purge", "purging binlogs of"),
-        instance.session() as session,
-    ):
+    with for_instance(instance, "purge", "purging binlogs of"), instance.session() as session:
         planned, archived = _look(instance, session)
         for number, batch in enumerate(batches(planned.names, instance.settings.binlog.purge_files)):
             if number:

@@ -111,10 +111,7 @@ def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
 
 
 def _info(
-    host: Host,
-    routes: Callable[[], KeptRoutes],
-    found: CopyDatasets,
-    users: server.OptionFileUsers | None = None,
+    host: Host, routes: Callable[[], KeptRoutes], found: CopyDatasets, users: server.OptionFileUsers | None = None
 ) -> CloneInfo:
     top, members = found.anchor, found.members
     known = CloneRecord(name=found.name, top=top, **record.read(CloneRecord, found))

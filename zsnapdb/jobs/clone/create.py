@@ -208,10 +208,7 @@ def _make_datasets(
         # Refuse if another run created something after the plan looked.
         space_limits.guard(settings, known=planned.home)
         datasets.create(planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(planned)})
-    with (
-        undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)),
-        locks.turn(),
-    ):
+    with undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)), locks.turn():
         clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, planned.quota)
         mount_for_good(planned.layout.datasets.values())
     return planned

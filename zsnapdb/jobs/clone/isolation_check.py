@@ -68,10 +68,7 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
 
 
 def first_start(
-    clone: CloneServer,
-    position: Position,
-    password: SecretStr,
-    before_users: Callable[[Session], None] | None = None,
+    clone: CloneServer, position: Position, password: SecretStr, before_users: Callable[[Session], None] | None = None
 ) -> Position:
     """Start the server, check its position and its separation from the source. An error stops the server.
 

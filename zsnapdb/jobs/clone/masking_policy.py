@@ -93,12 +93,7 @@ def refuse_other_rules(commit: Collection[str], rules: str) -> None:
 
 
 def ensure(
-    settings: MaskingSettings,
-    host: Host,
-    clone: CloneServer,
-    position: Position,
-    rules: str,
-    volumes: Collection[str],
+    settings: MaskingSettings, host: Host, clone: CloneServer, position: Position, rules: str, volumes: Collection[str]
 ) -> MaskingReport | None:
     """Mask the clone with these volumes by the rules of this digest ("": no masking).
 

@@ -19,28 +19,13 @@ from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.clone import cached_sets, locks, masking, masking_policy, properties, space_limits
-from zsnapdb.jobs.clone.cached_sets import (
-    PREPARED,
-    ReusableSet,
-    anchor_of,
-    name_of,
-    oldest_first,
-    prepared_form,
-)
+from zsnapdb.jobs.clone.cached_sets import PREPARED, ReusableSet, anchor_of, name_of, oldest_first, prepared_form
 from zsnapdb.jobs.clone.catalogue import Intention, home
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.source_lookup import bring_here, locate
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, with_volumes
-from zsnapdb.jobs.clone.volumes import (
-    clone_volumes,
-    copy_of,
-    layout_of,
-    mount,
-    outer_first,
-    remove_folders,
-    snapshot,
-)
+from zsnapdb.jobs.clone.volumes import clone_volumes, copy_of, layout_of, mount, outer_first, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.copies.verb import Verb

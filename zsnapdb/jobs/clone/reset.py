@@ -323,10 +323,7 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
 def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
     rules = masking_policy.rules_of_clone(settings, info)
     # A slot with too much data would fail when its quota is set, and would be lost for the pool.
-    wish, now = (
-        SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota),
-        host.latest(),
-    )
+    wish, now = (SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota), host.latest())
     instance = Instance.of(settings, info.instance).on_host(host)
     return objection(pool.as_slot(instance, slot, now), wish, now)
 

@@ -102,11 +102,7 @@ def point_plan(
 
 
 def reach(
-    settings: Settings,
-    instance: Instance,
-    repository: Repository,
-    home: str,
-    planned: RestorePlan,
+    settings: Settings, instance: Instance, repository: Repository, home: str, planned: RestorePlan
 ) -> CloneSource:
     """Create the state of a plan from `point_plan`, by exactly that plan.
 

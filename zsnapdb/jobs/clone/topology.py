@@ -77,8 +77,7 @@ def plan_set(
     """
     if not request.starts:
         raise UsageError(
-            "the servers of a set are always started",
-            hint="leave out --no-start, or make the clones one by one",
+            "the servers of a set are always started", hint="leave out --no-start, or make the clones one by one"
         )
     name = request.name or random_name(instance)
     names = planning.names(name, count, topology)
@@ -97,11 +96,7 @@ def plan_set(
 
 
 def create_set(
-    settings: Settings,
-    instance: Instance,
-    request: CloneRequest,
-    count: int,
-    topology: CloneTopology,
+    settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: CloneTopology
 ) -> CloneSet:
     """Create the clones NAME-1 to NAME-`count` as requested, from one snapshot set.
 

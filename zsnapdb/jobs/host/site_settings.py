@@ -14,12 +14,7 @@ from dataclasses import asdict
 from pydantic import ValidationError
 
 from zsnapdb.base.patterns import is_line
-from zsnapdb.planning.dataset_properties import (
-    SPACE,
-    PropertyClass,
-    carried_names,
-    property_class,
-)
+from zsnapdb.planning.dataset_properties import SPACE, PropertyClass, carried_names, property_class
 from zsnapdb.repository.manifest import MOST_RIGHTS, RightPart, SitePart
 from zsnapdb.zfs import delegated_permissions, own_properties
 from zsnapdb.zfs.delegated_permissions import Right

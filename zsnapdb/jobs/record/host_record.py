@@ -20,12 +20,7 @@ from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
-from zsnapdb.jobs.base.set_properties import (
-    BACKUP_PROPERTY,
-    REPOSITORY_PROPERTY,
-    STATE_PROPERTY,
-    STORED,
-)
+from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.jobs.record import production_restores
 from zsnapdb.jobs.record.document_digests import files_of
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
@@ -510,10 +505,7 @@ def _other_repositories(instance: Instance, repository: Repository) -> Iterator[
 
 
 def _local_backups(
-    instance: Instance,
-    repository: Repository,
-    there: Sequence[PlacedBackup],
-    seen: Sequence[OwnedSnapshot] | None,
+    instance: Instance, repository: Repository, there: Sequence[PlacedBackup], seen: Sequence[OwnedSnapshot] | None
 ) -> list[LocalBackup]:
     """Return the backups that are stored in this repository by the properties of their snapshots here, oldest first.
 

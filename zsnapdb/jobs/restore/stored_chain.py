@@ -84,9 +84,7 @@ def naming_restorable(instance: Instance, repository: Repository, damaged: str) 
             else f"every backup needs {damaged}"
         )
         raise DamagedBackupError(
-            error.message,
-            hint=f"the object was changed, cut or removed after it was written; {way}",
-            backup_id=damaged,
+            error.message, hint=f"the object was changed, cut or removed after it was written; {way}", backup_id=damaged
         ) from error
 
 

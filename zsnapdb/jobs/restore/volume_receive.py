@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from zsnapdb.base.errors import (
-    CommandError,
-    ConsistencyError,
-    DamagedError,
-    NotFound,
-    PreflightError,
-    ZsnapdbError,
-)
+from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.base.model import Progress, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.repository import StreamSettings

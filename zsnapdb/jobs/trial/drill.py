@@ -285,19 +285,10 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
         return log.store(instance, repository, planned, planned.restore.backup_id)
 
 
-def _try(
-    settings: Settings,
-    instance: Instance,
-    repository: Repository,
-    planned: DrillPlan,
-    log: DrillLog,
-) -> None:
+def _try(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan, log: DrillLog) -> None:
     plan, backup_id = planned.restore, planned.restore.backup_id
     restored = log.restored(
-        instance,
-        repository,
-        backup_id,
-        lambda: restoring.execute_without_journal(settings, instance, repository, plan),
+        instance, repository, backup_id, lambda: restoring.execute_without_journal(settings, instance, repository, plan)
     )
     if restored is None:
         return

@@ -27,17 +27,7 @@ from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore import machine_restore, restore_run
 from zsnapdb.jobs.restore.machine_restore import Connect, MachineRestoreRequest, MachineWork
 from zsnapdb.jobs.trial import scratch_datasets
-from zsnapdb.jobs.trial.drill import (
-    BOOT,
-    DRILL,
-    PROBES,
-    TABLES,
-    DrillDraw,
-    DrillLog,
-    DrillRequest,
-    DrillResult,
-    draw,
-)
+from zsnapdb.jobs.trial.drill import BOOT, DRILL, PROBES, TABLES, DrillDraw, DrillLog, DrillRequest, DrillResult, draw
 from zsnapdb.jobs.trial.server_checks import CHECKED, CheckOutcome, check_probes, sized
 from zsnapdb.mysql.schema import guest_queries as questions
 from zsnapdb.mysql.schema.guest_queries import Rows
@@ -274,11 +264,7 @@ class MachineDrillPlan(DrillDraw):
 
 
 def plan(
-    settings: Settings,
-    instance: Instance,
-    repository: Repository,
-    request: DrillRequest,
-    connect: Connect = connected,
+    settings: Settings, instance: Instance, repository: Repository, request: DrillRequest, connect: Connect = connected
 ) -> MachineDrillPlan:
     """Return the plan of a drill; change nothing. The errors are also those of the plan of a restore.
 

@@ -413,11 +413,7 @@ def _counted(name: TableName, rows: int | None) -> tuple[tuple[str, int], ...]:
 
 
 def _compare(
-    source: Session,
-    table: CatalogueTable,
-    target: Target,
-    here: TableName,
-    with_history: frozenset[str] = frozenset(),
+    source: Session, table: CatalogueTable, target: Target, here: TableName, with_history: frozenset[str] = frozenset()
 ) -> int | None:
     """Return the number of rows of the table; for a sequence 1, for a table with rows in another place None.
 

@@ -77,8 +77,7 @@ def start(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[Mach
         seen = opened[1]
         if seen.machine.phase is CopyPhase.CHANGING:
             raise PreflightError(
-                f"a reset of the virtual machine {name} was interrupted",
-                hint=f"finish it: `zsnapdb vm reset {name}`",
+                f"a reset of the virtual machine {name} was interrupted", hint=f"finish it: `zsnapdb vm reset {name}`"
             )
         readiness.refuse_unreachable(shows, seen.machine.network)
         is_off = seen.state is not MachineState.RUNNING

@@ -196,8 +196,7 @@ def _check_cut(name: str, at: int, header: memoryview) -> None:
 
 def _encrypted(name: str) -> PreflightError:
     return PreflightError(
-        f"binlog {name} is encrypted",
-        hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files",
+        f"binlog {name} is encrypted", hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files"
     )
 
 
@@ -239,6 +238,5 @@ def malformed(name: str, error: Exception, at: int | None = None) -> DamagedErro
     """Return the error for an event that could not be decoded; `at` is its start, if known."""
     event = "an event" if at is None else f"the event at {at}"
     return DamagedError(
-        f"binlog {name}: {event} is malformed: {error}",
-        hint="see the server's error log and `zpool status`",
+        f"binlog {name}: {event} is malformed: {error}", hint="see the server's error log and `zpool status`"
     )

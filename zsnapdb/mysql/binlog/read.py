@@ -160,13 +160,7 @@ def _known(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
 
 
 def find_position(
-    index: Path,
-    folder: Path,
-    flavour: Flavour,
-    known: KnownTail | None,
-    *,
-    has_gtids: bool,
-    keys: BinlogKeys = NO_KEYS,
+    index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool, keys: BinlogKeys = NO_KEYS
 ) -> FoundPosition:
     """Return the position to which a server recovers with this index and the binlogs in `folder`, with its tail.
 
@@ -203,13 +197,7 @@ _MOST_WALKS = 3
 
 
 def tail_near_end(
-    index: Path,
-    folder: Path,
-    known: KnownTail | None,
-    flavour: Flavour,
-    *,
-    has_gtids: bool,
-    keys: BinlogKeys = NO_KEYS,
+    index: Path, folder: Path, known: KnownTail | None, flavour: Flavour, *, has_gtids: bool, keys: BinlogKeys = NO_KEYS
 ) -> KnownTail | None:
     """Return a tail of a running server's newest binlog that is near its end.
 

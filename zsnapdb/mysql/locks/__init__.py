@@ -22,13 +22,7 @@ __all__ = [
     "strategy",
 ]
 
-_REGISTRY: tuple[type[Strategy], ...] = (
-    BackupStage,
-    InstanceLock,
-    NoLock,
-    TableBackupLock,
-    GlobalReadLock,
-)
+_REGISTRY: tuple[type[Strategy], ...] = (BackupStage, InstanceLock, NoLock, TableBackupLock, GlobalReadLock)
 """The strategies in order of preference: the first sufficient one for a server is used."""
 
 STRATEGIES: tuple[LockProperties, ...] = tuple(kind.properties for kind in _REGISTRY)

@@ -242,10 +242,7 @@ def _account_words(user: str) -> list[str]:
 def _check_programs(words: Sequence[str]) -> None:
     for program in {"nice", "prlimit", "taskset", "setpriv"} & set(words):
         if shutil.which(program, path=search_path()) is None:
-            raise PreflightError(
-                f"the command {program} was not found",
-                hint="install util-linux and coreutils",
-            )
+            raise PreflightError(f"the command {program} was not found", hint="install util-linux and coreutils")
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,7 @@ from zsnapdb.planning.sql_text import quoted
 _CODECS = {"latin1": "cp1252", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8"}
 """Character sets in which a statement with non-ASCII characters can be sent."""
 _IN_TABLE = {EventState.REPLICA: "SLAVESIDE_DISABLED"}
-_WORDS = {
-    EventState.ENABLED: "ENABLE",
-    EventState.DISABLED: "DISABLE",
-    EventState.REPLICA: "DISABLE ON SLAVE",
-}
+_WORDS = {EventState.ENABLED: "ENABLE", EventState.DISABLED: "DISABLE", EventState.REPLICA: "DISABLE ON SLAVE"}
 
 
 @dataclass(frozen=True)
