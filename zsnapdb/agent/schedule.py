@@ -20,7 +20,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.planning.agent.jobs import CronTimes, JobKind, JobName, cron_times, run_one_job
+from zsnapdb.planning.agent.jobs import JobKind, JobName, cron_times, run_one_job
 from zsnapdb.planning.agent.runs import RunRecord, is_good
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,7 +48,20 @@ class Schedule:
         assert settings.cron is not None
         times = cron_times(settings.cron)
         try:
-            cron = _trigger(times)
+            # They get wall-clock times as if they were UTC.
+            cron = OrTrigger(
+                [
+                    CronTrigger(
+                        minute=times.minute,
+                        hour=times.hour,
+                        day=days.day,
+                        month=times.month,
+                        day_of_week=days.weekday,
+                        timezone=UTC,
+                    )
+                    for days in times.days
+                ]
+            )
         except ValueError as error:
             raise ConfigError(
                 f"cron = {settings.cron!r}: {error}", hint='write minute, hour, day, month, weekday: "17 * * * *"'
@@ -98,23 +111,6 @@ class Schedule:
                 return
             yield following.replace(tzinfo=None)
             at = following + timedelta(seconds=1)
-
-
-def _trigger(times: CronTimes) -> OrTrigger:
-    """Return the trigger of these times. It gets wall-clock times as if they were UTC."""
-    return OrTrigger(
-        [
-            CronTrigger(
-                minute=times.minute,
-                hour=times.hour,
-                day=days.day,
-                month=times.month,
-                day_of_week=days.weekday,
-                timezone=UTC,
-            )
-            for days in times.days
-        ]
-    )
 
 
 _POLL = 0.2

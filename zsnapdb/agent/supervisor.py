@@ -167,10 +167,14 @@ class Supervisor:
         busy = {name.instance for name in self._running if name.kind not in ASIDE}
         pauses = {name: pause for name in (*self.settings.instance, HOST) if (pause := self.records.pause(name))}
         for due in starts_at(self._due(now), busy, self._held, pauses, now):
-            self._begin(due, now)
+            settings = self._jobs[due.name].schedule
+            timeout = settings.timeout if settings is not None else None
+            self._run(due.name, now, self.steady() + timeout if timeout is not None else None)
         for name, job in self._jobs.items():
             if job.is_continuous and name not in self._running and name.instance not in self._held:
-                self._begin_continuous(name, now)
+                again = retry_delay(self._record(name), is_continuous=True)
+                if (again is None or again <= now) and not self.records.is_paused(name.instance, now):
+                    self._run(name, now, None)
         # A due job that does not start waits for the end of another job, or of a pause.
         waits = [(job.begins - now).total_seconds() for job in self._due(now) if job.begins > now]
         return min([_KEPT_AGAIN if self._unkept else LONGEST_WAIT, *waits])
@@ -236,16 +240,6 @@ class Supervisor:
         if known is None or known[0] != served:
             known = self._following[name] = (served, self._schedules[name].after(served))
         return known[1]
-
-    def _begin(self, job: DueJob, now: datetime) -> None:
-        settings = self._jobs[job.name].schedule
-        timeout = settings.timeout if settings is not None else None
-        self._run(job.name, now, self.steady() + timeout if timeout is not None else None)
-
-    def _begin_continuous(self, name: JobName, now: datetime) -> None:
-        again = retry_delay(self._record(name), is_continuous=True)
-        if (again is None or again <= now) and not self.records.is_paused(name.instance, now):
-            self._run(name, now, None)
 
     def _run(self, name: JobName, now: datetime, stop_at: float | None) -> None:
         record = RunRecord.begin(self._record(name), self._run_id(name, now), now, now)

@@ -57,22 +57,18 @@ def limited_rows(
         session.query(f"SET SESSION sql_select_limit = {limits.rows + 1}")
         if database is not None:
             session.query(f"USE {quoted(database)}")
-        return _rows(session, statement, limits)
-
-
-def _rows(session: Session, statement: str, limits: QueryLimits) -> LimitedRows:
-    columns, stream = session.stream(statement, batch=_BATCH, times_as_text=True)
-    found, characters = list[tuple[Cell, ...]](), 0
-    with closing(stream):  # type: ignore[type-var]
-        for row in stream:
-            cells = tuple(_cell(value, limits.cell) for value in row)
-            characters += sum(len(str(cell)) for cell in cells)
-            if len(found) == limits.rows:
-                return LimitedRows(columns, found, f"there are more than {limits.rows} rows")
-            if characters > limits.characters:
-                return LimitedRows(columns, found, f"there are more than {limits.characters} characters")
-            found.append(cells)
-    return LimitedRows(columns, found)
+        columns, stream = session.stream(statement, batch=_BATCH, times_as_text=True)
+        found, characters = list[tuple[Cell, ...]](), 0
+        with closing(stream):  # type: ignore[type-var]
+            for row in stream:
+                cells = tuple(_cell(value, limits.cell) for value in row)
+                characters += sum(len(str(cell)) for cell in cells)
+                if len(found) == limits.rows:
+                    return LimitedRows(columns, found, f"there are more than {limits.rows} rows")
+                if characters > limits.characters:
+                    return LimitedRows(columns, found, f"there are more than {limits.characters} characters")
+                found.append(cells)
+        return LimitedRows(columns, found)
 
 
 def _cell(value: object, most: int) -> Cell:

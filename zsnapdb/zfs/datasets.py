@@ -277,11 +277,7 @@ def unmount_all(names: Sequence[str]) -> None:
             try:
                 run_when_free([ZFS, "unmount", name])
             except NotMountedByZfsError:
-                _unmount_paths(name)
-
-
-def _unmount_paths(name: str) -> None:
-    """Unmount a filesystem with umount(8) at every path: `zfs unmount` refuses mountpoint=legacy."""
-    entries = [entry for entry in mounts.mounted() if (entry.fstype, entry.source) == ("zfs", name)]
-    for entry in reversed(entries):
-        run_when_free(["umount", "--no-canonicalize", "--", entry.path], dataset=name)
+                # `zfs unmount` refuses mountpoint=legacy.
+                entries = [entry for entry in mounts.mounted() if (entry.fstype, entry.source) == ("zfs", name)]
+                for entry in reversed(entries):
+                    run_when_free(["umount", "--no-canonicalize", "--", entry.path], dataset=name)

@@ -46,7 +46,8 @@ def read_pool(pool: str, created: datetime | None) -> PoolFacts:
         autotrim={"on": True, "off": False}.get(exact["autotrim"]),
         ashifts=_ashifts(pool),
         devices=tuple(status.devices),
-        last_scrub=_local_time(scrubbed.group(1)) if scrubbed else None,
+        # ctime(3): local time in the C locale.
+        last_scrub=datetime.strptime(scrubbed.group(1), "%a %b %d %H:%M:%S %Y").astimezone(UTC) if scrubbed else None,
         is_scrub_known=bool(scrubbed) or status.scan in ("", "none requested"),
         untrimmed=tuple(status.untrimmed),
         errors="" if status.errors in ("", _CLEAN) else status.errors,
@@ -61,11 +62,6 @@ def _properties(pool: str) -> dict[str, str]:
 def _percent(text: str) -> int | None:
     number = text.removesuffix("%")
     return int(number) if number.isdecimal() else None
-
-
-def _local_time(text: str) -> datetime:
-    """Parse a time that `zpool status` printed by ctime(3): local time in the C locale."""
-    return datetime.strptime(text, "%a %b %d %H:%M:%S %Y").astimezone(UTC)
 
 
 def _ashifts(pool: str) -> dict[str, int]:

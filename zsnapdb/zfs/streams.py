@@ -102,7 +102,9 @@ class _Child:
         child.reader.start()
         data, event = (process.stdin, select.POLLOUT) if process.stdin is not None else (process.stdout, select.POLLIN)
         assert data is not None
-        _widen(cast(BinaryIO, data))
+        # A large pipe saves wake-ups. If the limit for unprivileged users is lower, the pipe keeps its size.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(cast(BinaryIO, data).fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         child.pipe = cast(BinaryIO, _WatchedPipe(cast(BinaryIO, data), argv, event))
         return child
 
@@ -131,12 +133,6 @@ class _Child:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-
-
-def _widen(pipe: BinaryIO) -> None:
-    # A large pipe saves wake-ups. If the limit for unprivileged users is lower, the pipe keeps its size.
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 class SendStream:

@@ -418,17 +418,14 @@ def _attempt(
             # removed.
             pending.finish()
         if not in_time:
-            raise _too_late(len(hooked.snapshots), deadline)
+            raise LockError(
+                f"the snapshot of {len(hooked.snapshots)} volumes was not made within lock.deadline = {deadline:g} s;"
+                " the lock was released",
+                hint="check with `zpool iostat -l` why the pool is slow to sync, or raise lock.deadline",
+            )
         _refuse_change(session, observed, choice)
         _refuse_half_done_ddl(instance, observed, choice, request)
     return ServerHold(choice, hold.held_ms, before, channels)
-
-
-def _too_late(volumes: int, deadline: float) -> LockError:
-    return LockError(
-        f"the snapshot of {volumes} volumes was not made within lock.deadline = {deadline:g} s; the lock was released",
-        hint="check with `zpool iostat -l` why the pool is slow to sync, or raise lock.deadline",
-    )
 
 
 @contextlib.contextmanager

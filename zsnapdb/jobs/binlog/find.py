@@ -6,7 +6,7 @@ The binlogs of the server are read in place. The archive is read only for binlog
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from zsnapdb.planning.binlog.changes import (
     Match,
     Period,
     TableFilter,
-    TransactionChanges,
     TransactionList,
     is_within,
     parse_kinds,
@@ -128,15 +127,12 @@ class _Reading:
         try:
             with open_binlog(path, keys) as file:
                 self.read.append(ReadBinlog(name, history, file.seek(0, 2)))
-                self._select(transaction_changes(file, name), name, history)
+                for transaction in transaction_changes(file, name):
+                    match = self.conditions.match(transaction)
+                    if match is not Match.NO:
+                        self.selected.add(ListedTransaction(name, history, match, transaction))
         except ZsnapdbError as error:
             self.problems.append(error)
-
-    def _select(self, transactions: Iterator[TransactionChanges], name: str, history: str | None) -> None:
-        for transaction in transactions:
-            match = self.conditions.match(transaction)
-            if match is not Match.NO:
-                self.selected.add(ListedTransaction(name, history, match, transaction))
 
 
 def find(instance: Instance, request: FindRequest) -> Search:

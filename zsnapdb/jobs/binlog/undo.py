@@ -174,7 +174,13 @@ def undo(instance: Instance, gtid: str) -> Undo:
         logged = find_transaction(instance, LocalFiles(find_source(session)), gtid)
         _check_rights(session)
         changes = _changes(session, logged, gtid)
-        conflicts = _conflicts(session, changes)
+        for statement in planning.SESSION:
+            session.query(statement)
+        conflicts = [
+            Conflict(expected.change, expected.is_absent)
+            for expected in planning.expectations(changes)
+            if bool(session.query(expected.question)) is expected.is_absent
+        ]
     return Undo(instance.name, gtid, logged.transaction, tuple(changes), tuple(conflicts))
 
 
@@ -254,16 +260,6 @@ def _object(gtid: str, objection: str | None, hint: str = "") -> None:
         raise PreflightError(
             f"transaction {gtid} cannot be undone by rows: {objection}", hint="; ".join(filter(None, (HINT, hint)))
         )
-
-
-def _conflicts(session: Session, changes: list[RowChange]) -> list[Conflict]:
-    for statement in planning.SESSION:
-        session.query(statement)
-    return [
-        Conflict(expected.change, expected.is_absent)
-        for expected in planning.expectations(changes)
-        if bool(session.query(expected.question)) is expected.is_absent
-    ]
 
 
 _LONGEST_SECONDS = 86400.0

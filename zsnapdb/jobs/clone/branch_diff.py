@@ -136,7 +136,8 @@ def _table(name: TableName, old: _Side, new: _Side, most: ShownDifference) -> Co
     if name not in old.names or name not in new.names:
         return ComparedTable(name, _count(name, old), _count(name, new), is_same=False)
     try:
-        shape = _shape(name, old, new)
+        before, after = (tables.columns(side.session, name.schema, str(name.table)) for side in (old, new))
+        shape = planning.shape(before, after, str(name))
     except PreflightError as error:
         return _by_checksum(name, old, new, error.message)
     counts, seen = dict.fromkeys(DifferenceKind, 0), (RowCount(), RowCount())
@@ -156,11 +157,6 @@ def _table(name: TableName, old: _Side, new: _Side, most: ShownDifference) -> Co
         changes=first,
         shape=shape,
     )
-
-
-def _shape(name: TableName, old: _Side, new: _Side) -> Shape:
-    before, after = (tables.columns(side.session, name.schema, str(name.table)) for side in (old, new))
-    return planning.shape(before, after, str(name))
 
 
 def _count(name: TableName, side: _Side) -> int | None:

@@ -114,7 +114,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
         recipient=_recipient(configuration.parent / "identity"),
         signer=_signer(configuration.parent / "signing-key"),
         unit=_missing_unit(configuration),
-        cron=_cron(configuration, answers) if Path(CRON_FOLDER).is_dir() else None,
+        cron=cron_text(own_command(), answers.instance, str(configuration)) if Path(CRON_FOLDER).is_dir() else None,
         grants={flavour: examples.grants(flavour) for flavour in Flavour},
         datasets=frozenset(
             name for pool in pools for name in dataset_names(pool, answers.instance) if datasets.exists(name)
@@ -187,10 +187,6 @@ def _missing_unit(configuration: Path) -> str | None:
     if is_packaged if own is None else configuration_in(own) == str(configuration):
         return None
     return unit_text(examples.find(UNIT).text, own_command(), str(configuration))
-
-
-def _cron(configuration: Path, answers: SetupAnswers) -> str:
-    return cron_text(own_command(), answers.instance, str(configuration))
 
 
 def own_command() -> tuple[str, ...]:

@@ -157,7 +157,9 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
         with undone_on_error(lambda: _undo(settings, planned, new)):
             marks = {mark.name: wanted.name}
             if planned.image is not None:
-                _copy_image(settings, planned, planned.image, marks)
+                for target, dataset in planned.volumes.items():
+                    zvols.create(dataset, planned.sizes[target], marks)
+                    images.write(planned.image, zvols.wait_for_device(dataset, settings.vms.device_timeout))
             else:
                 _clone_domain(settings, planned, marks)
             if planned.nvram is not None:
@@ -167,12 +169,6 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
             copies.snapshot_together([f"{name}@{catalogue.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)
             datasets.set_properties(planned.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
     return planned
-
-
-def _copy_image(settings: Settings, planned: MachineBasePlan, image: DiskImage, marks: Mapping[str, str]) -> None:
-    for target, dataset in planned.volumes.items():
-        zvols.create(dataset, planned.sizes[target], marks)
-        images.write(image, zvols.wait_for_device(dataset, settings.vms.device_timeout))
 
 
 def _clone_domain(settings: Settings, planned: MachineBasePlan, marks: Mapping[str, str]) -> None:

@@ -238,7 +238,9 @@ def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFil
         key = keys.key(name)
         if key is None or len(key) != 32:
             continue
-        file_key, nonce = _file_key(key, fields)
+        opening = Cipher(algorithms.AES(key), modes.CBC(fields[_PASSWORD_IV])).decryptor()
+        derived = hashlib.sha512(opening.update(fields[_PASSWORD]) + opening.finalize()).digest()
+        file_key, nonce = derived[:32], derived[32:40]
         first = file.read(len(MAGIC))
         if _stream(file_key, nonce, 0).update(first) in (MAGIC, b""):
             return DecryptedFile(file, name, file_key, nonce)
@@ -262,13 +264,6 @@ def _fields(header: bytes, path: Path) -> dict[int, bytes]:
             hint="set binlog_encryption=OFF, or use a release of zsnapdb that knows this server",
         )
     return fields
-
-
-def _file_key(key: bytes, fields: dict[int, bytes]) -> tuple[bytes, bytes]:
-    """Return the key of the file and the nonce of its counter."""
-    opening = Cipher(algorithms.AES(key), modes.CBC(fields[_PASSWORD_IV])).decryptor()
-    derived = hashlib.sha512(opening.update(fields[_PASSWORD]) + opening.finalize()).digest()
-    return derived[:32], derived[32:40]
 
 
 def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:

@@ -173,7 +173,10 @@ def decisive_events(
                 return at
             raise _damaged(name, at, "has a wrong checksum")
         if kind == MARIADB_ENCRYPTION and not flags & IGNORABLE:
-            raise _encrypted(name)
+            raise PreflightError(
+                f"binlog {name} is encrypted",
+                hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files",
+            )
         if kind in yielded:
             yield Event(
                 kind,
@@ -192,12 +195,6 @@ def _check_cut(name: str, at: int, header: memoryview) -> None:
     _, _, _, length, following, _ = HEADER.unpack(header)
     if following not in (0, (at + length) & 0xFFFFFFFF) or (length < HEADER.size and any(header)):
         raise _damaged(name, at, "has a wrong size")
-
-
-def _encrypted(name: str) -> PreflightError:
-    return PreflightError(
-        f"binlog {name} is encrypted", hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files"
-    )
 
 
 def _window(file: BinaryIO, at: int, size: int, most: int) -> memoryview:

@@ -201,7 +201,12 @@ class Walk:
         if kind == PREVIOUS_GTIDS:
             self.base, self.family = previous_gtids(event.body), Flavour.MYSQL
         elif kind == MARIADB_GTID_LIST:
-            self._gtid_list(event.body)
+            self.family, self.has_gtids = Flavour.MARIADB, True
+            count = struct.unpack_from("<I", event.body, 0)[0] & 0x0FFFFFFF
+            for index in range(count):
+                # In a domain, the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
+                domain, server, sequence = struct.unpack_from("<IIQ", event.body, 4 + 16 * index)
+                self.heads[domain] = (server, sequence)
         if not self._open:
             self.offset = event.end
         elif self._ends(event):
@@ -227,14 +232,6 @@ class Walk:
             self.number = (domain, event.server_id, sequence)
             self._begun = not flags & _STANDALONE
             self.family, self.has_gtids = Flavour.MARIADB, True
-
-    def _gtid_list(self, body: memoryview) -> None:
-        self.family, self.has_gtids = Flavour.MARIADB, True
-        count = struct.unpack_from("<I", body, 0)[0] & 0x0FFFFFFF
-        for index in range(count):
-            # In a domain, the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
-            domain, server, sequence = struct.unpack_from("<IIQ", body, 4 + 16 * index)
-            self.heads[domain] = (server, sequence)
 
     def _ends(self, event: Event) -> bool:
         # MySQL gives an incident (changes it could not log) a GTID; no event follows it (binlog.cc, write_incident).

@@ -86,7 +86,9 @@ def _enter(plan: dict[str, object], program: str) -> None:
     targets = [(path, os.readlink(path)) for path in links]
     readable = [path for path in (*requested, *_KERNEL) if path not in links]
     readable = _with_inner_mounts([path for path in readable if os.path.exists(path)], hidden)
-    shown = [(path, _opened(path)) for path in (*readable, *(f"/dev/{name}" for name in _DEVICES))]
+    shown = [
+        (path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in (*readable, *(f"/dev/{name}" for name in _DEVICES))
+    ]
     writable = [(path, _opened_without_link(path, base)) for path in _texts(plan["writable"])]
     covered = [path for path in hidden if os.path.isdir(path)]
     _mount("zsnapdb", _STAGE, "tmpfs", _NOSUID | _NODEV, "mode=755,size=1m")
@@ -126,10 +128,6 @@ def _leads_into(link: str, readable: list[str]) -> bool:
 def _texts(value: object) -> list[str]:
     assert isinstance(value, list)
     return [str(item) for item in value]
-
-
-def _opened(path: str) -> int:
-    return os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
 def _opened_without_link(path: str, base: str) -> int:

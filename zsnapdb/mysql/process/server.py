@@ -258,20 +258,17 @@ class ServerProcess:
         launched = manager.launch(self.folder.parent.name, argv, self.error_log, limits, user, sandbox, zone)
         try:
             session = self._wait_until_it_answers(launched, login, password, timeout)
-            self._check_inside(sandbox)
+            wrong = self.breaches(sandbox) if sandbox is not None else ()
+            if wrong:
+                raise ConsistencyError(
+                    f"the server of {self.folder.parent} is not in its sandbox: {'; '.join(wrong)}",
+                    hint="the server was stopped; report this error",
+                )
             return session
         except BaseException:
             # Before the pid file exists, no other code can identify this process.
             launched.kill()
             raise
-
-    def _check_inside(self, sandbox: Sandbox | None) -> None:
-        wrong = self.breaches(sandbox) if sandbox is not None else ()
-        if wrong:
-            raise ConsistencyError(
-                f"the server of {self.folder.parent} is not in its sandbox: {'; '.join(wrong)}",
-                hint="the server was stopped; report this error",
-            )
 
     def breaches(self, sandbox: Sandbox) -> tuple[str, ...]:
         """Return every way in which the running server can reach more than the sandbox allows."""

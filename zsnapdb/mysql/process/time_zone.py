@@ -42,7 +42,7 @@ def server_zone(session: Session, pid: int | None, *, is_default: bool) -> Serve
 
 def host_zones(zone: ServerZone) -> HostZones:
     """Return the offsets that this host has for a zone, and its local ones."""
-    return HostZones(None if zone.name is None else offsets_in(zone.name), _offsets(_local_zone()))
+    return HostZones(None if zone.name is None else offsets_in(zone.name), _offsets(_bytes(_LOCAL) or _file_of("UTC0")))
 
 
 def offsets_in(name: str) -> tuple[int, ...] | None:
@@ -74,10 +74,6 @@ def _environment(pid: int | None) -> dict[bytes, bytes]:
     except OSError:
         return {}
     return {name: value for name, _, value in (word.partition(b"=") for word in words)}
-
-
-def _local_zone() -> bytes:
-    return _bytes(_LOCAL) or _file_of("UTC0")
 
 
 def _bytes(path: Path) -> bytes:

@@ -137,11 +137,9 @@ def shared_tablespaces(session: Session, flavour: Flavour) -> tuple[SharedTables
         "SELECT t.name, d.path FROM information_schema.innodb_tablespaces t JOIN information_schema.innodb_datafiles d"
         " ON d.space = t.space WHERE t.space_type = 'General' AND t.name <> 'mysql' ORDER BY t.name"
     )
-    return tuple(SharedTablespace(str(name), _text(path)) for name, path in rows)
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return tuple(
+        SharedTablespace(str(name), path.decode() if isinstance(path, bytes) else str(path)) for name, path in rows
+    )
 
 
 def purge(session: Session) -> None:
