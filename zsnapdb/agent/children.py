@@ -38,7 +38,6 @@ class StartRequest:
     is_apart: bool = False
 
     def packet(self) -> bytes:
-        """Return the request as a packet."""
         return json.dumps(
             {"words": self.words, "environment": dict(self.environment), "is_apart": self.is_apart}
         ).encode()

@@ -64,7 +64,6 @@ class ForkServer:
         return self._process.pid
 
     def has_ended(self) -> bool:
-        """Whether it has ended."""
         return self._process.poll() is not None
 
     def is_ready(self) -> bool:

@@ -78,7 +78,6 @@ class WebServer:
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:

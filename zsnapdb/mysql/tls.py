@@ -44,7 +44,6 @@ class Tls:
     asks_for_public_key: bool = False
 
     def mode_to(self, host: str) -> TlsMode:
-        """Return the mode of a connection to the host."""
         if self.mode is not None:
             return self.mode
         return TlsMode.PREFERRED if is_loopback(host) else TlsMode.REQUIRED

@@ -93,7 +93,6 @@ class GuestFreeze:
         return max(0.0, self._began + self._deadline - time.monotonic())
 
     def prepare(self, guard: ThawGuard) -> None:
-        """Set the guard of the freeze."""
         self._guard = guard
 
     def ask(self) -> None:
@@ -155,7 +154,6 @@ class GuestFreeze:
         _mark(self._instance).unlink(missing_ok=True)
 
     def result(self) -> Freeze:
-        """Return the result of the freeze, with its duration."""
         ended = self._ended or time.monotonic()
         held = (ended - self._began) * 1000 if self.count else 0.0
         return Freeze(self.count, held, self.mount_points, self.problem)

@@ -30,7 +30,6 @@ class Hooked:
 
     @property
     def is_any(self) -> bool:
-        """Whether there is any hook."""
         return bool(self._hooks)
 
     @contextlib.contextmanager

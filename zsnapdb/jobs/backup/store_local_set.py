@@ -43,7 +43,6 @@ class OutageSnapshot:
 
     @property
     def names(self) -> list[str]:
-        """The full names of the snapshots."""
         return [snapshot.full_name for snapshot in self.set.snapshots.values()]
 
     def spare(self) -> None:

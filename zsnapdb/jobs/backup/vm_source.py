@@ -192,7 +192,6 @@ class ObservedMachine:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings as texts."""
         return warnings(self.findings)
 
     def with_findings(self, more: Iterable[FitnessFinding]) -> ObservedMachine:
@@ -218,7 +217,6 @@ class MachineProof:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The grade, for the snapshots."""
         return {GRADE_PROPERTY: self.hold.reached.grade.value}
 
 

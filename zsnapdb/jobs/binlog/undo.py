@@ -334,7 +334,6 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
 
 
 def _is_undone(instance: Instance, before: StateBefore) -> bool:
-    """Return whether every row is as before the transaction."""
     with instance.session() as session:
         for statement in planning.SESSION:
             session.query(statement)

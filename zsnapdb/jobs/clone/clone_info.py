@@ -149,17 +149,14 @@ class CloneClaim:
     created: str = field(metadata=_of(CREATED, _TAKEN, _TAKEN, _STAYS))
 
     def is_called(self, word: str) -> bool:
-        """Return whether the word is the label or the id of the clone."""
         return word in (self.label, self.id)
 
     @property
     def set_name(self) -> str:
-        """The name of its set, or ""."""
         return self.set_words.partition(" ")[0] if self.part else ""
 
     @property
     def part(self) -> str:
-        """Its part in its set, or ""."""
         return self.set_words.partition(" ")[2]
 
     @property
@@ -315,7 +312,6 @@ class CloneInfo(CloneRecord):
 
     @property
     def host(self) -> str:
-        """The address of the clone for clients on this host."""
         return client_host(self.bind_address)
 
     @property

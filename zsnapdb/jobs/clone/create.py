@@ -228,7 +228,6 @@ class RunningClone:
 
     @property
     def process(self) -> ServerProcess:
-        """The clone's server process, running or not."""
         return self.info.process
 
     @property

@@ -195,7 +195,6 @@ class DestroyPlan:
 
     @property
     def removed_commits(self) -> tuple[Commit, ...]:
-        """The commits that are destroyed."""
         return tuple(one for one in self.commits if one.set.backup_id in self.removal.steps.removed)
 
 

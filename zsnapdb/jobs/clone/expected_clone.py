@@ -42,7 +42,6 @@ class ExpectedClone(BaseModel):
         return {MEANT_VARIABLE: self.model_dump_json()}
 
     def is_this(self, info: CloneInfo) -> bool:
-        """Return whether this clone is the meant one."""
         return (
             info.owner == owner_text(self.owner) and self.id in (None, info.id) and self.created in (None, info.created)
         )

@@ -37,7 +37,6 @@ class CloneServer:
     locks_accounts: bool
 
     def identity(self, init_file: str | None = None) -> ServerIdentity:
-        """Return the server's identity for the option file."""
         return self.copy.identity(
             server_id=self.record.server_id,
             port=self.record.port,

@@ -69,7 +69,6 @@ class CloneSource:
 
     @property
     def guids(self) -> dict[str, int]:
-        """The GUIDs of the snapshots, by role."""
         return {role: one.guid for role, one in self.set.snapshots.items()}
 
     @property
@@ -81,12 +80,10 @@ class CloneSource:
 
     @property
     def names(self) -> list[str]:
-        """The names of the snapshots."""
         return [one.full_name for one in self.set.snapshots.values()]
 
     @property
     def pool(self) -> str:
-        """The pool of the snapshots, and so of their clones."""
         return pool_of(next(iter(self.set.snapshots.values())).dataset)
 
 

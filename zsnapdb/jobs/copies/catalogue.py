@@ -60,7 +60,6 @@ class CopyDatasets:
 
     @property
     def facts(self) -> Properties:
-        """The properties of the anchor."""
         return self.members[self.anchor]
 
     def text(self, key: str) -> str:

@@ -52,7 +52,6 @@ class Orphan:
 
     @property
     def what(self) -> str:
-        """The description of the orphan."""
         return f"server whose command was killed, process {self.server.pid} of the {self.work.what}"
 
 

@@ -69,7 +69,6 @@ class _Reader:
     unread: list[str] = field(default_factory=list)
 
     def read(self, what: str, part: Callable[[], Result]) -> Result | None:
-        """Return what `part` returns, None if it fails."""
         try:
             return part()
         except ZsnapdbError as error:

@@ -87,7 +87,6 @@ class FleetRequest:
         return cls(tuple(overview.Filter.parse(text) for text in filters), overview.SortKey(order), cached)
 
     def part(self, after: int, most: int) -> FleetRequest:
-        """Return the request for a part of the rows."""
         return replace(self, after=after, most=most)
 
     def told(self, problem: SeenProblem) -> str:

@@ -97,7 +97,6 @@ class PublicInstance(_Part):
     health: Annotated[HealthFacts, AfterValidator(_with_cut_texts)]
 
     def facts(self) -> InstanceFacts:
-        """Return its facts about the instance."""
         own: dict[str, Any] = {
             one.name: getattr(self, one.name) for one in fields(InstanceFacts) if hasattr(self, one.name)
         }
@@ -116,7 +115,6 @@ class SeenProblem(_Part):
 
     @classmethod
     def of(cls, error: ZsnapdbError) -> Self:
-        """Return the problem for an error."""
         return cls(message=error.message, code=error.code, exit_code=error.exit_code)
 
 
@@ -273,7 +271,6 @@ class SeenFiles:
             self._write("failed.json", FailedReading(at=at, problem=SeenProblem.of(error)))
 
     def failure(self) -> FailedReading | None:
-        """Return the newest reading, if it failed."""
         return self._read("failed.json", FailedReading)
 
     def keep_bodies(self, instance: str, objects: dict[str, Remembered]) -> None:

@@ -52,7 +52,6 @@ class OnceRecord(RecordPart):
 
     @property
     def is_done(self) -> bool:
-        """Whether the run is complete."""
         return self.state is RunState.DONE
 
     @property

@@ -67,7 +67,6 @@ class AdoptPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to adopt."""
         return not self.adopted and not self.binlogs and not self.incarnations and not self.documents
 
 

@@ -44,7 +44,6 @@ class EvidenceReport:
 
     @property
     def judged_days(self) -> tuple[JudgedDay, ...]:
-        """The days, each with its objectives."""
         return tuple(judged(day, self.objectives) for day in self.days)
 
     @property

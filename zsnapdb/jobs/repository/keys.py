@@ -25,7 +25,6 @@ class KeyFiles:
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
-        """The changes of policy by these new keys."""
         identities = [
             PolicyChange(what=f"identity {recipient}", after=_made_in(self.identity)) for recipient in self.recipients
         ]

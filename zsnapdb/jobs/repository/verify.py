@@ -60,7 +60,6 @@ class DocumentCheck:
     without_digest: int
 
     def without(self, keys: Iterable[Key]) -> DocumentCheck:
-        """Return the check without the damage of these documents."""
         others = set(keys)
         return replace(self, damage={key: damage for key, damage in self.damage.items() if key not in others})
 
@@ -353,7 +352,6 @@ class _Notebook:
 
     @property
     def checks(self) -> Checks:
-        """All present findings."""
         return Checks(self._findings, self._known.keys)
 
     def note(self, name: str, depth: Depth, damage: tuple[str, ...] | None) -> None:

@@ -73,7 +73,6 @@ class ReceivingWork(Generic[P]):
         return restored_mark(self.plan)
 
     def manifest(self, backup_id: str) -> Manifest:
-        """Return the manifest of a backup."""
         return self.repository.manifest(self.instance.name, backup_id)
 
 

@@ -261,7 +261,6 @@ class Copy:
         bind_address: str = "127.0.0.1",
         trusts_creators: bool = False,
     ) -> ServerIdentity:
-        """Return an identity with its files in the private folder."""
         return ServerIdentity(
             server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address, trusts_creators
         )

@@ -34,7 +34,6 @@ class Example:
 
     @property
     def text(self) -> str:
-        """The content."""
         return self.file.read_text(encoding="utf-8")
 
 

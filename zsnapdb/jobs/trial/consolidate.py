@@ -90,7 +90,6 @@ class _Work(ReceivingWork[ConsolidatePlan]):
     """A consolidation in progress. It is never continued: each run has a new scratch place."""
 
     def manifest(self, backup_id: str) -> Manifest:
-        """Return the planned manifest of a backup of the chain."""
         return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)
 
 

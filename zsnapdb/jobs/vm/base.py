@@ -67,7 +67,6 @@ class MachineBasePlan:
 
     @property
     def volumes(self) -> dict[str, str]:
-        """The volumes of the base, by the target of their disk."""
         return {target: f"{self.anchor}/{target}" for target in self.sizes}
 
     @property

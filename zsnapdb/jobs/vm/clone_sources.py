@@ -50,7 +50,6 @@ class MachineOrigin:
 
     @property
     def words(self) -> str:
-        """The origin in words."""
         if self.grade is None:
             return f"base      {self.name}, made of {self.made_of}"
         return f"backup    {self.name} of the {self.made_of}, grade {self.grade}"

@@ -296,7 +296,6 @@ class CreatedTables:
             raise malformed(name, error, place) from error
 
     def numbered(self) -> Iterator[tuple[int, CreatedTable]]:
-        """Yield the tables with their file numbers."""
         return zip(self.numbers, self.tables, strict=True)
 
 

@@ -161,7 +161,6 @@ class DecryptedEvents(io.RawIOBase):
         return _Place(begin, rest, is_whole=False) if not HEADER.size <= length <= rest else _Place(begin, length)
 
     def _decrypted(self, event: _Place, first: int, last: int) -> bytes:
-        """Return the plain bytes `first` to `last` of the event."""
         if event.is_whole and event.there <= _KEPT_BYTES:
             if self._kept is None or self._kept[0] != event.begin:
                 self._kept = (event.begin, self._shown(event, 0, event.there))

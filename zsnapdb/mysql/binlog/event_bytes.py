@@ -69,7 +69,6 @@ class EventBytes:
         return False
 
     def pieces(self, count: int) -> Iterator[memoryview]:
-        """Yield the next `count` bytes in pieces."""
         while count > 0:
             if self.is_at_end():
                 raise ValueError("it ends too early")
@@ -79,7 +78,6 @@ class EventBytes:
             yield piece
 
     def rest(self) -> Iterator[memoryview]:
-        """Yield all remaining bytes in pieces."""
         while not self.is_at_end():
             piece = self._piece[self._at :]
             self._at = len(self._piece)
