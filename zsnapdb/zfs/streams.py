@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import CommandError, ZsnapdbError
@@ -135,48 +135,54 @@ class _Child:
                     pipe.close()
 
 
-class SendStream:
-    """A running `zfs send` of one snapshot. Leaving the block always ends the process."""
+class _Stream:
+    """A running `zfs send` or `zfs receive`. Leaving the block always ends the process."""
 
-    def __init__(self, snapshot: str, base: str | None, flags: Sequence[str]) -> None:
-        """`base` is a snapshot or bookmark of the same dataset, or None for a full stream."""
-        self.argv = [ZFS, "send", *flags, *(["-i", base] if base else []), snapshot]
-        self._child: _Child | None = None
+    def __init__(self, argv: list[str], *, stdin: int, stdout: int) -> None:
+        self.argv, self._stdin, self._stdout = argv, stdin, stdout
+        self._running: _Child | None = None
 
-    def __enter__(self) -> SendStream:
-        self._child = _Child.start(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    def __enter__(self) -> Self:
+        self._running = _Child.start(self.argv, stdin=self._stdin, stdout=self._stdout)
         return self
 
     @property
+    def _child(self) -> _Child:
+        assert self._running is not None
+        return self._running
+
+    @property
     def pipe(self) -> BinaryIO:
-        """The stream's bytes, unbuffered. A read raises CommandError if no byte arrives for QUIET_SECONDS."""
-        assert self._child is not None
+        """The stream's bytes, unbuffered. CommandError if no byte moves for QUIET_SECONDS."""
         assert self._child.pipe is not None
         return self._child.pipe
 
     def finish(self) -> None:
         """After the last byte: raise the classified error unless the process ended with status 0."""
-        assert self._child is not None
         self._child.finish()
-
-    def raise_its_own_error(self, seconds: float = 5.0) -> None:
-        """Raise the error of the process if it has failed already or fails within `seconds`. Otherwise return.
-
-        The process may still be running on return.
-        """
-        assert self._child is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.process.wait(seconds)
-            self._child.finish()
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._child is not None
         self._child.stop()
 
 
-class ReceiveStream:
+class SendStream(_Stream):
+    """A running `zfs send` of one snapshot. Leaving the block always ends the process."""
+
+    def __init__(self, snapshot: str, base: str | None, flags: Sequence[str]) -> None:
+        """`base` is a snapshot or bookmark of the same dataset, or None for a full stream."""
+        argv = [ZFS, "send", *flags, *(["-i", base] if base else []), snapshot]
+        super().__init__(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+    def raise_its_own_error(self, seconds: float = 5.0) -> None:
+        """Raise the process' error if it has failed or fails within `seconds`; it may still run on return."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.process.wait(seconds)
+            self._child.finish()
+
+
+class ReceiveStream(_Stream):
     """A running `zfs receive -u` into one dataset, which stays unmounted. Leaving the block always ends the process.
 
     If the stream is incomplete, `zfs receive` discards the received part of the snapshot. With `keeps_part` (-s) it
@@ -184,32 +190,13 @@ class ReceiveStream:
     """
 
     def __init__(self, dataset: str, properties: Mapping[str, str], *, keeps_part: bool = False) -> None:
-        self.argv = [ZFS, "receive", *(["-s"] if keeps_part else []), "-u", *set_options(properties), dataset]
-        self._child: _Child | None = None
-
-    def __enter__(self) -> ReceiveStream:
-        self._child = _Child.start(self.argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        return self
-
-    @property
-    def pipe(self) -> BinaryIO:
-        """The pipe for the stream's bytes, unbuffered. A stalled write raises CommandError after QUIET_SECONDS."""
-        assert self._child is not None
-        assert self._child.pipe is not None
-        return self._child.pipe
+        argv = [ZFS, "receive", *(["-s"] if keeps_part else []), "-u", *set_options(properties), dataset]
+        super().__init__(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
     def finish(self) -> None:
-        """Close the pipe after the last byte. Raise the classified error unless the process ended with status 0."""
-        assert self._child is not None
         with contextlib.suppress(BrokenPipeError):
             self.pipe.close()
-        self._child.finish()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._child is not None
-        self._child.stop()
+        super().finish()
 
 
 def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | None:

@@ -55,14 +55,10 @@ from zsnapdb.zfs.streams import SendStream, estimate
 
 
 @dataclass(frozen=True)
-class _JournalledChunks:
-    """The chunks of a volume.
-
-    A chunk is written only while this run has the lease, and the journal is changed first.
-    """
+class LeasedChunks:
+    """The chunks of a volume. A chunk is written only while this run has its lease."""
 
     chunks: VolumeChunks
-    journal: BackupJournal
     lease: WriterLease
 
     def associated(self, index: int, *, last: bool) -> bytes:
@@ -70,14 +66,25 @@ class _JournalledChunks:
         return self.chunks.associated(index, last=last)
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk. The journal first forgets the earlier chunk in its place."""
+        """Store the chunk. Raises LeaseError if another run has taken over the lease."""
         self.lease.check()
-        self.journal.forget(self.chunks.role, index)
         self.chunks.put_chunk(index, body, sha256)
 
     def give_up(self) -> None:
         """Stop all retries of the store."""
         self.chunks.give_up()
+
+
+@dataclass(frozen=True)
+class _JournalledChunks(LeasedChunks):
+    """The chunks of a volume. Before each chunk the lease is checked and the journal forgets the earlier chunk."""
+
+    journal: BackupJournal
+
+    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
+        self.lease.check()
+        self.journal.forget(self.chunks.role, index)
+        self.chunks.put_chunk(index, body, sha256)
 
 
 @dataclass(frozen=True)
@@ -213,7 +220,7 @@ class Sender:
         stored = store_stream(
             volume,
             base,
-            _JournalledChunks(chunks, self.journal, self.lease),
+            _JournalledChunks(chunks, self.lease, self.journal),
             self._settings(),
             self.instance.events,
             key,

@@ -20,7 +20,7 @@ from zsnapdb import __version__
 from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.backup.send import settings_for, store_stream
+from zsnapdb.jobs.backup.send import LeasedChunks, settings_for, store_stream
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.run_locks import for_instance
@@ -36,10 +36,9 @@ from zsnapdb.planning.trial import consolidation
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.manifest import Manifest, VolumePart
-from zsnapdb.repository.repository import Repository, VolumeChunks, confirm
+from zsnapdb.repository.repository import Repository, confirm
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.stream.chunks import Body
 from zsnapdb.zfs import datasets, version
 
 _COMMIT_PATIENCE = 3600.0
@@ -91,31 +90,6 @@ class _Work(ReceivingWork[ConsolidatePlan]):
 
     def manifest(self, backup_id: str) -> Manifest:
         return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)
-
-
-@dataclass(frozen=True)
-class _LeasedChunks:
-    """The chunks of a volume. A chunk is written only while this run has its lease."""
-
-    chunks: VolumeChunks
-    lease: WriterLease
-
-    def associated(self, index: int, *, last: bool) -> bytes:
-        """Return the associated data that binds an encrypted chunk to its place."""
-        return self.chunks.associated(index, last=last)
-
-    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk.
-
-        Raises:
-            LeaseError: another run has taken over the lease.
-        """
-        self.lease.check()
-        self.chunks.put_chunk(index, body, sha256)
-
-    def give_up(self) -> None:
-        """Stop all retries of the store."""
-        self.chunks.give_up()
 
 
 def plan(instance: Instance, repository: Repository, requested: str) -> ConsolidatePlan:
@@ -248,7 +222,7 @@ def _sent(
     chunk_size = decide_chunk_size(instance.upload_settings().chunk_size, [planned.chain[0].plain_size])
     settings = replace(settings_for(instance, chunk_size), codec=original.codec)
     draft = original.model_copy(update={"from_guid": None, "sent_from": planned.dataset(original.role)})
-    stored = store_stream(draft, None, _LeasedChunks(chunks, alone), settings, instance.events, key)
+    stored = store_stream(draft, None, LeasedChunks(chunks, alone), settings, instance.events, key)
     return draft.model_copy(
         update={
             "features": stored.begin.features,

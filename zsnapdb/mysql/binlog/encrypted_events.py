@@ -50,23 +50,13 @@ class _Place:
     is_whole: bool = True
 
 
-class DecryptedEvents(io.RawIOBase):
-    """Plain bytes of a binlog with encrypted events. The file may grow while it is read.
+class _PlainBytes(io.RawIOBase):
+    """Plain bytes of an encrypted file, which may grow while it is read."""
 
-    The start-encryption event is marked as ignorable, as when a server sends it, since the following events are plain
-    here. Bytes of an incomplete last event are zero where they cannot be decrypted.
-    """
-
-    def __init__(self, file: BinaryIO, key_name: str, key: bytes, algorithm: Algorithm, start: StartEncryption) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         super().__init__()
-        self.name, self.key_name = file.name, key_name
-        self._file, self._key, self._algorithm, self._start = file, algorithms.AES(key), algorithm, start
+        self.name, self._file = file.name, file
         self._at, self._owns = 0, True
-        self._limit: int | None = None
-        self._known = [start.end]
-        """Start offsets of events, at least one per 64 KiB walked."""
-        self._event = _Place(start.end, 0, is_whole=False)
-        self._kept: tuple[int, bytes] | None = None
 
     def readable(self) -> bool:
         return True
@@ -78,11 +68,35 @@ class DecryptedEvents(io.RawIOBase):
         return self._file.fileno()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: 0}[whence]
-        if whence == os.SEEK_END:
-            base = self._size()
+        base = self._size() if whence == os.SEEK_END else {os.SEEK_SET: 0, os.SEEK_CUR: self._at}[whence]
         self._at = max(0, base + offset)
         return self._at
+
+    def _size(self) -> int:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        if not self.closed and self._owns:
+            self._file.close()
+        super().close()
+
+
+class DecryptedEvents(_PlainBytes):
+    """Plain bytes of a binlog with encrypted events. The file may grow while it is read.
+
+    The start-encryption event is marked as ignorable, as when a server sends it, since the following events are plain
+    here. Bytes of an incomplete last event are zero where they cannot be decrypted.
+    """
+
+    def __init__(self, file: BinaryIO, key_name: str, key: bytes, algorithm: Algorithm, start: StartEncryption) -> None:
+        super().__init__(file)
+        self.key_name = key_name
+        self._key, self._algorithm, self._start = algorithms.AES(key), algorithm, start
+        self._limit: int | None = None
+        self._known = [start.end]
+        """Start offsets of events, at least one per 64 KiB walked."""
+        self._event = _Place(start.end, 0, is_whole=False)
+        self._kept: tuple[int, bytes] | None = None
 
     def readinto(self, buffer: Buffer) -> int:
         view = memoryview(buffer).cast("B")
@@ -207,11 +221,6 @@ class DecryptedEvents(io.RawIOBase):
         self._owns = False
         self.close()
 
-    def close(self) -> None:
-        if not self.closed and self._owns:
-            self._file.close()
-        super().close()
-
 
 HEADER_BYTES = 512
 _VERSION = 1
@@ -273,32 +282,16 @@ def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:
     return stream
 
 
-class DecryptedFile(io.RawIOBase):
+class DecryptedFile(_PlainBytes):
     """Plain bytes of an encrypted binlog. The file may grow while it is read.
 
     `key_name` None: the header is incomplete, so there are no bytes yet.
     """
 
     def __init__(self, file: BinaryIO, key_name: str | None, key: bytes, nonce: bytes) -> None:
-        super().__init__()
-        self.name, self.key_name = file.name, key_name
-        self._file, self._key, self._nonce = file, key, nonce
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        size = max(0, self._file.seek(0, os.SEEK_END) - HEADER_BYTES)
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
+        super().__init__(file)
+        self.key_name = key_name
+        self._key, self._nonce = key, nonce
 
     def readinto(self, buffer: Buffer) -> int:
         view = memoryview(buffer).cast("B")
@@ -310,7 +303,5 @@ class DecryptedFile(io.RawIOBase):
         self._at += len(data)
         return len(data)
 
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
+    def _size(self) -> int:
+        return max(0, self._file.seek(0, os.SEEK_END) - HEADER_BYTES)
