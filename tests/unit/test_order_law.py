@@ -80,7 +80,6 @@ ALLOWED = {
         "_needing": "an unreadable manifest that has no place protects by its time, and removes nothing",
     },
     "planning/repository/leftover_sweep.py": {"decide": SHOWN, "_one": AGE},
-    "planning/repository/backup_writers.py": {"writers": AGE},
     "planning/restore/points.py": {
         "_is_before": AT_A_TIME,
         "_choose_in": AT_A_TIME,

@@ -78,6 +78,7 @@ class ClockRecord(BaseModel):
     - `since`: the start of a record that is younger than a day (None: it is older, or a person confirmed the clock)
     - `jumped`: the proven time before the first jump that is not accepted (None: there is no such jump)
     - `before`: the later time of both clocks before the latest jump that is not accepted
+    - `rebooted`: the host was rebooted since the first such jump, so the proven time is only a lower bound
     - `early`: the spans of recorded times that were too early, oldest first
     - `behind_since`: the time to which the accepted clock was set back (None: it was not set back)
     """
@@ -93,6 +94,7 @@ class ClockRecord(BaseModel):
     since: Moment | None = None
     jumped: Moment | None = None
     before: Moment | None = None
+    rebooted: bool = False
     early: tuple[tuple[Moment, Moment], ...] = ()
     behind_since: Moment | None = None
 
@@ -101,9 +103,8 @@ class ClockRecord(BaseModel):
 class RemovalTime:
     """The wall clock (UTC), the proven time, and the doubt about the wall clock ("": none).
 
-    `is_new`: this host has recorded its clocks for less than a day. `jumped` and `before` are as in the record.
-    `is_reboot`: the jump was a reboot, so the proven time is only a lower bound. `early`: the spans of recorded times
-    that were too early.
+    `is_new`: this host has recorded its clocks for less than a day. `jumped`, `before`, `rebooted` and `early` are as
+    in the record.
     """
 
     wall: datetime
@@ -112,7 +113,7 @@ class RemovalTime:
     is_new: bool = field(default=False, compare=False)
     jumped: datetime | None = field(default=None, compare=False)
     before: datetime | None = field(default=None, compare=False)
-    is_reboot: bool = field(default=False, compare=False)
+    rebooted: bool = field(default=False, compare=False)
     early: tuple[tuple[datetime, datetime], ...] = field(default=(), compare=False)
 
     @property
@@ -140,7 +141,7 @@ class RemovalTime:
 
     def is_unsure(self, recorded: datetime) -> bool:
         """Return whether a time that this host recorded may have been behind the real time."""
-        is_since_reboot = bool(self.doubt) and self.is_reboot and self.jumped is not None and recorded > self.jumped
+        is_since_reboot = bool(self.doubt) and self.rebooted and self.jumped is not None and recorded > self.jumped
         return is_since_reboot or self._is_early(recorded)
 
     def _is_early(self, recorded: datetime) -> bool:
@@ -245,7 +246,8 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     jumped, before = record.jumped or record.proven, record.before
     if kept == 0.0 or before is None:
         before = max(record.wall, record.proven)
-    doubtful = _recorded(record, reading, proven, jump, kept).model_copy(update={"jumped": jumped, "before": before})
+    facts = {"jumped": jumped, "before": before, "rebooted": record.rebooted or not is_same_boot}
+    doubtful = _recorded(record, reading, proven, jump, kept).model_copy(update=facts)
     is_settled = kept >= (SETTLED_AFTER_REBOOT if jump is ClockJump.REBOOT else SETTLED_AFTER_STEP)
     return accepted(doubtful, reading) if is_settled else doubtful
 
@@ -288,4 +290,4 @@ def removal_time(record: ClockRecord) -> RemovalTime:
     )
     is_new = record.since is not None
     jumped, before, early = record.jumped, record.before, record.early
-    return RemovalTime(record.wall, record.proven, doubt, is_new, jumped, before, is_reboot, early)
+    return RemovalTime(record.wall, record.proven, doubt, is_new, jumped, before, record.rebooted, early)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,11 +125,18 @@ def test_lease_made_behind_after_reboot_is_not_shortened(
         assert lease.expires <= world.at(ends + 2 * DAY + TOLERANCE), "it is only delayed"
 
 
-def test_times_recorded_by_a_clock_that_was_behind_are_known() -> None:
+@pytest.mark.parametrize("has_stepped", [False, True])
+def test_times_recorded_by_a_clock_that_was_behind_are_known(has_stepped: bool) -> None:
+    """An earlier small step, which is not accepted yet, hides no reboot."""
     world = World()
     world.look()
     world.pass_time(2 * DAY)
     before = world.look().latest
+    if has_stepped:
+        world.off = 250.0
+        world.look()
+        world.off = 0.01
+        world.look()
     world.off = -30 * DAY
     world.reboot(2 * DAY)
     world.look()
@@ -139,7 +147,7 @@ def test_times_recorded_by_a_clock_that_was_behind_are_known() -> None:
     assert not behind.is_wrong(behind.latest)
     world.off = 0.0
     world.look()
-    world.pass_time(SETTLED_AFTER_REBOOT)
+    world.pass_time(SETTLED_AFTER_STEP if has_stepped else SETTLED_AFTER_REBOOT)
     right = world.look()
     assert not right.doubt
     assert [right.is_wrong(at) for at in (before, behind.latest, right.latest)] == [False, True, False]

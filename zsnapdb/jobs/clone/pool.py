@@ -39,7 +39,7 @@ from zsnapdb.jobs.clone.cached_sets import oldest_first
 from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations
-from zsnapdb.jobs.clone.sources import LATEST, production_history
+from zsnapdb.jobs.clone.sources import LATEST, has_state, production_history
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.copies.record import Fate
@@ -268,7 +268,7 @@ def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
         info.own_bytes,
         mark,
         is_protected=is_protected,
-        is_current=info.history == production_history(instance, info.origin),
+        is_current=info.history == production_history(instance, info.origin) and has_state(info.origin, info.original),
     )
 
 

@@ -232,6 +232,21 @@ def production_history(instance: Instance, origin: Origin) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
+def has_state(origin: Origin, set_id: str) -> bool:
+    """Return whether production still has a snapshot or bookmark of the set, which `zfs rollback` would destroy.
+
+    Return True if production is not on this host, or the set is of another program.
+    """
+    places = [place.dataset for place in origin.volumes.values()]
+    if not is_backup_id(set_id) or not all(datasets.exists(place) for place in places):
+        return True
+    short = f"{SNAPSHOT_PREFIX}{set_id}"
+    if any(snapshots.created_in(place, [short]) for place in places):
+        return True
+    marks = snapshots.bookmarks(places)
+    return any(name == f"{place}#{short}" for place, names in marks.items() for name in names.values())
+
+
 def origin_at(manifest: Manifest, planned: RestorePlan) -> Origin:
     """Return the origin of a copy at the point of a plan: the origin of its backup, with the plugins of the replay."""
     return origin_in(manifest).model_copy(update={"plugins": planned.plugins})

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.backup_chain import Lineage, Link
-from zsnapdb.planning.order import PlacedLink
+from zsnapdb.planning.order import PlacedLink, contradicted
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)
@@ -58,8 +58,11 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
 
     Two backups belong to one server if they name the same server, or if one is an increment of the other. So a server
     with a new UUID on the same datasets stays the same. If the last backup of a server is older than the first one of
-    the next server and older than `SILENT`, the next server replaced it. Then the backups of both count together.
+    the next server and older than `SILENT`, the next server replaced it. Then the backups of both count together. If
+    the id of that last backup contradicts the order, its clock was wrong. Then the first one of the next server counts.
     """
+    wrong = contradicted([time_of(link.backup_id) for link in stored])
+    doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}
     lineage = Lineage(stored)
     group: dict[str, set[str]] = {}
     first_of: dict[str, str] = {}
@@ -81,9 +84,11 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
         (first, _), (last, newest) = members[0], members[-1]
         writer = Writer(newest.writer, tuple(link.backup_id for _, link in members), first, last)
         before = merged[-1] if merged else None
-        if before and before.last < writer.first and now - time_of(before.newest) > SILENT:
-            before = merged.pop()
-            writer = Writer(writer.name, (*before.backups, *writer.backups), before.first, writer.last)
+        if before and before.last < writer.first:
+            silent_since = time_of(writer.oldest if before.newest in doubtful else before.newest)
+            if now - silent_since > SILENT:
+                merged.pop()
+                writer = Writer(writer.name, (*before.backups, *writer.backups), before.first, writer.last)
         merged.append(writer)
     return tuple(merged)
 

@@ -150,9 +150,7 @@ def test_slot_from_the_future_goes_once_the_clock_is_sure() -> None:
 def test_slot_of_unknown_age_is_not_handed_out_and_stays() -> None:
     """The host was off for some time, and its clock is not accepted yet."""
     before = NOW - timedelta(seconds=30)
-    time = RemovalTime(
-        NOW - timedelta(days=2), NOW, "the clock is behind", jumped=before, before=before, is_reboot=True
-    )
+    time = RemovalTime(NOW - timedelta(days=2), NOW, "the clock is behind", jumped=before, before=before, rebooted=True)
     reason = handout_objection(GOOD, WISH, time)
     assert reason is not None
     assert "the age of its data is not known" in reason
