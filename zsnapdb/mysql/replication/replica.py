@@ -109,8 +109,8 @@ def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids:
 class Lag:
     """State of a replica: whether it has caught up, and the error that stopped it (empty: none).
 
-    `refused`: why the last connection attempt failed, during retries (empty: connected, or first attempt). `received` is
-    the place up to which it has read the source's binlog. `waits_for_source`: it has applied everything up to there.
+    `refused`: why the last connection attempt failed, during retries (empty: connected, or first attempt). `received`
+    is the place up to which it has read the source's binlog. `waits_for_source`: it has applied everything up to there.
     """
 
     has_caught_up: bool
