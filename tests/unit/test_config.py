@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -19,6 +21,7 @@ import zsnapdb.config
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base.errors import ConfigError, ServerError, UsageError
 from zsnapdb.base.quantities import WRITTEN, _duration, _size, parse_size
+from zsnapdb.config.section import ConfigSection
 from zsnapdb.config.settings import load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.agent.jobs import jobs_of
@@ -76,11 +79,44 @@ def quantities() -> Iterator[tuple[str, FieldInfo]]:
 def test_quantity_without_unit_is_refused(field: FieldInfo) -> None:
     annotation: Any = Annotated[field.annotation, None, *field.metadata]
     adapter: TypeAdapter[object] = TypeAdapter(annotation)
-    for bare in (14, 1.5, "14", " 14 ", True):
+    for bare in (14, 1.5, "14", " 14 ", True, 1e-7, 1e16, 1e22, 10**30):
         written: object = [bare] if get_origin(field.annotation) is tuple else bare
         written = {"a": bare} if get_origin(field.annotation) is dict else written
         with pytest.raises(ValidationError, match="needs a unit: write "):
             adapter.validate_python(written, context=WRITTEN)
+
+
+@pytest.mark.parametrize("field", [pytest.param(field, id=name) for name, field in sorted(dict(quantities()).items())])
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "-5", "-0.5", "-1e22"])
+def test_number_that_is_no_quantity_is_refused(field: FieldInfo, number: str) -> None:
+    annotation: Any = Annotated[field.annotation, None, *field.metadata]
+    for bare in (tomllib.loads(f"a = {number}")["a"], number):
+        written: object = [bare] if get_origin(field.annotation) is tuple else bare
+        written = {"a": bare} if get_origin(field.annotation) is dict else written
+        with pytest.raises(ValidationError):
+            TypeAdapter(annotation).validate_python(written, context=WRITTEN)
+
+
+def numbers() -> Iterator[tuple[str, type[BaseModel], str]]:
+    """Yield every setting that is a number, with its full name and its section."""
+    for found in pkgutil.iter_modules(zsnapdb.config.__path__):
+        for model in vars(importlib.import_module(f"zsnapdb.config.{found.name}")).values():
+            if isinstance(model, type) and issubclass(model, ConfigSection):
+                for name, field in model.model_fields.items():
+                    kinds = {field.annotation, *get_args(field.annotation)}
+                    if kinds & {int, float} and not kinds & {bool, str}:
+                        yield f"{model.__name__}.{name}", model, name
+
+
+@pytest.mark.parametrize(
+    ("section", "name"), [pytest.param(*each, id=full) for full, *each in sorted(numbers(), key=lambda one: one[0])]
+)
+def test_number_is_neither_true_nor_infinite(section: type[BaseModel], name: str) -> None:
+    """`last = true` would keep one backup."""
+    for bad in (True, False, math.nan, math.inf, -math.inf):
+        with pytest.raises(ValidationError) as refused:
+            section.model_validate({name: bad}, context=WRITTEN)
+        assert any(name in f"{item['loc']} {item['msg']}" for item in refused.value.errors())
 
 
 def path_settings() -> Iterator[tuple[str, FieldInfo]]:

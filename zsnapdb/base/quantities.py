@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -21,8 +22,16 @@ WRITTEN = "written"
 
 
 def _bare_number(value: object) -> str | None:
-    """Return the number of a quantity without a unit, as a person wrote it. None if it has a unit, or is 0."""
+    """Return the number of a quantity without a unit, as a person wrote it. None if it has a unit, or is 0.
+
+    Raises:
+        ValueError: it is negative, infinite or NaN.
+    """
+    if isinstance(value, float | int) and not 0 <= value < math.inf:
+        raise ValueError("is no size or duration: write a number from 0 and a unit")
     number = "10" if isinstance(value, bool) else str(value).strip()
+    if isinstance(value, float) and "e" in number:
+        number = f"{Decimal(number):f}"
     return number if re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) and float(number) else None
 
 
@@ -139,6 +148,9 @@ def format_setting(seconds: float) -> str:
             return f"{seconds / length:g}{unit}"
     return f"{seconds:g}s"
 
+
+QUANTITIES = (_size, _duration)
+"""The conversions of settings that need a unit."""
 
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes."""
