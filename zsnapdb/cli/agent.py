@@ -96,10 +96,7 @@ def agent_run(
     instance: Annotated[
         str | None,
         typer.Argument(
-            metavar="INSTANCE",
-            help="Instance of the job, if several have it.",
-            show_default=False,
-            autocompletion=completion.instances,
+            metavar="INSTANCE", help="Instance of the job, if several have it.", autocompletion=completion.instances
         ),
     ] = None,
     config: ConfigFile = None,

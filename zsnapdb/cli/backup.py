@@ -22,10 +22,7 @@ def backup(
     local_set: Annotated[
         str | None,
         typer.Option(
-            "--set",
-            metavar="ID",
-            help="Store this set of `zsnapdb snapshot` (or latest) without the server.",
-            show_default=False,
+            "--set", metavar="ID", help="Store this set of `zsnapdb snapshot` (or latest) without the server."
         ),
     ] = None,
     once: Once = None,

@@ -22,17 +22,13 @@ ChangedTable = Annotated[
         "--table",
         metavar="[SCHEMA.]TABLE",
         help="Transactions that change this table.",
-        show_default=False,
         autocompletion=completion.tables,
     ),
 ]
 ChangeKinds = Annotated[
     str | None,
     typer.Option(
-        "--kind",
-        metavar="KINDS",
-        help="Transactions of these kinds: insert, update, delete, ddl, separated by commas.",
-        show_default=False,
+        "--kind", metavar="KINDS", help="Transactions of these kinds: insert, update, delete, ddl, separated by commas."
     ),
 ]
 LeastRows = Annotated[
@@ -44,16 +40,12 @@ CommittedBetween = Annotated[
         "--between",
         metavar="TIME TIME",
         help="Committed between two times, such as 2026-11-20T10:00:00Z. Archived binlogs are read too.",
-        show_default=False,
     ),
 ]
 BegunBetween = Annotated[
     tuple[str, str] | None,
     typer.Option(
-        "--user-time",
-        metavar="TIME TIME",
-        help="Started between two times, by the first statement of the session.",
-        show_default=False,
+        "--user-time", metavar="TIME TIME", help="Started between two times, by the first statement of the session."
     ),
 ]
 LargestFirst = Annotated[bool, typer.Option("--largest", help="Order by rows, then by bytes, largest first.")]

@@ -296,9 +296,7 @@ COMMANDS: Mapping[str, Command | Group] = {
         "fleet.history", documents="fleet.status:FleetHistoryView", examples=("fleet history --most 20",)
     ),
     "fleet status": Command(
-        "fleet.status",
-        documents="fleet.status:FleetView",
-        examples=("fleet status", "fleet status --where red"),
+        "fleet.status", documents="fleet.status:FleetView", examples=("fleet status", "fleet status --where red")
     ),
     "binlog": Group("Archive binlogs for restores to any point in time.", Heading.BACKUP),
     "binlog archive": Command(

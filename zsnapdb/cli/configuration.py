@@ -81,10 +81,7 @@ def example(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME",
-            help="Example to print. Default: list all examples.",
-            show_default=False,
-            autocompletion=completion.examples,
+            metavar="NAME", help="Example to print. Default: list all examples.", autocompletion=completion.examples
         ),
     ] = None,
     json: AsJson = False,

@@ -57,8 +57,7 @@ def doctor(
         ),
     ] = DoctorFormat.TEXT,
     fix: Annotated[
-        bool,
-        typer.Option("--fix", help="Set the properties of datasets that are safe to set, after a confirmation."),
+        bool, typer.Option("--fix", help="Set the properties of datasets that are safe to set, after a confirmation.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: skip the confirmation.")] = False,
     plan: PlanOnly = False,

@@ -101,14 +101,7 @@ def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
 
 def drill(
     instance: InstanceName = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="POINT",
-            help=f"Point: {POINT}, or random.",
-        ),
-    ] = "latest",
+    to: Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}, or random.")] = "latest",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -172,8 +165,7 @@ def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, js
 def drills(
     instance: InstanceName = None,
     drill_id: Annotated[
-        str | None,
-        typer.Argument(metavar="DRILL", help="Id of a drill, or latest: show all its details.", show_default=False),
+        str | None, typer.Argument(metavar="DRILL", help="Id of a drill, or latest: show all its details.")
     ] = None,
     most: Annotated[
         int, typer.Option("--most", metavar="N", min=1, max=1000, help="Highest number of listed drills, the newest.")

@@ -170,7 +170,6 @@ Where = Annotated[
         "--where",
         metavar="FILTER",
         help="Select jobs: instance=PATTERN, host=PATTERN, verb=PATTERN, bucket=PATTERN. Repeatable.",
-        show_default=False,
     ),
 ]
 Everything = Annotated[bool, typer.Option("--all", help="Select all jobs of the fleet instead of --where.")]
@@ -197,9 +196,7 @@ def apply(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE",
-            help="File with the jobs of the fleet.",
-            show_default="/etc/zsnapdb/fleet-jobs.toml",
+            metavar="FILE", help="File with the jobs of the fleet.", show_default="/etc/zsnapdb/fleet-jobs.toml"
         ),
     ] = None,
     waves: Annotated[
@@ -275,11 +272,7 @@ def _tell_run(run: JobRun) -> None:
 
 
 def pause(
-    reason: Reason,
-    where: Where = None,
-    every: Everything = False,
-    jobs: JobsFile = None,
-    json: AsJson = False,
+    reason: Reason, where: Where = None, every: Everything = False, jobs: JobsFile = None, json: AsJson = False
 ) -> None:
     """Pause the schedules selected by --where or --all. Running jobs continue.
 
@@ -296,11 +289,7 @@ def pause(
 
 
 def resume(
-    where: Where = None,
-    every: Everything = False,
-    reason: Reason = "",
-    jobs: JobsFile = None,
-    json: AsJson = False,
+    where: Where = None, every: Everything = False, reason: Reason = "", jobs: JobsFile = None, json: AsJson = False
 ) -> None:
     """Resume the schedules selected by --where or --all. Missed runs are not repeated.
 
@@ -366,7 +355,6 @@ def status(
             "--where",
             metavar="FILTER",
             help="Select instances: red, host=PATTERN, instance=PATTERN, repository=PATTERN. Repeatable.",
-            show_default=False,
         ),
     ] = None,
     sort: Annotated[
@@ -378,10 +366,7 @@ def status(
     metrics: Annotated[
         Path | None,
         typer.Option(
-            "--metrics",
-            metavar="FILE.prom",
-            help="Also write metrics for the textfile collector of node_exporter.",
-            show_default=False,
+            "--metrics", metavar="FILE.prom", help="Also write metrics for the textfile collector of node_exporter."
         ),
     ] = None,
     config: FleetFile = None,

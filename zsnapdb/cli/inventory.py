@@ -110,10 +110,7 @@ def status(
     metrics: Annotated[
         Path | None,
         typer.Option(
-            "--metrics",
-            metavar="FILE.prom",
-            help="Also write metrics for the textfile collector of node_exporter.",
-            show_default=False,
+            "--metrics", metavar="FILE.prom", help="Also write metrics for the textfile collector of node_exporter."
         ),
     ] = None,
     notify: Annotated[

@@ -36,8 +36,7 @@ def mcp(
         bool, typer.Option("--show-logins", help="Show the agent user and password of each clone that it creates.")
     ] = False,
     ttl: Annotated[
-        str | None,
-        typer.Option("--ttl", metavar="DURATION", help="Lease of a clone if the agent gives none.", show_default=False),
+        str | None, typer.Option("--ttl", metavar="DURATION", help="Lease of a clone if the agent gives none.")
     ] = None,
     tls_ca: Annotated[
         Path | None,
@@ -46,25 +45,17 @@ def mcp(
             metavar="FILE",
             help="CA file of the service's certificate. (default: CAs of this host)",
             readable=False,
-            show_default=False,
         ),
     ] = None,
     clone_host: Annotated[
         str | None,
         typer.Option(
-            "--clone-host",
-            metavar="HOST",
-            help="Host of the clones' servers. (default: the address from the service)",
-            show_default=False,
+            "--clone-host", metavar="HOST", help="Host of the clones' servers. (default: the address from the service)"
         ),
     ] = None,
     clone_tls: Annotated[
         CloneTls | None,
-        typer.Option(
-            "--clone-tls",
-            help="TLS to servers of clones. (default: required; on this host preferred)",
-            show_default=False,
-        ),
+        typer.Option("--clone-tls", help="TLS to servers of clones. (default: required; on this host preferred)"),
     ] = None,
     clone_tls_ca: Annotated[
         Path | None,
@@ -73,7 +64,6 @@ def mcp(
             metavar="FILE",
             help="CA file of the clones' certificates. (default: CAs of this host)",
             readable=False,
-            show_default=False,
         ),
     ] = None,
 ) -> None:

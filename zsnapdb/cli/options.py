@@ -21,18 +21,11 @@ InstanceName = Annotated[
     typer.Argument(
         metavar="INSTANCE",
         help="Configured instance. Optional if only one is configured.",
-        show_default=False,
         autocompletion=completion.instances,
     ),
 ]
 NamedInstance = Annotated[
-    str,
-    typer.Argument(
-        metavar="INSTANCE",
-        help="Configured instance.",
-        show_default=False,
-        autocompletion=completion.instances,
-    ),
+    str, typer.Argument(metavar="INSTANCE", help="Configured instance.", autocompletion=completion.instances)
 ]
 ConfigFile = Annotated[
     Path | None,
@@ -47,8 +40,7 @@ ConfigFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 PlanOnly = Annotated[
-    bool,
-    typer.Option("--plan", "--dry-run", "-n", help="Print the plan with its reasons, and change nothing."),
+    bool, typer.Option("--plan", "--dry-run", "-n", help="Print the plan with its reasons, and change nothing.")
 ]
 ServerBinary = Annotated[
     Path | None,
@@ -110,7 +102,6 @@ Once = Annotated[
         metavar="RUN",
         callback=_adopted,
         help="Id of this run, such as 20261127T080000Z-0123abcd. A finished run is only shown.",
-        show_default=False,
     ),
 ]
 RepositoryName = Annotated[
@@ -119,26 +110,18 @@ RepositoryName = Annotated[
         "--repository",
         metavar="NAME",
         help="Configured repository to use instead of the repository of the instance.",
-        show_default=False,
         autocompletion=completion.repositories,
     ),
 ]
 
 AcceptOlder = Annotated[
-    bool,
-    typer.Option(
-        "--accept-older",
-        help="With latest: use the newest usable state if a newer one cannot be used.",
-    ),
+    bool, typer.Option("--accept-older", help="With latest: use the newest usable state if a newer one cannot be used.")
 ]
 
 History = Annotated[
     str | None,
     typer.Option(
-        "--history",
-        metavar="ID",
-        help="Binlog history of the point, if there are several (`zsnapdb binlog status`).",
-        show_default=False,
+        "--history", metavar="ID", help="Binlog history of the point, if there are several (`zsnapdb binlog status`)."
     ),
 ]
 
@@ -154,16 +137,12 @@ RestoreFrom = Annotated[
     ),
 ]
 RestoreTarget = Annotated[
-    str | None,
-    typer.Option("--target", metavar="DATASET", help="New dataset for the restored volumes.", show_default=False),
+    str | None, typer.Option("--target", metavar="DATASET", help="New dataset for the restored volumes.")
 ]
 RestoreName = Annotated[
     str | None,
     typer.Option(
-        "--as",
-        metavar="NAME",
-        help="Without --target: restore to POOL/zsnapdb/restored/NAME.",
-        show_default="INSTANCE",
+        "--as", metavar="NAME", help="Without --target: restore to POOL/zsnapdb/restored/NAME.", show_default="INSTANCE"
     ),
 ]
 HandoverName = Annotated[
@@ -189,8 +168,7 @@ RestoredServerId = Annotated[
     ),
 ]
 ReplicationAddress = Annotated[
-    str | None,
-    typer.Option("--source", metavar="HOST:PORT", help="With replica: replication source.", show_default=False),
+    str | None, typer.Option("--source", metavar="HOST:PORT", help="With replica: replication source.")
 ]
 ReplicationUser = Annotated[
     str, typer.Option("--source-user", metavar="USER", help="With replica: replication account on the source.")
@@ -198,35 +176,23 @@ ReplicationUser = Annotated[
 ReplicationPasswordFile = Annotated[
     Path | None,
     typer.Option(
-        "--source-password-file",
-        metavar="FILE",
-        help="With replica: file with the password of that account.",
-        show_default=False,
+        "--source-password-file", metavar="FILE", help="With replica: file with the password of that account."
     ),
 ]
 LeaseFromNow = Annotated[
     str | None,
     typer.Option(
-        "--ttl",
-        metavar="DURATION",
-        help="New length of the lease from now, for example 2h.",
-        show_default="clones.ttl",
+        "--ttl", metavar="DURATION", help="New length of the lease from now, for example 2h.", show_default="clones.ttl"
     ),
 ]
 ProtectionFromNow = Annotated[
     str,
     typer.Option(
-        "--for",
-        metavar="DURATION",
-        help="Length of the protection from now, for example 2d; 0s ends the protection.",
-        show_default=False,
+        "--for", metavar="DURATION", help="Length of the protection from now, for example 2d; 0s ends the protection."
     ),
 ]
 
-CloneName = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="Name of the clone.", show_default=False, autocompletion=completion.clones),
-]
+CloneName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the clone.", autocompletion=completion.clones)]
 
 
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:

@@ -25,12 +25,7 @@ from zsnapdb.cli.output import writer
 
 EndHistory = Annotated[
     str | None,
-    typer.Option(
-        "--to-history",
-        metavar="ID",
-        help="Binlog history of the later state, if it differs from --history.",
-        show_default=False,
-    ),
+    typer.Option("--to-history", metavar="ID", help="Binlog history of the later state, if it differs from --history."),
 ]
 
 
@@ -44,7 +39,7 @@ class Format(StrEnum):
 
 def query(
     instance: NamedInstance,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.")],
     at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"State: {POINT}.")] = "latest-backup",
     form: Annotated[Format, typer.Option("--format", help="Output format of the rows.")] = Format.TABLE,
     repository: RepositoryName = None,
@@ -71,18 +66,9 @@ def query(
 
 def diff(
     table: Annotated[
-        str,
-        typer.Option(
-            "--table",
-            metavar="SCHEMA.TABLE",
-            help="Table to compare.",
-            show_default=False,
-            autocompletion=completion.tables,
-        ),
+        str, typer.Option("--table", metavar="SCHEMA.TABLE", help="Table to compare.", autocompletion=completion.tables)
     ],
-    begin: Annotated[
-        str, typer.Option("--from", metavar="MOMENT", help=f"Earlier state: {POINT}.", show_default=False)
-    ],
+    begin: Annotated[str, typer.Option("--from", metavar="MOMENT", help=f"Earlier state: {POINT}.")],
     instance: InstanceName = None,
     end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="Later state.")] = "latest",
     repository: RepositoryName = None,

@@ -81,10 +81,7 @@ def report_records(
 
 
 def report_verify(
-    instance: InstanceName = None,
-    repository: RepositoryName = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    instance: InstanceName = None, repository: RepositoryName = None, config: ConfigFile = None, json: AsJson = False
 ) -> None:
     """Check that no record of the evidence log was altered, removed or moved.
 

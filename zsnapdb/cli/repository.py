@@ -35,7 +35,6 @@ def init(
         typer.Argument(
             metavar="REPOSITORY",
             help="Configured repository. Optional if only one is configured.",
-            show_default=False,
             autocompletion=completion.repositories,
         ),
     ] = None,
@@ -71,7 +70,6 @@ def verify(
             "--older-than",
             metavar="TIME",
             help="Verify only backups without a successful verification in this time, for example 30d.",
-            show_default=False,
         ),
     ] = None,
     limit: Annotated[
@@ -119,7 +117,6 @@ def copy(
             "--to",
             metavar="REPOSITORY",
             help="Configured repository to copy to.",
-            show_default=False,
             autocompletion=completion.repositories,
         ),
     ],
@@ -251,12 +248,7 @@ def pin(
     ],
     reason: Annotated[
         str | None,
-        typer.Option(
-            "--reason",
-            metavar="TEXT",
-            help="Reason to keep the backup, which `zsnapdb prune` shows.",
-            show_default=False,
-        ),
+        typer.Option("--reason", metavar="TEXT", help="Reason to keep the backup, which `zsnapdb prune` shows."),
     ] = None,
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the pin, so the retention policy applies again.")
@@ -284,10 +276,7 @@ def pin(
 
 def unpin(
     instance: NamedInstance,
-    backup: Annotated[
-        str,
-        typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="Backup id.", show_default=False),
-    ],
+    backup: Annotated[str, typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="Backup id.")],
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -304,7 +293,6 @@ def adopt(
         typer.Argument(
             metavar="BACKUP...",
             help="Backup ids. Default: all backups without an objection.",
-            show_default=False,
             autocompletion=completion.backups,
         ),
     ] = None,
@@ -353,10 +341,7 @@ def acknowledge_removed(
     backups: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="BACKUP...",
-            help="Backup ids. Default: all missing backups.",
-            show_default=False,
-            autocompletion=completion.backups,
+            metavar="BACKUP...", help="Backup ids. Default: all missing backups.", autocompletion=completion.backups
         ),
     ] = None,
     config: ConfigFile = None,
@@ -380,10 +365,7 @@ def forget(
     backups: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="BACKUP...",
-            help="Backup ids. Default: all missing backups.",
-            show_default=False,
-            autocompletion=completion.backups,
+            metavar="BACKUP...", help="Backup ids. Default: all missing backups.", autocompletion=completion.backups
         ),
     ] = None,
     config: ConfigFile = None,

@@ -29,27 +29,15 @@ from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
     str | None,
-    typer.Option(
-        "--table",
-        metavar="SCHEMA.TABLE",
-        help="Table to rescue.",
-        show_default=False,
-        autocompletion=completion.tables,
-    ),
+    typer.Option("--table", metavar="SCHEMA.TABLE", help="Table to rescue.", autocompletion=completion.tables),
 ]
 RescuedSchema = Annotated[
-    str | None,
-    typer.Option("--schema", metavar="SCHEMA", help="Schema to rescue, instead of a table.", show_default=False),
+    str | None, typer.Option("--schema", metavar="SCHEMA", help="Schema to rescue, instead of a table.")
 ]
 RescuePoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
 RescueTarget = Annotated[
     str | None,
-    typer.Option(
-        "--into",
-        metavar="FILE|URL",
-        help="New dump file, or mysql://user@host:port/schema (?socket=/path).",
-        show_default=False,
-    ),
+    typer.Option("--into", metavar="FILE|URL", help="New dump file, or mysql://user@host:port/schema (?socket=/path)."),
 ]
 TargetInstance = Annotated[
     str | None,
@@ -58,7 +46,6 @@ TargetInstance = Annotated[
         metavar="INSTANCE",
         autocompletion=completion.instances,
         help="Instance whose server gets the table, instead of --into.",
-        show_default=False,
     ),
 ]
 TargetUser = Annotated[
@@ -73,10 +60,7 @@ TargetUser = Annotated[
 TargetPasswordFile = Annotated[
     Path | None,
     typer.Option(
-        "--password-file",
-        metavar="FILE",
-        help="File that holds only the password of the account on the live server.",
-        show_default=False,
+        "--password-file", metavar="FILE", help="File that holds only the password of the account on the live server."
     ),
 ]
 RescuedName = Annotated[
@@ -95,8 +79,7 @@ TransportName = Annotated[
     ),
 ]
 CommandTimeout = Annotated[
-    str,
-    typer.Option("--timeout", metavar="DURATION", help="Time limit of each long command, with a unit: s, m, h."),
+    str, typer.Option("--timeout", metavar="DURATION", help="Time limit of each long command, with a unit: s, m, h.")
 ]
 
 
@@ -179,29 +162,17 @@ def refuse_part(
 
 UndoneTransaction = Annotated[
     str | None,
-    typer.Option(
-        "--gtid",
-        metavar="GTID",
-        help="Transaction to undo. `zsnapdb binlog find` prints its GTID.",
-        show_default=False,
-    ),
+    typer.Option("--gtid", metavar="GTID", help="Transaction to undo. `zsnapdb binlog find` prints its GTID."),
 ]
 WrittenInto = Annotated[
     Path | None,
-    typer.Option(
-        "--into",
-        metavar="FILE",
-        help="Test the undo (as with --try), and write its SQL into this new file.",
-        show_default=False,
-    ),
+    typer.Option("--into", metavar="FILE", help="Test the undo (as with --try), and write its SQL into this new file."),
 ]
 TriedFirst = Annotated[
-    bool,
-    typer.Option("--try", help="Run it on a clone, and compare the rows with their state before the transaction."),
+    bool, typer.Option("--try", help="Run it on a clone, and compare the rows with their state before the transaction.")
 ]
 Applied = Annotated[
-    bool,
-    typer.Option("--apply", help="Run it on the server after a test on a clone. Compare again before COMMIT."),
+    bool, typer.Option("--apply", help="Run it on the server after a test on a clone. Compare again before COMMIT.")
 ]
 UndoingUser = Annotated[
     str | None,
@@ -215,10 +186,7 @@ UndoingUser = Annotated[
 UndoingPasswordFile = Annotated[
     Path | None,
     typer.Option(
-        "--password-file",
-        metavar="FILE",
-        help="With --user: file that holds only the password of that account.",
-        show_default=False,
+        "--password-file", metavar="FILE", help="With --user: file that holds only the password of that account."
     ),
 ]
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --apply: skip the confirmation.")]

@@ -48,37 +48,22 @@ if TYPE_CHECKING:
     from zsnapdb.planning.restore.plan import RestoreOrigin
 
 
-RequestedPoint = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        metavar="POINT",
-        help=f"Point: {POINT}.",
-    ),
-]
+RequestedPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
 ContinueTo = Annotated[
     str | None,
     typer.Option(
         "--continue-to",
         metavar="POINT",
         help="Continue a finished restore to a later time or GTID, `next` transaction, or `here` (handover).",
-        show_default=False,
     ),
 ]
 Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Continue an interrupted restore (with --target if there are several)."),
+    bool, typer.Option("--resume", help="Continue an interrupted restore (with --target if there are several).")
 ]
 Abandon = Annotated[bool, typer.Option("--abandon", help="Remove the datasets of an interrupted restore.")]
 ConfirmSteps = Annotated[bool, typer.Option("--step", help="Ask for confirmation before each step.")]
 StopAfter = Annotated[
-    str | None,
-    typer.Option(
-        "--stop-after",
-        metavar="STEP",
-        help="Stop after this step; continue later with --resume.",
-        show_default=False,
-    ),
+    str | None, typer.Option("--stop-after", metavar="STEP", help="Stop after this step; continue later with --resume.")
 ]
 
 

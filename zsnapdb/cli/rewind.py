@@ -27,15 +27,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan
 
-RewindPoint = Annotated[
-    str | None,
-    typer.Option(
-        "--to",
-        metavar="POINT",
-        help=f"Point: {POINT}, or local set.",
-        show_default=False,
-    ),
-]
+RewindPoint = Annotated[str | None, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}, or local set.")]
 RewindFrom = Annotated[
     str,
     typer.Option(
@@ -53,8 +45,7 @@ RewoundServerId = Annotated[
 ]
 
 ReplicasRebuilt = Annotated[
-    bool,
-    typer.Option("--replicas-rebuilt", help="Only confirm that the replicas named by doctor were rebuilt."),
+    bool, typer.Option("--replicas-rebuilt", help="Only confirm that the replicas named by doctor were rebuilt.")
 ]
 
 

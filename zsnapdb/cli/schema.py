@@ -56,7 +56,6 @@ def schema(
         typer.Argument(
             metavar="COMMAND",
             help="Words of a command, such as clone list. Default: all documents of all commands.",
-            show_default=False,
             autocompletion=completion.documented,
         ),
     ] = None,

@@ -43,7 +43,6 @@ def serve(
             metavar="FILE",
             help="HTTPS certificate (PEM), followed by the other certificates of its chain.",
             readable=False,
-            show_default=False,
         ),
     ] = None,
     tls_key: Annotated[
@@ -53,7 +52,6 @@ def serve(
             metavar="FILE",
             help="Private key of the certificate, readable only by this account.",
             readable=False,
-            show_default=False,
         ),
     ] = None,
 ) -> None:

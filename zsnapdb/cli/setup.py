@@ -39,9 +39,7 @@ ChosenPool = Annotated[
     str | None,
     typer.Option("--pool", metavar="NAME", help="Pool for files that are not on ZFS.", show_default="the only one"),
 ]
-StoreEndpoint = Annotated[
-    str | None, typer.Option("--endpoint", metavar="URL", help="Endpoint of the S3 store.", show_default=False)
-]
+StoreEndpoint = Annotated[str | None, typer.Option("--endpoint", metavar="URL", help="Endpoint of the S3 store.")]
 CredentialsFile = Annotated[
     str | None,
     typer.Option(
@@ -64,20 +62,12 @@ Unproved = Annotated[bool, typer.Option("--no-proof", help="Skip doctor, the fir
 Notified = Annotated[
     str | None,
     typer.Option(
-        "--notify",
-        metavar="WHERE",
-        help="Target of failure messages: an e-mail address, a URL or a program.",
-        show_default=False,
+        "--notify", metavar="WHERE", help="Target of failure messages: an e-mail address, a URL or a program."
     ),
 ]
 AnswersFile = Annotated[
     Path | None,
-    typer.Option(
-        "--answers",
-        metavar="FILE",
-        help="File with all answers, instead of ADDRESS and options.",
-        show_default=False,
-    ),
+    typer.Option("--answers", metavar="FILE", help="File with all answers, instead of ADDRESS and options."),
 ]
 Removed = Annotated[
     bool, typer.Option("--remove", help="Remove the instance from schedule and configuration. All data and keys stay.")

@@ -20,8 +20,7 @@ SizingBinlog = Annotated[
     ),
 ]
 SizingKeep = Annotated[
-    str | None,
-    typer.Option("--keep", metavar="RULES", help="The retention policy.", show_default="daily=14,weekly=8"),
+    str | None, typer.Option("--keep", metavar="RULES", help="The retention policy.", show_default="daily=14,weekly=8")
 ]
 SizingEvery = Annotated[str, typer.Option("--every", metavar="DURATION", help="Time between two backups.")]
 SizingFull = Annotated[str, typer.Option("--full-every", metavar="DURATION", help="Time between two full backups.")]

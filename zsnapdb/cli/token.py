@@ -27,17 +27,13 @@ def create_token(
     subject: Annotated[
         str,
         typer.Option(
-            "--for",
-            metavar="SUBJECT",
-            help="Holder of the token: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH.",
-            show_default=False,
+            "--for", metavar="SUBJECT", help="Holder of the token: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH."
         ),
     ],
     role: Annotated[
         RoleOption,
         typer.Option(
-            "--role",
-            help="Role: viewer (read), developer (own clones), operator (all clones), auditor (read all).",
+            "--role", help="Role: viewer (read), developer (own clones), operator (all clones), auditor (read all)."
         ),
     ] = RoleOption.DEVELOPER,
     expires: Annotated[

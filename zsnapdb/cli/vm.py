@@ -13,14 +13,12 @@ from zsnapdb.cli.command_context import configuration, on_host
 from zsnapdb.cli.options import AsJson, ConfigFile, LeaseFromNow, PlanOnly, ProtectionFromNow, WithForeignSnapshots
 from zsnapdb.cli.output import show
 
-MachineName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the virtual machine.", show_default=False)]
-BaseName = Annotated[str, typer.Argument(metavar="BASE", help="Name of the base.", show_default=False)]
+MachineName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the virtual machine.")]
+BaseName = Annotated[str, typer.Argument(metavar="BASE", help="Name of the base.")]
 CloneSourceName = Annotated[
     str,
     typer.Argument(
-        metavar="SOURCE",
-        help="Base, or INSTANCE[@BACKUP] of a virtual machine. Default: its newest backup.",
-        show_default=False,
+        metavar="SOURCE", help="Base, or INSTANCE[@BACKUP] of a virtual machine. Default: its newest backup."
     ),
 ]
 WaitFor = Annotated[
@@ -36,16 +34,12 @@ WaitFor = Annotated[
 def create(
     name: BaseName,
     image: Annotated[
-        Path | None,
-        typer.Option("--image", metavar="FILE", help="Image (raw or qcow2) to copy to a zvol.", show_default=False),
+        Path | None, typer.Option("--image", metavar="FILE", help="Image (raw or qcow2) to copy to a zvol.")
     ] = None,
     from_domain: Annotated[
         str | None,
         typer.Option(
-            "--from-domain",
-            metavar="DOMAIN",
-            help="Domain of libvirt whose zvols are cloned. It must be shut off.",
-            show_default=False,
+            "--from-domain", metavar="DOMAIN", help="Domain of libvirt whose zvols are cloned. It must be shut off."
         ),
     ] = None,
     domain_xml: Annotated[
@@ -99,13 +93,7 @@ def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = Fal
 
 
 NameTemplate = Annotated[
-    str,
-    typer.Option(
-        "--name-template",
-        metavar="TEMPLATE",
-        help="Name of each clone; {n} becomes its number.",
-        show_default=False,
-    ),
+    str, typer.Option("--name-template", metavar="TEMPLATE", help="Name of each clone; {n} becomes its number.")
 ]
 MachineTtl = Annotated[
     str | None,
@@ -241,12 +229,7 @@ def reset(
     show(report.MachineStepView(verb.plan(), "reset") if plan else report.MachineChangedView(verb.run(), "reset"), json)
 
 
-def extend(
-    name: MachineName,
-    ttl: LeaseFromNow = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
-) -> None:
+def extend(name: MachineName, ttl: LeaseFromNow = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """Extend the lease of a virtual machine. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.vm import lifecycle
@@ -256,12 +239,7 @@ def extend(
     show(report.MachineChangedView(lifecycle.extend(*on_host(config), name, seconds), "extended"), json)
 
 
-def protect(
-    name: MachineName,
-    time: ProtectionFromNow,
-    config: ConfigFile = None,
-    json: AsJson = False,
-) -> None:
+def protect(name: MachineName, time: ProtectionFromNow, config: ConfigFile = None, json: AsJson = False) -> None:
     """Protect a virtual machine from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.vm import lifecycle

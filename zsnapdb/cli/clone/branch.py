@@ -11,7 +11,7 @@ from zsnapdb.cli.options import AsJson, CloneName, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
 _MOST_SHOWN = 10_000
-BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.")]
 _STATE = "a branch or a commit of the clone"
 
 
@@ -83,8 +83,8 @@ def log(
 
 def diff(
     name: CloneName,
-    before: Annotated[str, typer.Argument(metavar="A", help=f"Earlier state: {_STATE}.", show_default=False)],
-    after: Annotated[str, typer.Argument(metavar="B", help=f"Later state: {_STATE}.", show_default=False)],
+    before: Annotated[str, typer.Argument(metavar="A", help=f"Earlier state: {_STATE}.")],
+    after: Annotated[str, typer.Argument(metavar="B", help=f"Later state: {_STATE}.")],
     limit: Annotated[
         int,
         typer.Option("--limit", min=0, max=_MOST_SHOWN, help="Highest number of shown differing rows of each table."),

@@ -54,17 +54,11 @@ NewCloneName = Annotated[
 SourceName = Annotated[
     str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, autocompletion=completion.sources)
 ]
-ReplayPoint = Annotated[
-    str | None,
-    typer.Option("--at", metavar="POINT", help=f"Replay point: {POINT}."),
-]
+ReplayPoint = Annotated[str | None, typer.Option("--at", metavar="POINT", help=f"Replay point: {POINT}.")]
 LeaseDuration = Annotated[
     str | None,
     typer.Option(
-        "--ttl",
-        metavar="DURATION",
-        help="Length of the clone's lease, for example 2h.",
-        show_default="clones.ttl",
+        "--ttl", metavar="DURATION", help="Length of the clone's lease, for example 2h.", show_default="clones.ttl"
     ),
 ]
 HeartbeatDuration = Annotated[
@@ -73,17 +67,11 @@ HeartbeatDuration = Annotated[
         "--heartbeat",
         metavar="DURATION",
         help="Destroy the clone after this long without `zsnapdb clone heartbeat`, such as 60s.",
-        show_default=False,
     ),
 ]
 QuotaSize = Annotated[
     str | None,
-    typer.Option(
-        "--quota",
-        metavar="SIZE",
-        help="Quota of the clone, for example 10GiB.",
-        show_default="clones.quota",
-    ),
+    typer.Option("--quota", metavar="SIZE", help="Quota of the clone, for example 10GiB.", show_default="clones.quota"),
 ]
 CloneOwner = Annotated[
     str | None,
@@ -98,10 +86,7 @@ ProfileChoice = Annotated[ProfileOption, typer.Option("--profile", help="Memory 
 BindAddress = Annotated[
     str | None,
     typer.Option(
-        "--bind",
-        metavar="ADDRESS",
-        help="Address on which the server listens.",
-        show_default="clones.bind_address",
+        "--bind", metavar="ADDRESS", help="Address on which the server listens.", show_default="clones.bind_address"
     ),
 ]
 CloneCount = Annotated[
@@ -113,24 +98,18 @@ CloneCount = Annotated[
 TopologyChoice = Annotated[
     TopologyOption,
     typer.Option(
-        "--topology",
-        help="With --count: independent servers, or the first as replication source of the others.",
+        "--topology", help="With --count: independent servers, or the first as replication source of the others."
     ),
 ]
 Mask = Annotated[
-    bool,
-    typer.Option("--mask", help="Mask the data before any login, even if the policy does not require it."),
+    bool, typer.Option("--mask", help="Mask the data before any login, even if the policy does not require it.")
 ]
 Admin = Annotated[
     bool,
-    typer.Option(
-        "--admin",
-        help="Grant users every privilege of the clone, also over server, files and accounts.",
-    ),
+    typer.Option("--admin", help="Grant users every privilege of the clone, also over server, files and accounts."),
 ]
 NoStart = Annotated[
-    bool,
-    typer.Option("--no-start", help="Create datasets and files only; `zsnapdb clone start` starts the server."),
+    bool, typer.Option("--no-start", help="Create datasets and files only; `zsnapdb clone start` starts the server.")
 ]
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Create a new clone of the newest set even if the pool has one.")]
@@ -244,14 +223,7 @@ def create(
 
 
 def _create_set(
-    settings: Settings,
-    instance: Instance,
-    request: CloneRequest,
-    count: int,
-    topology: str,
-    *,
-    plan: bool,
-    json: bool,
+    settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
 ) -> None:
     """Make a set of clones, or print the plan."""
     from zsnapdb.jobs.clone import topology as job

@@ -60,10 +60,7 @@ def connect(
     dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password and start no client.")] = False,
     env: Annotated[
         bool,
-        typer.Option(
-            "--env",
-            help="Print exports with the password for mysql and mariadb. ~/.my.cnf overrides them.",
-        ),
+        typer.Option("--env", help="Print exports with the password for mysql and mariadb. ~/.my.cnf overrides them."),
     ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -175,10 +172,7 @@ def extend(
     quota: Annotated[
         str | None,
         typer.Option(
-            "--quota",
-            metavar="SIZE",
-            help="Quota of the clone, for example 40GiB. The lease changes only with --ttl.",
-            show_default=False,
+            "--quota", metavar="SIZE", help="Quota of the clone, for example 40GiB. The lease changes only with --ttl."
         ),
     ] = None,
     config: ConfigFile = None,
@@ -196,11 +190,7 @@ def extend(
 
 
 def protect(
-    name: CloneName,
-    time: ProtectionFromNow,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    name: CloneName, time: ProtectionFromNow, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
     """Protect a clone from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
@@ -213,7 +203,7 @@ def protect(
 
 def rename(
     name: CloneName,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="New name of the clone.", show_default=False)],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name of the clone.")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -229,12 +219,7 @@ def send_heartbeat(
     process: Annotated[
         int | None,
         typer.Option(
-            "--while",
-            metavar="PID",
-            min=1,
-            max=_GREATEST_PID,
-            help="Repeat it until this process of this host ends.",
-            show_default=False,
+            "--while", metavar="PID", min=1, max=_GREATEST_PID, help="Repeat it until this process of this host ends."
         ),
     ] = None,
     config: ConfigFile = None,

@@ -14,7 +14,7 @@ from zsnapdb.cli.output import show
 
 
 def upgrade_test(
-    binary: Annotated[Path, typer.Option("--binary", metavar="FILE", help="New server program.", show_default=False)],
+    binary: Annotated[Path, typer.Option("--binary", metavar="FILE", help="New server program.")],
     instance: InstanceName = None,
     source: Annotated[
         str,
@@ -27,12 +27,7 @@ def upgrade_test(
     ] = "latest",
     query: Annotated[
         list[str] | None,
-        typer.Option(
-            "--query",
-            metavar="SQL",
-            help="Query whose result must stay the same. Repeatable.",
-            show_default=False,
-        ),
+        typer.Option("--query", metavar="SQL", help="Query whose result must stay the same. Repeatable."),
     ] = None,
     accepts_older: AcceptOlder = False,
     config: ConfigFile = None,
@@ -59,11 +54,7 @@ def migration_check(
     instance: NamedInstance,
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="-- COMMAND",
-            help="Migration and its arguments. Default: migration.command.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="-- COMMAND", help="Migration and its arguments. Default: migration.command."),
     ] = None,
     source: Annotated[
         str,
@@ -80,7 +71,6 @@ def migration_check(
             "--load",
             metavar="DURATION",
             help="Replay this much recorded load during the migration, such as 1h, from the binlogs.",
-            show_default=False,
         ),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment on a request.")] = False,
