@@ -18,7 +18,7 @@ from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.exit_codes import system_zone
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import renamed, show, show_errors
-from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, show_sizing
+from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, sizing
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
@@ -174,7 +174,7 @@ def advise(
     """Estimate the effect of other memory, devices or record sizes on the present load: `zsnapdb doctor --load`."""
     if size is not None:
         renamed("advise --size", "sizing --size")
-        show_sizing(size, change, None, keep, "1d", "30d", "119MiB/s", prices, json)
+        sizing(size, change, keep=keep, prices=prices, json=json)
         return
     renamed("advise", "doctor --load")
     _show_load(instance, period, config, json)

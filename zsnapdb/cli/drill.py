@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,18 +31,6 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.trial.drill import DrillRequest, DrillResult
 
 
-@dataclass(frozen=True)
-class MachineDrillOptions:
-    """Options of the command for the drill of a machine."""
-
-    to: str
-    seed: int | None
-    accepts_older: bool
-    plan: bool
-    whole: bool
-    once: str | None
-
-
 def repeatable_drill(instance: Instance) -> Repeatable:
     """Return the declaration of a drill. Its evidence in the repository has the run id, for drills of every host."""
     from zsnapdb.jobs.trial.drill import made
@@ -64,18 +51,18 @@ def answer_of(done: DrillResult) -> CommandAnswer:
     return CommandAnswer(DrillView(done), exit_code(done.evidence))
 
 
-def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> None:
+def drill_machine(
+    settings: Settings, instance: Instance, request: DrillRequest, *, plan: bool, once: str | None, json: bool
+) -> None:
     """Drill the machine, or show the plan.
 
     Raises: typer.Exit with the exit code of the drill.
     """
     from zsnapdb.jobs.restore.machine_restore import MachineWork
     from zsnapdb.jobs.trial import machine_drill
-    from zsnapdb.jobs.trial.drill import DrillRequest
     from zsnapdb.report.trial.drill import MachineDrillPlanView
 
-    request = DrillRequest(options.to, options.seed, options.whole, options.accepts_older)
-    if options.plan:
+    if plan:
         repository = instance.open_repository()
         planned = machine_drill.plan(settings, instance, repository, request)
         show(MachineDrillPlanView(planned), json)
@@ -85,7 +72,7 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
     def make() -> CommandAnswer:
         return answer_of(machine_drill.drill(settings, instance, request))
 
-    show_once(instance.host, options.once, repeatable_drill(instance), make, json)
+    show_once(instance.host, once, repeatable_drill(instance), make, json)
 
 
 def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
@@ -135,9 +122,10 @@ def drill(
     settings, chosen = instance_metrics(config, instance, repository, binary=binary, wait=wait)
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
-        drill_machine(settings, chosen, MachineDrillOptions(to, seed, accepts_older, plan, whole, once), json)
-        return
     request = job.DrillRequest(to, seed, whole, accepts_older, history)
+    if chosen.settings.vm is not None:
+        drill_machine(settings, chosen, request, plan=plan, once=once, json=json)
+        return
     if plan:
         _show_plan(settings, chosen, request, json)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
     from zsnapdb.jobs.restore.plan import RestoreRequest
-    from zsnapdb.planning.restore.plan import RestoreOrigin
+    from zsnapdb.planning.restore.steps import MachineStep, Step
 
 
 RequestedPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
@@ -107,61 +107,90 @@ def restore(
     it may have started to replace the server, only --resume continues it.
     """
     from zsnapdb.jobs.restore.plan import RestoreRequest, origin_of
-    from zsnapdb.report.restore import result as report
 
     refuse_part("restore", config, instance, table, schema, "10m" if to == "latest" else to)
-    _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan)
-    if once is not None and (resume or abandon or further is not None):
-        raise UsageError(
-            "--once excludes --resume, --abandon and --continue-to",
-            hint="repeat the command with which the restore began: it goes on by itself",
-        )
+    _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan, once=once)
     settings, chosen = instance_metrics(config, instance, repository, binary=binary)
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
-    may_go = with_foreign_snapshots
+    way = RestoreWay(target, resume, abandon, step, stop_after, with_foreign_snapshots, plan, once)
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)
-        wanted = MachineOptions(to, target, name, accepts_older, stop_after, resume, abandon, step, may_go, plan, once)
-        restore_machine(settings, chosen, wanted, json)
+        restore_machine(settings, chosen, to, name, accepts_older, way, json)
         return
-    if abandon:
-        from zsnapdb.jobs.restore import run as giving_up
-
-        given_up = giving_up.abandon(settings, chosen, target, with_foreign_snapshots=may_go)
-        show(report.AbandonedView(given_up.plan, given_up.left), json)
-        return
-    confirm = confirm_on_terminal if step else always_continue
     last = handover_of(handover, port, server_id, source, source_user, source_password_file)
     volumes = origin_of(origin)
     request = RestoreRequest(to, target, name, last, accepts_older=accepts_older, history=history, origin=volumes)
-    later = _later(further, target, last, volumes, history) if further is not None else None
-    if plan:
-        _show_plan(settings, chosen, request, later, json)
+    restore_server(settings, chosen, request, further, way, json)
+
+
+@dataclass(frozen=True)
+class RestoreWay:
+    """Options of the command that do not depend on what is restored."""
+
+    target: str | None
+    resume: bool
+    abandon: bool
+    step: bool
+    stop_after: str | None
+    with_foreign_snapshots: bool
+    plan: bool
+    once: str | None
+
+    def confirm(self, step: Step | MachineStep) -> bool:
+        """Ask for a confirmation of the step, if the command shall."""
+        return not self.step or typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
+
+
+def restore_server(
+    settings: Settings, instance: Instance, request: RestoreRequest, further: str | None, way: RestoreWay, json: bool
+) -> None:
+    """Restore, continue to the point `further`, resume, abandon, or show the plan, by the options."""
+    from zsnapdb.report.restore import result as report
+
+    may_go = way.with_foreign_snapshots
+    if way.abandon:
+        from zsnapdb.jobs.restore import run as giving_up
+
+        given_up = giving_up.abandon(settings, instance, way.target, with_foreign_snapshots=may_go)
+        show(report.AbandonedView(given_up.plan, given_up.left), json)
+        return
+    later = None
+    if further is not None:
+        from zsnapdb.jobs.restore.continue_restore import ContinueRequest
+
+        later = ContinueRequest(further, way.target, request.handover, request.origin, request.history)
+    if way.plan:
+        _show_plan(settings, instance, request, later, json)
         return
 
     def make() -> CommandAnswer:
         from zsnapdb.jobs.restore import continue_restore as continuing
         from zsnapdb.jobs.restore import run as job
 
-        if resume:
-            result = job.resume(settings, chosen, target, confirm, stop_after, with_foreign_snapshots=may_go)
+        if way.resume:
+            result = job.resume(
+                settings, instance, way.target, way.confirm, way.stop_after, with_foreign_snapshots=may_go
+            )
         elif later is not None:
-            result = continuing.go_on(settings, chosen, later, confirm, stop_after)
+            result = continuing.go_on(settings, instance, later, way.confirm, way.stop_after)
         else:
-            result = job.restore(settings, chosen, request, confirm, stop_after)
+            result = job.restore(settings, instance, request, way.confirm, way.stop_after)
         return CommandAnswer(report.RestoreView(result))
 
     def made() -> CommandAnswer | None:
         from zsnapdb.jobs.restore import once as of_run
 
-        known = of_run.restored(settings, chosen, confirm, stop_after)
+        known = of_run.restored(settings, instance, way.confirm, way.stop_after)
         return CommandAnswer(report.RestoreView(known)) if known is not None else None
 
-    about = describe_restore(chosen.name, to, target or name, handover)
-    show_once(chosen.host, once, Repeatable("restore", about, made=made, tell=chosen.events.tell), make, json)
+    about = describe_restore(instance.name, request.to, way.target or request.name, request.handover.kind)
+    command = Repeatable("restore", about, made=made, tell=instance.events.tell)
+    show_once(instance.host, way.once, command, make, json)
 
 
-def _refuse_contradictions(to: str, further: str | None, *, resume: bool, abandon: bool, plan: bool) -> None:
+def _refuse_contradictions(
+    to: str, further: str | None, *, resume: bool, abandon: bool, plan: bool, once: str | None
+) -> None:
     """Raise UsageError if options exclude each other."""
     hint = "see `zsnapdb restore --help`"
     if further is not None and (to != "latest" or resume or abandon):
@@ -170,6 +199,11 @@ def _refuse_contradictions(to: str, further: str | None, *, resume: bool, abando
         raise UsageError("--plan excludes --resume and --abandon", hint=hint)
     if resume and abandon:
         raise UsageError("--resume and --abandon exclude each other", hint=hint)
+    if once is not None and (resume or abandon or further is not None):
+        raise UsageError(
+            "--once excludes --resume, --abandon and --continue-to",
+            hint="repeat the command with which the restore began: it goes on by itself",
+        )
 
 
 def _refuse_server_options(
@@ -197,15 +231,6 @@ def _refuse_server_options(
             f"{', '.join(wrong)} cannot be used with a virtual machine",
             hint="a machine is restored from the repository, and stays off",
         )
-
-
-def _later(
-    to: str, target: str | None, handover: Handover, origin: RestoreOrigin, history: str | None
-) -> ContinueRequest:
-    """Return the request to continue a finished restore."""
-    from zsnapdb.jobs.restore.continue_restore import ContinueRequest
-
-    return ContinueRequest(to, target, handover, origin, history)
 
 
 def _show_plan(
@@ -260,57 +285,40 @@ def handover_of(
     return Handover(kind, port, server_id, address)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class MachineOptions:
-    """Options of the command for the restore of a machine."""
-
-    to: str
-    target: str | None
-    name: str | None
-    accepts_older: bool
-    stop_after: str | None
-    resume: bool
-    abandon: bool
-    step: bool
-    with_foreign_snapshots: bool
-    plan: bool
-    once: str | None = None
-
-
-def restore_machine(settings: Settings, instance: Instance, options: MachineOptions, json: bool) -> None:
+def restore_machine(
+    settings: Settings, instance: Instance, to: str, name: str | None, accepts_older: bool, way: RestoreWay, json: bool
+) -> None:
     """Restore, resume, abandon, or show the plan, by the options."""
     from zsnapdb.jobs.restore import machine_restore as job
-    from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
     from zsnapdb.report.restore import result as report
 
-    may_go = options.with_foreign_snapshots
-    if options.abandon:
-        given_up = job.abandon(settings, instance, options.target, with_foreign_snapshots=may_go)
+    may_go = way.with_foreign_snapshots
+    if way.abandon:
+        given_up = job.abandon(settings, instance, way.target, with_foreign_snapshots=may_go)
         show(report.MachineAbandonedView(given_up), json)
         return
-    confirm = confirm_on_terminal if options.step else always_continue
-    request = MachineRestoreRequest(options.to, options.target, options.name, options.accepts_older)
-    if options.plan:
+    request = job.MachineRestoreRequest(to, way.target, name, accepts_older)
+    if way.plan:
         _show_machine_plan(settings, instance, request, json)
         return
 
     def make() -> CommandAnswer:
         result = (
-            job.resume(settings, instance, options.target, confirm, options.stop_after, with_foreign_snapshots=may_go)
-            if options.resume
-            else job.restore(settings, instance, request, confirm, options.stop_after)
+            job.resume(settings, instance, way.target, way.confirm, way.stop_after, with_foreign_snapshots=may_go)
+            if way.resume
+            else job.restore(settings, instance, request, way.confirm, way.stop_after)
         )
         return CommandAnswer(report.MachineRestoreView(result))
 
     def made() -> CommandAnswer | None:
         from zsnapdb.jobs.restore import once as of_run
 
-        known = of_run.restored_machine(settings, instance, confirm, options.stop_after)
+        known = of_run.restored_machine(settings, instance, way.confirm, way.stop_after)
         return CommandAnswer(report.MachineRestoreView(known)) if known is not None else None
 
-    about = describe_restore(instance.name, options.to, options.target or options.name)
+    about = describe_restore(instance.name, to, way.target or name)
     command = Repeatable("restore", about, made=made, tell=instance.events.tell)
-    show_once(instance.host, options.once, command, make, json)
+    show_once(instance.host, way.once, command, make, json)
 
 
 def describe_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
@@ -334,29 +342,12 @@ def _show_machine_plan(settings: Settings, instance: Instance, request: MachineR
         raise typer.Exit(expected.exit_code)
 
 
-class _Step(Protocol):
-    @property
-    def name(self) -> str: ...
-    def describe(self) -> str: ...
-
-
-def always_continue(_step: _Step) -> bool:
-    """Return True."""
-    return True
-
-
-def confirm_on_terminal(step: _Step) -> bool:
-    """Ask for a confirmation of the step."""
-    return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
-
-
-RunbookPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
 OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="Output format: md or html.")]
 
 
 def runbook(
     instance: InstanceName = None,
-    to: RunbookPoint = "latest",
+    to: RequestedPoint = "latest",
     accepts_older: AcceptOlder = False,
     history: History = None,
     origin: RestoreFrom = "repository",

@@ -47,21 +47,6 @@ def sizing(
 
     The rates were measured; the answer names how. The retention policy is simulated.
     """
-    show_sizing(size, change, binlog, keep, every, full_every, line, prices, json)
-
-
-def show_sizing(
-    size: str,
-    change: str | None,
-    binlog: str | None,
-    keep: str | None,
-    every: str,
-    full_every: str,
-    line: str,
-    prices: str,
-    json: bool,
-) -> None:
-    """Print the estimate for the given words."""
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.jobs.shell import sizing as job
     from zsnapdb.planning.sizing.estimate import Workload
