@@ -38,44 +38,47 @@ class DoctorFormat(StrEnum):
     NAGIOS = "nagios"
 
 
+EveryInstance = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="INSTANCE", help="Configured instance.", show_default="all of them", autocompletion=completion.instances
+    ),
+]
+AnswerFormat = Annotated[
+    DoctorFormat,
+    typer.Option(
+        "--format", help="Output format: text, one JSON document, or one line for Nagios-compatible monitors."
+    ),
+]
+FixedProperties = Annotated[
+    bool, typer.Option("--fix", help="Set the properties of datasets that are safe to set, after a confirmation.")
+]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --fix: skip the confirmation.")]
+WatchedLoad = Annotated[
+    bool,
+    typer.Option("--load", help="Estimate the effect of other memory, devices or record sizes on the present load."),
+]
+WatchedTime = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="DURATION",
+        help="With --load: length of the observation, for example 10m.",
+        show_default=_PERIOD,
+    ),
+]
+
+
 def doctor(
-    instance: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="INSTANCE",
-            help="Configured instance.",
-            show_default="all of them",
-            autocompletion=completion.instances,
-        ),
-    ] = None,
+    instance: EveryInstance = None,
     config: ConfigFile = None,
     json: AsJson = False,
-    format: Annotated[  # noqa: A002 - the name of the option
-        DoctorFormat,
-        typer.Option(
-            "--format", help="Output format: text, one JSON document, or one line for Nagios-compatible monitors."
-        ),
-    ] = DoctorFormat.TEXT,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Set the properties of datasets that are safe to set, after a confirmation.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: skip the confirmation.")] = False,
+    format: AnswerFormat = DoctorFormat.TEXT,  # noqa: A002 - the name of the option
+    fix: FixedProperties = False,
+    yes: Unasked = False,
     plan: PlanOnly = False,
-    load: Annotated[
-        bool,
-        typer.Option(
-            "--load", help="Estimate the effect of other memory, devices or record sizes on the present load."
-        ),
-    ] = False,
-    period: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="With --load: length of the observation, for example 10m.",
-            show_default=_PERIOD,
-        ),
-    ] = None,
+    load: WatchedLoad = False,
+    period: WatchedTime = None,
 ) -> None:
     """Check whether instances can be backed up; change nothing without --fix. Exit codes: 0 fit, 1 warnings, 2 unfit.
 

@@ -27,6 +27,32 @@ class CloneTls(Enum):
     PREFERRED = "preferred"
 
 
+AuthorityFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        help="CA file of the service's certificate. (default: CAs of this host)",
+        readable=False,
+    ),
+]
+CloneHost = Annotated[
+    str | None,
+    typer.Option(
+        "--clone-host", metavar="HOST", help="Host of the clones' servers. (default: the address from the service)"
+    ),
+]
+CloneAuthorityFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--clone-tls-ca",
+        metavar="FILE",
+        help="CA file of the clones' certificates. (default: CAs of this host)",
+        readable=False,
+    ),
+]
+
+
 def mcp(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Give new clones a lease of --ttl and destroy them at the end.")
@@ -38,34 +64,13 @@ def mcp(
     ttl: Annotated[
         str | None, typer.Option("--ttl", metavar="DURATION", help="Lease of a clone if the agent gives none.")
     ] = None,
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls-ca",
-            metavar="FILE",
-            help="CA file of the service's certificate. (default: CAs of this host)",
-            readable=False,
-        ),
-    ] = None,
-    clone_host: Annotated[
-        str | None,
-        typer.Option(
-            "--clone-host", metavar="HOST", help="Host of the clones' servers. (default: the address from the service)"
-        ),
-    ] = None,
+    tls_ca: AuthorityFile = None,
+    clone_host: CloneHost = None,
     clone_tls: Annotated[
         CloneTls | None,
         typer.Option("--clone-tls", help="TLS to servers of clones. (default: required; on this host preferred)"),
     ] = None,
-    clone_tls_ca: Annotated[
-        Path | None,
-        typer.Option(
-            "--clone-tls-ca",
-            metavar="FILE",
-            help="CA file of the clones' certificates. (default: CAs of this host)",
-            readable=False,
-        ),
-    ] = None,
+    clone_tls_ca: CloneAuthorityFile = None,
 ) -> None:
     """Give the agent of a developer clones, by the Model Context Protocol on stdin and stdout, until stdin ends.
 

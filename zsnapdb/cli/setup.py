@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from zsnapdb.jobs.setup.steps import ProofResult
+    from zsnapdb.planning.setup.facts import SetupAnswers
+    from zsnapdb.planning.setup.plan import SetupPlan
     from zsnapdb.report.view import View
 
 _REFUSED = 4
@@ -110,11 +112,7 @@ def setup(
     exit code 4 if the setup would be refused.
     """
     from zsnapdb.jobs.setup import discovery as job
-    from zsnapdb.jobs.setup import steps as setup_answers
-    from zsnapdb.jobs.setup import steps as setup_proof
-    from zsnapdb.jobs.setup import steps as setup_steps
-    from zsnapdb.notify.commands import send_test
-    from zsnapdb.report import setup as report
+    from zsnapdb.jobs.setup import steps
 
     if remove:
         _remove(repository, instance, config, yes=yes, plan=plan, json=json)
@@ -129,17 +127,33 @@ def setup(
         )
     else:
         assert answers is not None
-        chosen = setup_answers.read(answers)
+        chosen = steps.read(answers)
     made = job.plan(chosen, config)
-    if made.around.is_silent and not (yes or plan or json or made.refusals) and _has_reader():
+    if not (yes or plan or json) and _has_reader():
+        made = _completed(chosen, made, config)
+    _carry_out(made, yes=yes, plan=plan, json=json)
+
+
+def _completed(chosen: SetupAnswers, made: SetupPlan, config: Path | None) -> SetupPlan:
+    """Ask for the answers that a person may have forgotten, and return the plan with them."""
+    from zsnapdb.jobs.setup import discovery as job
+
+    if made.around.is_silent and not made.refusals:
         named = typer.prompt("Who hears of failures (e-mail, URL or program; empty: nobody)", default="", err=True)
         chosen = replace(chosen, notify=named or None)
         made = job.plan(chosen, config) if named else made
-    if made.can_offer_binlogs and not (yes or plan or json) and _has_reader():
+    if made.can_offer_binlogs:
         question = "The server writes no binlogs: changes between backups are lost. Turn them on (one restart)?"
         if typer.confirm(question, default=False, err=True):
-            chosen = replace(chosen, binlogs=True)
-            made = job.plan(chosen, config)
+            made = job.plan(replace(chosen, binlogs=True), config)
+    return made
+
+
+def _carry_out(made: SetupPlan, *, yes: bool, plan: bool, json: bool) -> None:
+    from zsnapdb.jobs.setup import steps
+    from zsnapdb.notify.commands import send_test
+    from zsnapdb.report import setup as report
+
     if plan:
         show(report.SetupPlanView(made), json)
         if made.refusals:
@@ -148,10 +162,8 @@ def setup(
     if not (yes or made.refusals):
         _ask(report.SetupPlanView(made), json)
     terminal = Terminal()
-    done = setup_steps.execute(
-        made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell)
-    )
-    show(report.SetupView(done, _shown(setup_proof.prove(made, terminal), terminal, json)), json)
+    done = steps.execute(made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell))
+    show(report.SetupView(done, _shown(steps.prove(made, terminal), terminal, json)), json)
 
 
 def _shown(results: Iterable[ProofResult], terminal: Terminal, json: bool) -> list[ProofResult]:

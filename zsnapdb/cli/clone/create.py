@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
@@ -158,13 +159,9 @@ def create(
     # The source server runs on this host, and ten such commands may start at once.
     with at_low_priority():
         from zsnapdb.base.quantities import parse_duration, parse_size
-        from zsnapdb.jobs.clone import pool as job
         from zsnapdb.jobs.clone import request as requests
-        from zsnapdb.report.clone import create as report
 
-        _check_point(source, at, history)
-        if once is not None and count is not None:
-            raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")
+        _check_options(source, at, history, once, count)
         settings, chosen = instance_metrics(config, instance, binary=binary)
         request = requests.CloneRequest(
             owner=owner or _owner(),
@@ -184,42 +181,64 @@ def create(
             fresh=fresh,
             program=binary,
         )
-    is_set = count is not None or topology is not TopologyOption.independent
-    if plan and is_set:
-        _create_set(settings, chosen, request, count or 0, topology.value, plan=True, json=json)
-    elif plan:
-        slot = job.candidate(settings, chosen, request)
-        if slot is not None:
-            show(report.HandOutPlanView(slot, request), json)
-            return
+    _carry_out(settings, chosen, request, count, topology, once, plan=plan, json=json)
+
+
+def _carry_out(
+    settings: Settings,
+    instance: Instance,
+    request: CloneRequest,
+    count: int | None,
+    topology: TopologyOption,
+    once: str | None,
+    *,
+    plan: bool,
+    json: bool,
+) -> None:
+    from zsnapdb.jobs.backup.low_priority import at_low_priority
+
+    with at_low_priority():
+        from zsnapdb.jobs.clone import pool
+        from zsnapdb.report.clone import create as report
+
+    if count is not None or topology is not TopologyOption.independent:
+        with contextlib.nullcontext() if plan else evidence_of(instance, "clone", request.name or ""):
+            _create_set(settings, instance, request, count or 0, topology.value, plan=plan, json=json)
+    elif not plan:
+        _create_clone(settings, instance, request, once, json)
+    elif (slot := pool.candidate(settings, instance, request)) is not None:
+        show(report.HandOutPlanView(slot, request), json)
+    else:
         from zsnapdb.jobs.clone import create_plan
 
-        show(report.ClonePlanView(create_plan.plan(settings, chosen, request)), json)
-    elif is_set:
-        with evidence_of(chosen, "clone", name or ""):
-            _create_set(settings, chosen, request, count or 0, topology.value, plan=False, json=json)
-    else:
+        show(report.ClonePlanView(create_plan.plan(settings, instance, request)), json)
 
-        def made() -> CommandAnswer | None:
-            from zsnapdb.jobs.clone import once as of_run
 
-            known = of_run.created(settings, chosen)
-            return _answer(known) if known is not None else None
+def _create_clone(settings: Settings, instance: Instance, request: CloneRequest, once: str | None, json: bool) -> None:
+    from zsnapdb.jobs.clone import pool
+    from zsnapdb.jobs.clone.request import random_name
 
-        def make() -> CommandAnswer:
-            named = replace(request, name=name or requests.random_name(chosen))
-            with evidence_of(chosen, "clone", str(named.name)):
-                result = job.obtain(settings, chosen, named)
-            return _answer(result)
+    def made() -> CommandAnswer | None:
+        from zsnapdb.jobs.clone import once as of_run
 
-        def revealed(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-            from zsnapdb.jobs.clone import once as of_run
+        known = of_run.created(settings, instance)
+        return _answer(known) if known is not None else None
 
-            return {**recorded, "password": of_run.password_of(settings, chosen.host, recorded["clone"]["id"])}
+    def make() -> CommandAnswer:
+        named = replace(request, name=request.name or random_name(instance))
+        with evidence_of(instance, "clone", str(named.name)):
+            result = pool.obtain(settings, instance, named)
+        return _answer(result)
 
-        about = f"{chosen.name} {f'at {at}' if at is not None else f'from {source}'} as {name or 'any name'}"
-        command = Repeatable("clone create", about, made=made, revealed=revealed, tell=chosen.events.tell)
-        show_once(chosen.host, once, command, make, json)
+    def revealed(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        from zsnapdb.jobs.clone import once as of_run
+
+        return {**recorded, "password": of_run.password_of(settings, instance.host, recorded["clone"]["id"])}
+
+    state = f"at {request.at}" if request.at is not None else f"from {request.source}"
+    about = f"{instance.name} {state} as {request.name or 'any name'}"
+    command = Repeatable("clone create", about, made=made, revealed=revealed, tell=instance.events.tell)
+    show_once(instance.host, once, command, make, json)
 
 
 def _create_set(
@@ -244,8 +263,10 @@ def _answer(created: Created) -> CommandAnswer:
     return CommandAnswer(CreatedView(created), kept=CreatedView(created, is_secret=True))
 
 
-def _check_point(source: str, at: str | None, history: str | None) -> None:
+def _check_options(source: str, at: str | None, history: str | None, once: str | None, count: int | None) -> None:
     if at is not None and source != "latest":
         raise typer.BadParameter("give --from or --at, not both")
     if history is not None and at is None:
         raise typer.BadParameter("--history is for a point that --at names")
+    if once is not None and count is not None:
+        raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")
