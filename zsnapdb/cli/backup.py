@@ -9,7 +9,7 @@ import typer
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.command_context import instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime, option
 from zsnapdb.cli.output import show
 
 
@@ -20,10 +20,7 @@ def backup(
         bool, typer.Option("--fresh", help="Abandon an interrupted backup instead of finishing it first.")
     ] = False,
     local_set: Annotated[
-        str | None,
-        typer.Option(
-            "--set", metavar="ID", help="Store this set of `zsnapdb snapshot` (or latest) without the server."
-        ),
+        str | None, option("--set", "ID", "Store this set of `zsnapdb snapshot` (or latest) without the server.")
     ] = None,
     once: Once = None,
     wait: WaitTime = "0s",

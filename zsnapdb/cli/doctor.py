@@ -16,7 +16,7 @@ from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.exit_codes import system_zone
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, argument, option
 from zsnapdb.cli.output import renamed, show, show_errors
 from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, sizing
 
@@ -40,9 +40,7 @@ class DoctorFormat(StrEnum):
 
 EveryInstance = Annotated[
     str | None,
-    typer.Argument(
-        metavar="INSTANCE", help="Configured instance.", show_default="all of them", autocompletion=completion.instances
-    ),
+    argument("INSTANCE", "Configured instance.", show_default="all of them", autocompletion=completion.instances),
 ]
 AnswerFormat = Annotated[
     DoctorFormat,
@@ -60,12 +58,7 @@ WatchedLoad = Annotated[
 ]
 WatchedTime = Annotated[
     str | None,
-    typer.Option(
-        "--for",
-        metavar="DURATION",
-        help="With --load: length of the observation, for example 10m.",
-        show_default=_PERIOD,
-    ),
+    option("--for", "DURATION", "With --load: length of the observation, for example 10m.", show_default=_PERIOD),
 ]
 
 
@@ -164,10 +157,8 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
 
 def advise(
     instance: InstanceName = None,
-    period: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="Length of the observation, for example 10m.")
-    ] = _PERIOD,
-    size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help="With a size: `zsnapdb sizing`.")] = None,
+    period: Annotated[str, option("--for", "DURATION", "Length of the observation, for example 10m.")] = _PERIOD,
+    size: Annotated[str | None, option("--size", "SIZE", "With a size: `zsnapdb sizing`.")] = None,
     change: SizingChange = None,
     keep: SizingKeep = None,
     prices: SizingPrices = "s3",

@@ -22,6 +22,8 @@ from zsnapdb.cli.options import (
     RepositoryName,
     ServerBinary,
     WaitTime,
+    argument,
+    option,
 )
 from zsnapdb.cli.output import show
 
@@ -88,7 +90,7 @@ def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
 
 def drill(
     instance: InstanceName = None,
-    to: Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}, or random.")] = "latest",
+    to: Annotated[str, option("--to", "POINT", f"Point: {POINT}, or random.")] = "latest",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -152,12 +154,8 @@ def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, js
 
 def drills(
     instance: InstanceName = None,
-    drill_id: Annotated[
-        str | None, typer.Argument(metavar="DRILL", help="Id of a drill, or latest: show all its details.")
-    ] = None,
-    most: Annotated[
-        int, typer.Option("--most", metavar="N", min=1, max=1000, help="Highest number of listed drills, the newest.")
-    ] = 1000,
+    drill_id: Annotated[str | None, argument("DRILL", "Id of a drill, or latest: show all its details.")] = None,
+    most: Annotated[int, option("--most", "N", "Highest number of listed drills, the newest.", min=1, max=1000)] = 1000,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,

@@ -12,7 +12,7 @@ from zsnapdb.base.errors import DamagedError, UsageError, ZsnapdbError
 from zsnapdb.cli import completion, log
 from zsnapdb.cli.command_context import configuration, instance_metrics, on_host
 from zsnapdb.cli.exit_codes import system_zone
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName, argument, option
 from zsnapdb.cli.output import show, show_errors, show_missing
 
 
@@ -80,9 +80,7 @@ def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
 
 def show_backup(
     instance: NamedInstance,
-    backup: Annotated[
-        str, typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="Backup id, or latest.")
-    ] = "latest",
+    backup: Annotated[str, argument("BACKUP", "Backup id, or latest.", autocompletion=completion.backups)] = "latest",
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -108,10 +106,7 @@ def status(
     every: Annotated[bool, typer.Option("--all", help="Show every configured instance.")] = False,
     repository: RepositoryName = None,
     metrics: Annotated[
-        Path | None,
-        typer.Option(
-            "--metrics", metavar="FILE.prom", help="Also write metrics for the textfile collector of node_exporter."
-        ),
+        Path | None, option("--metrics", "FILE.prom", "Also write metrics for the textfile collector of node_exporter.")
     ] = None,
     notify: Annotated[
         bool, typer.Option("--notify", help="Also notify about objectives that broke or are met again.")

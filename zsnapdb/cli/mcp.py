@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import INTERRUPTED
+from zsnapdb.cli.options import option
 
 if TYPE_CHECKING:
     from zsnapdb.mcp.tools import Toolbox
@@ -29,26 +30,15 @@ class CloneTls(Enum):
 
 AuthorityFile = Annotated[
     Path | None,
-    typer.Option(
-        "--tls-ca",
-        metavar="FILE",
-        help="CA file of the service's certificate. (default: CAs of this host)",
-        readable=False,
-    ),
+    option("--tls-ca", "FILE", "CA file of the service's certificate. (default: CAs of this host)", readable=False),
 ]
 CloneHost = Annotated[
-    str | None,
-    typer.Option(
-        "--clone-host", metavar="HOST", help="Host of the clones' servers. (default: the address from the service)"
-    ),
+    str | None, option("--clone-host", "HOST", "Host of the clones' servers. (default: the address from the service)")
 ]
 CloneAuthorityFile = Annotated[
     Path | None,
-    typer.Option(
-        "--clone-tls-ca",
-        metavar="FILE",
-        help="CA file of the clones' certificates. (default: CAs of this host)",
-        readable=False,
+    option(
+        "--clone-tls-ca", "FILE", "CA file of the clones' certificates. (default: CAs of this host)", readable=False
     ),
 ]
 
@@ -61,9 +51,7 @@ def mcp(
     show_logins: Annotated[
         bool, typer.Option("--show-logins", help="Show the agent user and password of each clone that it creates.")
     ] = False,
-    ttl: Annotated[
-        str | None, typer.Option("--ttl", metavar="DURATION", help="Lease of a clone if the agent gives none.")
-    ] = None,
+    ttl: Annotated[str | None, option("--ttl", "DURATION", "Lease of a clone if the agent gives none.")] = None,
     tls_ca: AuthorityFile = None,
     clone_host: CloneHost = None,
     clone_tls: Annotated[

@@ -16,17 +16,24 @@ if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.host import Host
 
+
+def option(name: str, metavar: str, text: str, **more: Any) -> Any:
+    """Return an option with a value. `metavar` stands for the value in the help, and `text` is the help."""
+    return typer.Option(name, metavar=metavar, help=text, **more)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return an argument. `metavar` stands for it in the help, and `text` is the help."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
 InstanceName = Annotated[
     str | None,
-    typer.Argument(
-        metavar="INSTANCE",
-        help="Configured instance. Optional if only one is configured.",
-        autocompletion=completion.instances,
+    argument(
+        "INSTANCE", "Configured instance. Optional if only one is configured.", autocompletion=completion.instances
     ),
 ]
-NamedInstance = Annotated[
-    str, typer.Argument(metavar="INSTANCE", help="Configured instance.", autocompletion=completion.instances)
-]
+NamedInstance = Annotated[str, argument("INSTANCE", "Configured instance.", autocompletion=completion.instances)]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -44,10 +51,10 @@ PlanOnly = Annotated[
 ]
 ServerBinary = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--binary",
-        metavar="PATH",
-        help="Server program to start, of the same series as the server of the backup.",
+        "PATH",
+        "Server program to start, of the same series as the server of the backup.",
         show_default="server.binaries and server.binary of the instance",
     ),
 ]
@@ -69,12 +76,7 @@ ReplicasWillBeRebuilt = Annotated[
     ),
 ]
 WaitTime = Annotated[
-    str,
-    typer.Option(
-        "--wait",
-        metavar="DURATION",
-        help="Longest wait for another run to end, for example 10m. Exit code 75 afterwards.",
-    ),
+    str, option("--wait", "DURATION", "Longest wait for another run to end, for example 10m. Exit code 75 afterwards.")
 ]
 
 
@@ -97,19 +99,19 @@ def _adopted(given: str | None) -> str | None:
 
 Once = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--once",
-        metavar="RUN",
+        "RUN",
+        "Id of this run, such as 20261127T080000Z-0123abcd. A finished run is only shown.",
         callback=_adopted,
-        help="Id of this run, such as 20261127T080000Z-0123abcd. A finished run is only shown.",
     ),
 ]
 RepositoryName = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--repository",
-        metavar="NAME",
-        help="Configured repository to use instead of the repository of the instance.",
+        "NAME",
+        "Configured repository to use instead of the repository of the instance.",
         autocompletion=completion.repositories,
     ),
 ]
@@ -120,9 +122,7 @@ AcceptOlder = Annotated[
 
 History = Annotated[
     str | None,
-    typer.Option(
-        "--history", metavar="ID", help="Binlog history of the point, if there are several (`zsnapdb binlog status`)."
-    ),
+    option("--history", "ID", "Binlog history of the point, if there are several (`zsnapdb binlog status`)."),
 ]
 
 HANDOVER_KINDS = ("stopped", "look", "run", "promote", "replica")
@@ -136,63 +136,46 @@ RestoreFrom = Annotated[
         help="Origin of the volumes: repository, local (snapshots on this host), or auto (prefers local).",
     ),
 ]
-RestoreTarget = Annotated[
-    str | None, typer.Option("--target", metavar="DATASET", help="New dataset for the restored volumes.")
-]
+RestoreTarget = Annotated[str | None, option("--target", "DATASET", "New dataset for the restored volumes.")]
 RestoreName = Annotated[
     str | None,
-    typer.Option(
-        "--as", metavar="NAME", help="Without --target: restore to POOL/zsnapdb/restored/NAME.", show_default="INSTANCE"
-    ),
+    option("--as", "NAME", "Without --target: restore to POOL/zsnapdb/restored/NAME.", show_default="INSTANCE"),
 ]
 HandoverName = Annotated[
-    str,
-    typer.Option("--handover", metavar="HOW", help=f"Final state of the restored server: {', '.join(HANDOVER_KINDS)}."),
+    str, option("--handover", "HOW", f"Final state of the restored server: {', '.join(HANDOVER_KINDS)}.")
 ]
 RestoredPort = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--port",
-        metavar="NUMBER",
-        help="With run and replica: port of the restored server.",
+        "NUMBER",
+        "With run and replica: port of the restored server.",
         show_default="a free port of the range for clones",
     ),
 ]
 RestoredServerId = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--server-id",
-        metavar="NUMBER",
-        help="The server_id of the restored server. With promote: the new one in its option file.",
+        "NUMBER",
+        "The server_id of the restored server. With promote: the new one in its option file.",
         show_default="random; with promote: none",
     ),
 ]
-ReplicationAddress = Annotated[
-    str | None, typer.Option("--source", metavar="HOST:PORT", help="With replica: replication source.")
-]
-ReplicationUser = Annotated[
-    str, typer.Option("--source-user", metavar="USER", help="With replica: replication account on the source.")
-]
+ReplicationAddress = Annotated[str | None, option("--source", "HOST:PORT", "With replica: replication source.")]
+ReplicationUser = Annotated[str, option("--source-user", "USER", "With replica: replication account on the source.")]
 ReplicationPasswordFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--source-password-file", metavar="FILE", help="With replica: file with the password of that account."
-    ),
+    Path | None, option("--source-password-file", "FILE", "With replica: file with the password of that account.")
 ]
 LeaseFromNow = Annotated[
     str | None,
-    typer.Option(
-        "--ttl", metavar="DURATION", help="New length of the lease from now, for example 2h.", show_default="clones.ttl"
-    ),
+    option("--ttl", "DURATION", "New length of the lease from now, for example 2h.", show_default="clones.ttl"),
 ]
 ProtectionFromNow = Annotated[
-    str,
-    typer.Option(
-        "--for", metavar="DURATION", help="Length of the protection from now, for example 2d; 0s ends the protection."
-    ),
+    str, option("--for", "DURATION", "Length of the protection from now, for example 2d; 0s ends the protection.")
 ]
 
-CloneName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the clone.", autocompletion=completion.clones)]
+CloneName = Annotated[str, argument("NAME", "Name of the clone.", autocompletion=completion.clones)]
 
 
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:

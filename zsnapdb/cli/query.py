@@ -20,12 +20,13 @@ from zsnapdb.cli.options import (
     NamedInstance,
     RepositoryName,
     ServerBinary,
+    argument,
+    option,
 )
 from zsnapdb.cli.output import writer
 
 EndHistory = Annotated[
-    str | None,
-    typer.Option("--to-history", metavar="ID", help="Binlog history of the later state, if it differs from --history."),
+    str | None, option("--to-history", "ID", "Binlog history of the later state, if it differs from --history.")
 ]
 
 
@@ -39,8 +40,8 @@ class Format(StrEnum):
 
 def query(
     instance: NamedInstance,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.")],
-    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"State: {POINT}.")] = "latest-backup",
+    sql: Annotated[str, argument("SQL", "One SQL statement that only reads.")],
+    at: Annotated[str, option("--at", "MOMENT", f"State: {POINT}.")] = "latest-backup",
     form: Annotated[Format, typer.Option("--format", help="Output format of the rows.")] = Format.TABLE,
     repository: RepositoryName = None,
     history: History = None,
@@ -65,12 +66,10 @@ def query(
 
 
 def diff(
-    table: Annotated[
-        str, typer.Option("--table", metavar="SCHEMA.TABLE", help="Table to compare.", autocompletion=completion.tables)
-    ],
-    begin: Annotated[str, typer.Option("--from", metavar="MOMENT", help=f"Earlier state: {POINT}.")],
+    table: Annotated[str, option("--table", "SCHEMA.TABLE", "Table to compare.", autocompletion=completion.tables)],
+    begin: Annotated[str, option("--from", "MOMENT", f"Earlier state: {POINT}.")],
     instance: InstanceName = None,
-    end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="Later state.")] = "latest",
+    end: Annotated[str, option("--to", "MOMENT", "Later state.")] = "latest",
     repository: RepositoryName = None,
     history: History = None,
     end_history: EndHistory = None,

@@ -22,6 +22,8 @@ from zsnapdb.cli.options import (
     PlanOnly,
     RepositoryName,
     WaitTime,
+    argument,
+    option,
 )
 from zsnapdb.cli.output import renamed, show, show_errors, show_missing
 
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
 def init(
     repository: Annotated[
         str | None,
-        typer.Argument(
-            metavar="REPOSITORY",
-            help="Configured repository. Optional if only one is configured.",
+        argument(
+            "REPOSITORY",
+            "Configured repository. Optional if only one is configured.",
             autocompletion=completion.repositories,
         ),
     ] = None,
@@ -66,17 +68,15 @@ def verify(
     ] = False,
     older_than: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--older-than",
-            metavar="TIME",
-            help="Verify only backups without a successful verification in this time, for example 30d.",
+            "TIME",
+            "Verify only backups without a successful verification in this time, for example 30d.",
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit", metavar="N", min=1, help="Verify at most N backups, the most urgent first.", show_default=False
-        ),
+        option("--limit", "N", "Verify at most N backups, the most urgent first.", min=1, show_default=False),
     ] = None,
     repository: RepositoryName = None,
     once: Once = None,
@@ -112,21 +112,15 @@ def verify(
 
 def copy(
     to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="REPOSITORY",
-            help="Configured repository to copy to.",
-            autocompletion=completion.repositories,
-        ),
+        str, option("--to", "REPOSITORY", "Configured repository to copy to.", autocompletion=completion.repositories)
     ],
     instance: InstanceName = None,
     source: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from",
-            metavar="REPOSITORY",
-            help="Configured repository to copy from.",
+            "REPOSITORY",
+            "Configured repository to copy from.",
             autocompletion=completion.repositories,
             show_default="the instance's own",
         ),
@@ -159,10 +153,10 @@ def consolidate(
     instance: InstanceName = None,
     backup: Annotated[
         str,
-        typer.Argument(
-            metavar="BACKUP",
+        argument(
+            "BACKUP",
+            "Backup id, or latest: the newest backup with a complete chain.",
             autocompletion=completion.backups,
-            help="Backup id, or latest: the newest backup with a complete chain.",
         ),
     ] = "latest",
     repository: RepositoryName = None,
@@ -241,14 +235,10 @@ def _show_problems(planned: PrunePlan) -> int:
 def pin(
     instance: NamedInstance,
     backup: Annotated[
-        str,
-        typer.Argument(
-            metavar="BACKUP", autocompletion=completion.backups, help="Backup id, or latest.", show_default=False
-        ),
+        str, argument("BACKUP", "Backup id, or latest.", autocompletion=completion.backups, show_default=False)
     ],
     reason: Annotated[
-        str | None,
-        typer.Option("--reason", metavar="TEXT", help="Reason to keep the backup, which `zsnapdb prune` shows."),
+        str | None, option("--reason", "TEXT", "Reason to keep the backup, which `zsnapdb prune` shows.")
     ] = None,
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the pin, so the retention policy applies again.")
@@ -276,7 +266,7 @@ def pin(
 
 def unpin(
     instance: NamedInstance,
-    backup: Annotated[str, typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="Backup id.")],
+    backup: Annotated[str, argument("BACKUP", "Backup id.", autocompletion=completion.backups)],
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -290,10 +280,8 @@ def adopt(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="BACKUP...",
-            help="Backup ids. Default: all backups without an objection.",
-            autocompletion=completion.backups,
+        argument(
+            "BACKUP...", "Backup ids. Default: all backups without an objection.", autocompletion=completion.backups
         ),
     ] = None,
     repository: RepositoryName = None,
@@ -340,9 +328,7 @@ def acknowledge_removed(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="BACKUP...", help="Backup ids. Default: all missing backups.", autocompletion=completion.backups
-        ),
+        argument("BACKUP...", "Backup ids. Default: all missing backups.", autocompletion=completion.backups),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -364,9 +350,7 @@ def forget(
     instance: NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="BACKUP...", help="Backup ids. Default: all missing backups.", autocompletion=completion.backups
-        ),
+        argument("BACKUP...", "Backup ids. Default: all missing backups.", autocompletion=completion.backups),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,

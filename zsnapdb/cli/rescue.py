@@ -24,62 +24,49 @@ from zsnapdb.cli.options import (
     RepositoryName,
     ServerBinary,
     WaitTime,
+    option,
 )
 from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
-    str | None,
-    typer.Option("--table", metavar="SCHEMA.TABLE", help="Table to rescue.", autocompletion=completion.tables),
+    str | None, option("--table", "SCHEMA.TABLE", "Table to rescue.", autocompletion=completion.tables)
 ]
-RescuedSchema = Annotated[
-    str | None, typer.Option("--schema", metavar="SCHEMA", help="Schema to rescue, instead of a table.")
-]
-RescuePoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
+RescuedSchema = Annotated[str | None, option("--schema", "SCHEMA", "Schema to rescue, instead of a table.")]
+RescuePoint = Annotated[str, option("--to", "POINT", f"Point: {POINT}.")]
 RescueTarget = Annotated[
-    str | None,
-    typer.Option("--into", metavar="FILE|URL", help="New dump file, or mysql://user@host:port/schema (?socket=/path)."),
+    str | None, option("--into", "FILE|URL", "New dump file, or mysql://user@host:port/schema (?socket=/path).")
 ]
 TargetInstance = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--into-instance",
-        metavar="INSTANCE",
+        "INSTANCE",
+        "Instance whose server gets the table, instead of --into.",
         autocompletion=completion.instances,
-        help="Instance whose server gets the table, instead of --into.",
     ),
 ]
 TargetUser = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--user",
-        metavar="NAME",
-        help="With --into-instance: account that may create tables there, on the instance's socket or address.",
+        "NAME",
+        "With --into-instance: account that may create tables there, on the instance's socket or address.",
         show_default="root",
     ),
 ]
 TargetPasswordFile = Annotated[
     Path | None,
-    typer.Option(
-        "--password-file", metavar="FILE", help="File that holds only the password of the account on the live server."
-    ),
+    option("--password-file", "FILE", "File that holds only the password of the account on the live server."),
 ]
 RescuedName = Annotated[
     str | None,
-    typer.Option(
-        "--as",
-        metavar="NAME",
-        help="New name on the live server.",
-        show_default="the old name and the time of the backup",
-    ),
+    option("--as", "NAME", "New name on the live server.", show_default="the old name and the time of the backup"),
 ]
 TransportName = Annotated[
-    str,
-    typer.Option(
-        "--transport", metavar="HOW", help="Transport of the table to a live server: auto, tablespace or dump."
-    ),
+    str, option("--transport", "HOW", "Transport of the table to a live server: auto, tablespace or dump.")
 ]
 CommandTimeout = Annotated[
-    str, typer.Option("--timeout", metavar="DURATION", help="Time limit of each long command, with a unit: s, m, h.")
+    str, option("--timeout", "DURATION", "Time limit of each long command, with a unit: s, m, h.")
 ]
 
 
@@ -161,12 +148,10 @@ def refuse_part(
 
 
 UndoneTransaction = Annotated[
-    str | None,
-    typer.Option("--gtid", metavar="GTID", help="Transaction to undo. `zsnapdb binlog find` prints its GTID."),
+    str | None, option("--gtid", "GTID", "Transaction to undo. `zsnapdb binlog find` prints its GTID.")
 ]
 WrittenInto = Annotated[
-    Path | None,
-    typer.Option("--into", metavar="FILE", help="Test the undo (as with --try), and write its SQL into this new file."),
+    Path | None, option("--into", "FILE", "Test the undo (as with --try), and write its SQL into this new file.")
 ]
 TriedFirst = Annotated[
     bool, typer.Option("--try", help="Run it on a clone, and compare the rows with their state before the transaction.")
@@ -176,18 +161,15 @@ Applied = Annotated[
 ]
 UndoingUser = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--user",
-        metavar="NAME",
-        help="Account that sees triggers. With --apply it must also be able to change the rows.",
+        "NAME",
+        "Account that sees triggers. With --apply it must also be able to change the rows.",
         show_default="root",
     ),
 ]
 UndoingPasswordFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--password-file", metavar="FILE", help="With --user: file that holds only the password of that account."
-    ),
+    Path | None, option("--password-file", "FILE", "With --user: file that holds only the password of that account.")
 ]
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --apply: skip the confirmation.")]
 

@@ -34,6 +34,7 @@ from zsnapdb.cli.options import (
     RestoreTarget,
     ServerBinary,
     WithForeignSnapshots,
+    option,
 )
 from zsnapdb.cli.output import show
 from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
@@ -48,13 +49,13 @@ if TYPE_CHECKING:
     from zsnapdb.planning.restore.steps import MachineStep, Step
 
 
-RequestedPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
+RequestedPoint = Annotated[str, option("--to", "POINT", f"Point: {POINT}.")]
 ContinueTo = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--continue-to",
-        metavar="POINT",
-        help="Continue a finished restore to a later time or GTID, `next` transaction, or `here` (handover).",
+        "POINT",
+        "Continue a finished restore to a later time or GTID, `next` transaction, or `here` (handover).",
     ),
 ]
 Resume = Annotated[
@@ -62,9 +63,7 @@ Resume = Annotated[
 ]
 Abandon = Annotated[bool, typer.Option("--abandon", help="Remove the datasets of an interrupted restore.")]
 ConfirmSteps = Annotated[bool, typer.Option("--step", help="Ask for confirmation before each step.")]
-StopAfter = Annotated[
-    str | None, typer.Option("--stop-after", metavar="STEP", help="Stop after this step; continue later with --resume.")
-]
+StopAfter = Annotated[str | None, option("--stop-after", "STEP", "Stop after this step; continue later with --resume.")]
 
 
 def restore(
@@ -342,7 +341,7 @@ def _show_machine_plan(settings: Settings, instance: Instance, request: MachineR
         raise typer.Exit(expected.exit_code)
 
 
-OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="Output format: md or html.")]
+OutputFormat = Annotated[str, option("--format", "FORM", "Output format: md or html.")]
 
 
 def runbook(

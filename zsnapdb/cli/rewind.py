@@ -19,6 +19,7 @@ from zsnapdb.cli.options import (
     ReplicasWillBeRebuilt,
     ServerBinary,
     WaitTime,
+    option,
 )
 from zsnapdb.cli.output import show
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan
 
-RewindPoint = Annotated[str | None, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}, or local set.")]
+RewindPoint = Annotated[str | None, option("--to", "POINT", f"Point: {POINT}, or local set.")]
 RewindFrom = Annotated[
     str,
     typer.Option(
@@ -38,10 +39,7 @@ RewindFrom = Annotated[
     ),
 ]
 RewoundServerId = Annotated[
-    int | None,
-    typer.Option(
-        "--server-id", metavar="NUMBER", help="With MariaDB: new server_id of the server.", show_default="random"
-    ),
+    int | None, option("--server-id", "NUMBER", "With MariaDB: new server_id of the server.", show_default="random")
 ]
 
 ReplicasRebuilt = Annotated[

@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.exit_codes import stop_on_signals
-from zsnapdb.cli.options import ConfigFile
+from zsnapdb.cli.options import ConfigFile, option
 from zsnapdb.cli.process import give_back_memory
 
 if TYPE_CHECKING:
@@ -33,35 +31,25 @@ _PATIENCE = 70.0
 
 
 def serve(
-    socket: Annotated[
-        Path, typer.Option("--socket", metavar="PATH", help="Socket of the helper.", readable=False)
-    ] = Path("/run/zsnapdb-serve/helper.sock"),
+    socket: Annotated[Path, option("--socket", "PATH", "Socket of the helper.", readable=False)] = Path(
+        "/run/zsnapdb-serve/helper.sock"
+    ),
     address: Annotated[
-        str,
-        typer.Option(
-            "--address",
-            metavar="ADDRESS",
-            help="Address to listen on. Other addresses than loopback need a certificate.",
-        ),
+        str, option("--address", "ADDRESS", "Address to listen on. Other addresses than loopback need a certificate.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="Port to listen on.")] = 9808,
+    port: Annotated[int, option("--port", "NUMBER", "Port to listen on.", min=1, max=65535)] = 9808,
     tls_certificate: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--tls-certificate",
-            metavar="FILE",
-            help="HTTPS certificate (PEM), followed by the other certificates of its chain.",
+            "FILE",
+            "HTTPS certificate (PEM), followed by the other certificates of its chain.",
             readable=False,
         ),
     ] = None,
     tls_key: Annotated[
         Path | None,
-        typer.Option(
-            "--tls-key",
-            metavar="FILE",
-            help="Private key of the certificate, readable only by this account.",
-            readable=False,
-        ),
+        option("--tls-key", "FILE", "Private key of the certificate, readable only by this account.", readable=False),
     ] = None,
 ) -> None:
     """Serve clones over HTTP to holders of tokens. Runs under its own account and reads no configuration.

@@ -11,7 +11,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.untrusted_text import printed
-from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary
+from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary, argument, option
 from zsnapdb.cli.output import show, show_at_once
 from zsnapdb.cli.progress import Terminal
 
@@ -27,34 +27,25 @@ _REFUSED = 4
 
 
 RepositoryAddress = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="ADDRESS", help="Address for backups: s3://bucket/prefix or file:///folder.", show_default=False
-    ),
+    str | None, argument("ADDRESS", "Address for backups: s3://bucket/prefix or file:///folder.", show_default=False)
 ]
-NewInstance = Annotated[str, typer.Option("--instance", metavar="NAME", help="Name of the instance.")]
+NewInstance = Annotated[str, option("--instance", "NAME", "Name of the instance.")]
 ServerSocket = Annotated[
-    str | None,
-    typer.Option("--socket", metavar="PATH", help="Socket of the server.", show_default="that of the only server"),
+    str | None, option("--socket", "PATH", "Socket of the server.", show_default="that of the only server")
 ]
 ChosenPool = Annotated[
-    str | None,
-    typer.Option("--pool", metavar="NAME", help="Pool for files that are not on ZFS.", show_default="the only one"),
+    str | None, option("--pool", "NAME", "Pool for files that are not on ZFS.", show_default="the only one")
 ]
-StoreEndpoint = Annotated[str | None, typer.Option("--endpoint", metavar="URL", help="Endpoint of the S3 store.")]
+StoreEndpoint = Annotated[str | None, option("--endpoint", "URL", "Endpoint of the S3 store.")]
 CredentialsFile = Annotated[
-    str | None,
-    typer.Option(
-        "--credentials-file", metavar="FILE", help="File with the credentials of the store.", show_default=False
-    ),
+    str | None, option("--credentials-file", "FILE", "File with the credentials of the store.", show_default=False)
 ]
 PlainBackups = Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")]
 Unsigned = Annotated[
     bool, typer.Option("--no-signing", help="Create no signing key: trust every writer of the repository.")
 ]
 NewConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"),
+    Path | None, option("--config", "FILE", "Configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml")
 ]
 MovedFiles = Annotated[bool, typer.Option("--move", help="Stop the server and move its files to ZFS if necessary.")]
 BinlogsOn = Annotated[
@@ -62,14 +53,10 @@ BinlogsOn = Annotated[
 ]
 Unproved = Annotated[bool, typer.Option("--no-proof", help="Skip doctor, the first backup and the first drill.")]
 Notified = Annotated[
-    str | None,
-    typer.Option(
-        "--notify", metavar="WHERE", help="Target of failure messages: an e-mail address, a URL or a program."
-    ),
+    str | None, option("--notify", "WHERE", "Target of failure messages: an e-mail address, a URL or a program.")
 ]
 AnswersFile = Annotated[
-    Path | None,
-    typer.Option("--answers", metavar="FILE", help="File with all answers, instead of ADDRESS and options."),
+    Path | None, option("--answers", "FILE", "File with all answers, instead of ADDRESS and options.")
 ]
 Removed = Annotated[
     bool, typer.Option("--remove", help="Remove the instance from schedule and configuration. All data and keys stay.")

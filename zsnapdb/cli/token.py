@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.cli.options import AsJson, ConfigFile, argument, option
 from zsnapdb.cli.output import show
 
 _MOST_OF_GRANT = 16 * 1024
@@ -25,10 +25,7 @@ class RoleOption(Enum):
 
 def create_token(
     subject: Annotated[
-        str,
-        typer.Option(
-            "--for", metavar="SUBJECT", help="Holder of the token: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH."
-        ),
+        str, option("--for", "SUBJECT", "Holder of the token: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH.")
     ],
     role: Annotated[
         RoleOption,
@@ -36,9 +33,7 @@ def create_token(
             "--role", help="Role: viewer (read), developer (own clones), operator (all clones), auditor (read all)."
         ),
     ] = RoleOption.DEVELOPER,
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="DURATION", help="Validity of the token, for example 90d.")
-    ] = "90d",
+    expires: Annotated[str, option("--expires", "DURATION", "Validity of the token, for example 90d.")] = "90d",
     json: AsJson = False,
 ) -> None:
     """Create a token and print it once. Only its SHA-256 is kept."""
@@ -63,8 +58,7 @@ def list_tokens(json: AsJson = False) -> None:
 
 
 def revoke_token(
-    token_id: Annotated[str, typer.Argument(metavar="TOKEN", help="Token id from `zsnapdb token list`.")],
-    json: AsJson = False,
+    token_id: Annotated[str, argument("TOKEN", "Token id from `zsnapdb token list`.")], json: AsJson = False
 ) -> None:
     """Revoke a token: the next request with it is refused. Its subject's clones stay until their leases end."""
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -75,7 +69,7 @@ def revoke_token(
 
 
 def issuer_keys(
-    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="NAME of a section [serve.issuer.NAME].")],
+    issuer: Annotated[str, argument("ISSUER", "NAME of a section [serve.issuer.NAME].")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -94,7 +88,7 @@ def issuer_keys(
 
 
 def exchange_code(
-    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="NAME of a section [serve.issuer.NAME].")],
+    issuer: Annotated[str, argument("ISSUER", "NAME of a section [serve.issuer.NAME].")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

@@ -10,51 +10,50 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.command_context import configuration, on_host
-from zsnapdb.cli.options import AsJson, ConfigFile, LeaseFromNow, PlanOnly, ProtectionFromNow, WithForeignSnapshots
+from zsnapdb.cli.options import (
+    AsJson,
+    ConfigFile,
+    LeaseFromNow,
+    PlanOnly,
+    ProtectionFromNow,
+    WithForeignSnapshots,
+    argument,
+    option,
+)
 from zsnapdb.cli.output import show
 
-MachineName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the virtual machine.")]
-BaseName = Annotated[str, typer.Argument(metavar="BASE", help="Name of the base.")]
+MachineName = Annotated[str, argument("NAME", "Name of the virtual machine.")]
+BaseName = Annotated[str, argument("BASE", "Name of the base.")]
 CloneSourceName = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE", help="Base, or INSTANCE[@BACKUP] of a virtual machine. Default: its newest backup."
-    ),
+    str, argument("SOURCE", "Base, or INSTANCE[@BACKUP] of a virtual machine. Default: its newest backup.")
 ]
 WaitFor = Annotated[
     str,
-    typer.Option(
+    option(
         "--wait-for",
-        metavar="WHAT",
-        help="Readiness of a machine: started, agent, serial:TEXT (serial output), or server:PORT (database greeting).",
+        "WHAT",
+        "Readiness of a machine: started, agent, serial:TEXT (serial output), or server:PORT (database greeting).",
     ),
 ]
 
 
 def create(
     name: BaseName,
-    image: Annotated[
-        Path | None, typer.Option("--image", metavar="FILE", help="Image (raw or qcow2) to copy to a zvol.")
-    ] = None,
+    image: Annotated[Path | None, option("--image", "FILE", "Image (raw or qcow2) to copy to a zvol.")] = None,
     from_domain: Annotated[
-        str | None,
-        typer.Option(
-            "--from-domain", metavar="DOMAIN", help="Domain of libvirt whose zvols are cloned. It must be shut off."
-        ),
+        str | None, option("--from-domain", "DOMAIN", "Domain of libvirt whose zvols are cloned. It must be shut off.")
     ] = None,
     domain_xml: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--domain-xml",
-            metavar="FILE",
-            help="With --image: XML file of the machine.",
+            "FILE",
+            "With --image: XML file of the machine.",
             show_default="a plain machine with virtio devices",
         ),
     ] = None,
-    memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="With --image: memory of the plain machine.")
-    ] = "2GiB",
-    cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=1, help="With --image: number of processors.")] = 2,
+    memory: Annotated[str, option("--memory", "SIZE", "With --image: memory of the plain machine.")] = "2GiB",
+    cpus: Annotated[int, option("--cpus", "N", "With --image: number of processors.", min=1)] = 2,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -92,40 +91,32 @@ def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = Fal
     show(report.BaseDestroyedView(name, job.destroy(settings, name)), json)
 
 
-NameTemplate = Annotated[
-    str, typer.Option("--name-template", metavar="TEMPLATE", help="Name of each clone; {n} becomes its number.")
-]
+NameTemplate = Annotated[str, option("--name-template", "TEMPLATE", "Name of each clone; {n} becomes its number.")]
 MachineTtl = Annotated[
-    str | None,
-    typer.Option("--ttl", metavar="DURATION", help="Length of the lease, for example 2h.", show_default="clones.ttl"),
+    str | None, option("--ttl", "DURATION", "Length of the lease, for example 2h.", show_default="clones.ttl")
 ]
-MachineOwner = Annotated[
-    str | None, typer.Option("--owner", metavar="NAME", help="Owner of the clones.", show_default="the caller")
-]
+MachineOwner = Annotated[str | None, option("--owner", "NAME", "Owner of the clones.", show_default="the caller")]
 MachineMemory = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="Memory of each clone.", show_default="that of the base")
+    str | None, option("--memory", "SIZE", "Memory of each clone.", show_default="that of the base")
 ]
 MachineProcessors = Annotated[
-    int | None,
-    typer.Option(
-        "--cpus", metavar="N", min=1, help="Number of processors of each clone.", show_default="that of the base"
-    ),
+    int | None, option("--cpus", "N", "Number of processors of each clone.", min=1, show_default="that of the base")
 ]
 MachineNetwork = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--network",
-        metavar="NAME",
-        help="Network of libvirt, or bridge:NAME of this host, for all interfaces.",
+        "NAME",
+        "Network of libvirt, or bridge:NAME of this host, for all interfaces.",
         show_default="vms.network, else a network that leads to other clones only",
     ),
 ]
 GuestIdentityOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--identity",
-        metavar="HOW",
-        help="Host name, machine-id and ssh keys: none (those of the source) or cloud-init (NoCloud CD).",
+        "HOW",
+        "Host name, machine-id and ssh keys: none (those of the source) or cloud-init (NoCloud CD).",
     ),
 ]
 
@@ -133,9 +124,7 @@ GuestIdentityOption = Annotated[
 def clone(
     source: CloneSourceName,
     name_template: NameTemplate,
-    count: Annotated[
-        int, typer.Option("--count", metavar="N", help="Number of clones. All of them are created, or none.")
-    ] = 1,
+    count: Annotated[int, option("--count", "N", "Number of clones. All of them are created, or none.")] = 1,
     ttl: MachineTtl = None,
     owner: MachineOwner = None,
     memory: MachineMemory = None,

@@ -25,6 +25,7 @@ from zsnapdb.cli.options import (
     Once,
     PlanOnly,
     ServerBinary,
+    option,
 )
 from zsnapdb.cli.output import show
 
@@ -49,52 +50,37 @@ class TopologyOption(Enum):
 
 
 NewCloneName = Annotated[
-    str | None,
-    typer.Option("--name", metavar="NAME", help="Name of the clone.", show_default="instance and a random word"),
+    str | None, option("--name", "NAME", "Name of the clone.", show_default="instance and a random word")
 ]
-SourceName = Annotated[
-    str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, autocompletion=completion.sources)
-]
-ReplayPoint = Annotated[str | None, typer.Option("--at", metavar="POINT", help=f"Replay point: {POINT}.")]
+SourceName = Annotated[str, option("--from", "SOURCE", SOURCE_HELP, autocompletion=completion.sources)]
+ReplayPoint = Annotated[str | None, option("--at", "POINT", f"Replay point: {POINT}.")]
 LeaseDuration = Annotated[
-    str | None,
-    typer.Option(
-        "--ttl", metavar="DURATION", help="Length of the clone's lease, for example 2h.", show_default="clones.ttl"
-    ),
+    str | None, option("--ttl", "DURATION", "Length of the clone's lease, for example 2h.", show_default="clones.ttl")
 ]
 HeartbeatDuration = Annotated[
     str | None,
-    typer.Option(
-        "--heartbeat",
-        metavar="DURATION",
-        help="Destroy the clone after this long without `zsnapdb clone heartbeat`, such as 60s.",
+    option(
+        "--heartbeat", "DURATION", "Destroy the clone after this long without `zsnapdb clone heartbeat`, such as 60s."
     ),
 ]
 QuotaSize = Annotated[
-    str | None,
-    typer.Option("--quota", metavar="SIZE", help="Quota of the clone, for example 10GiB.", show_default="clones.quota"),
+    str | None, option("--quota", "SIZE", "Quota of the clone, for example 10GiB.", show_default="clones.quota")
 ]
 CloneOwner = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--owner",
-        metavar="NAME",
-        help="Owner of the clone: an account, or a name with a kind, such as ci:shop.",
+        "NAME",
+        "Owner of the clone: an account, or a name with a kind, such as ci:shop.",
         show_default="the caller",
     ),
 ]
 ProfileChoice = Annotated[ProfileOption, typer.Option("--profile", help="Memory and processor time of the server.")]
 BindAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--bind", metavar="ADDRESS", help="Address on which the server listens.", show_default="clones.bind_address"
-    ),
+    str | None, option("--bind", "ADDRESS", "Address on which the server listens.", show_default="clones.bind_address")
 ]
 CloneCount = Annotated[
-    int | None,
-    typer.Option(
-        "--count", metavar="N", help="Create N clones of the same state, named NAME-1 to NAME-N.", show_default=False
-    ),
+    int | None, option("--count", "N", "Create N clones of the same state, named NAME-1 to NAME-N.", show_default=False)
 ]
 TopologyChoice = Annotated[
     TopologyOption,

@@ -25,7 +25,9 @@ from zsnapdb.cli.options import (
     ProtectionFromNow,
     ServerBinary,
     WithForeignSnapshots,
+    argument,
     clone_guids,
+    option,
 )
 from zsnapdb.cli.output import show, show_at_once
 
@@ -101,9 +103,7 @@ def login(
 
 def logs(
     name: CloneName,
-    lines: Annotated[
-        int, typer.Option("--lines", metavar="N", min=1, max=1000, help="Number of lines, in at most 64 KiB.")
-    ] = 100,
+    lines: Annotated[int, option("--lines", "N", "Number of lines, in at most 64 KiB.", min=1, max=1000)] = 100,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -117,8 +117,7 @@ def logs(
 def addresses(
     follow: Annotated[bool, typer.Option("--follow", help="First update the ports of HAProxy.")] = False,
     haproxy: Annotated[
-        Path | None,
-        typer.Option("--haproxy", metavar="FILE", help="First write the configuration of HAProxy to this file."),
+        Path | None, option("--haproxy", "FILE", "First write the configuration of HAProxy to this file.")
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -171,9 +170,7 @@ def extend(
     ttl: LeaseFromNow = None,
     quota: Annotated[
         str | None,
-        typer.Option(
-            "--quota", metavar="SIZE", help="Quota of the clone, for example 40GiB. The lease changes only with --ttl."
-        ),
+        option("--quota", "SIZE", "Quota of the clone, for example 40GiB. The lease changes only with --ttl."),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -203,7 +200,7 @@ def protect(
 
 def rename(
     name: CloneName,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="New name of the clone.")],
+    new: Annotated[str, argument("NEW", "New name of the clone.")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -218,9 +215,7 @@ def send_heartbeat(
     name: CloneName,
     process: Annotated[
         int | None,
-        typer.Option(
-            "--while", metavar="PID", min=1, max=_GREATEST_PID, help="Repeat it until this process of this host ends."
-        ),
+        option("--while", "PID", "Repeat it until this process of this host ends.", min=1, max=_GREATEST_PID),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -351,10 +346,10 @@ def reset(
     name: CloneName,
     source: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from",
-            metavar="SOURCE",
-            help=SOURCE_HELP,
+            "SOURCE",
+            SOURCE_HELP,
             autocompletion=completion.sources,
             show_default="what the clone was created from",
         ),

@@ -20,6 +20,7 @@ from zsnapdb.cli.options import (
     PlanOnly,
     ServerBinary,
     WithForeignSnapshots,
+    option,
 )
 from zsnapdb.cli.output import show
 
@@ -55,10 +56,10 @@ def prepare(
     instance: InstanceName = None,
     source: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
-            metavar="SOURCE",
-            help="Source: latest, the id of a backup or a commit, or @SNAPSHOT.",
+            "SOURCE",
+            "Source: latest, the id of a backup or a commit, or @SNAPSHOT.",
             autocompletion=completion.sources,
         ),
     ] = "latest",
