@@ -8,7 +8,7 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration, instance_metrics
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime, option
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime, flag, option
 from zsnapdb.cli.output import show, show_at_once
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ BegunBetween = Annotated[
     tuple[str, str] | None,
     option("--user-time", "TIME TIME", "Started between two times, by the first statement of the session."),
 ]
-LargestFirst = Annotated[bool, typer.Option("--largest", help="Order by rows, then by bytes, largest first.")]
+LargestFirst = Annotated[bool, flag("--largest", "Order by rows, then by bytes, largest first.")]
 MostListed = Annotated[int, option("--limit", "N", "List at most N transactions.", min=1)]
 FollowServer = Annotated[
     bool, typer.Option("--follow", "-f", help="List each transaction when the server commits it, until Ctrl-C.")
@@ -47,7 +47,7 @@ FollowServer = Annotated[
 def archive(
     instance: InstanceName = None,
     config: ConfigFile = None,
-    once: Annotated[bool, typer.Option("--once", help="Archive the binlogs that exist now, then end.")] = False,
+    once: Annotated[bool, flag("--once", "Archive the binlogs that exist now, then end.")] = False,
     wait: WaitTime = "0s",
     json: AsJson = False,
 ) -> None:

@@ -16,7 +16,7 @@ from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.exit_codes import system_zone
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, argument, option
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import renamed, show, show_errors
 from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, sizing
 
@@ -44,17 +44,14 @@ EveryInstance = Annotated[
 ]
 AnswerFormat = Annotated[
     DoctorFormat,
-    typer.Option(
-        "--format", help="Output format: text, one JSON document, or one line for Nagios-compatible monitors."
-    ),
+    flag("--format", "Output format: text, one JSON document, or one line for Nagios-compatible monitors."),
 ]
 FixedProperties = Annotated[
-    bool, typer.Option("--fix", help="Set the properties of datasets that are safe to set, after a confirmation.")
+    bool, flag("--fix", "Set the properties of datasets that are safe to set, after a confirmation.")
 ]
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --fix: skip the confirmation.")]
 WatchedLoad = Annotated[
-    bool,
-    typer.Option("--load", help="Estimate the effect of other memory, devices or record sizes on the present load."),
+    bool, flag("--load", "Estimate the effect of other memory, devices or record sizes on the present load.")
 ]
 WatchedTime = Annotated[
     str | None,

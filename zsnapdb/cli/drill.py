@@ -23,6 +23,7 @@ from zsnapdb.cli.options import (
     ServerBinary,
     WaitTime,
     argument,
+    flag,
     option,
 )
 from zsnapdb.cli.output import show
@@ -99,7 +100,7 @@ def drill(
             show_default="a new one each time",
         ),
     ] = None,
-    whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
+    whole: Annotated[bool, flag("--all", "Check every page and every table instead of a sample.")] = False,
     repository: RepositoryName = None,
     accepts_older: AcceptOlder = False,
     history: History = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, argument, option
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ Where = Annotated[
         "--where", "FILTER", "Select jobs: instance=PATTERN, host=PATTERN, verb=PATTERN, bucket=PATTERN. Repeatable."
     ),
 ]
-Everything = Annotated[bool, typer.Option("--all", help="Select all jobs of the fleet instead of --where.")]
+Everything = Annotated[bool, flag("--all", "Select all jobs of the fleet instead of --where.")]
 Reason = Annotated[str, option("--reason", "TEXT", "Reason that the engine records.")]
 
 
@@ -220,9 +220,7 @@ def run(
     verb: Annotated[str, argument("VERB", "backup, drill or verify.")],
     where: Where = None,
     every: Everything = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Show the progress until all runs end. Exit code 1 if a run failed.")
-    ] = False,
+    wait: Annotated[bool, flag("--wait", "Show the progress until all runs end. Exit code 1 if a run failed.")] = False,
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
@@ -345,9 +343,7 @@ def status(
         ),
     ] = None,
     sort: Annotated[str, option("--sort", "KEY", "Order: red, instance, host, age or stored.")] = "red",
-    cached: Annotated[
-        bool, typer.Option("--cached", help="Judge the data of the last read and contact no repository.")
-    ] = False,
+    cached: Annotated[bool, flag("--cached", "Judge the data of the last read and contact no repository.")] = False,
     metrics: Annotated[
         Path | None, option("--metrics", "FILE.prom", "Also write metrics for the textfile collector of node_exporter.")
     ] = None,

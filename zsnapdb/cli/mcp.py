@@ -10,10 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from zsnapdb.base.errors import INTERRUPTED
-from zsnapdb.cli.options import option
+from zsnapdb.cli.options import flag, option
 
 if TYPE_CHECKING:
     from zsnapdb.mcp.tools import Toolbox
@@ -45,18 +43,17 @@ CloneAuthorityFile = Annotated[
 
 def mcp(
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Give new clones a lease of --ttl and destroy them at the end.")
+        bool, flag("--ephemeral", "Give new clones a lease of --ttl and destroy them at the end.")
     ] = False,
-    writes: Annotated[bool, typer.Option("--writes", help="Let the agent change data in its clones.")] = False,
+    writes: Annotated[bool, flag("--writes", "Let the agent change data in its clones.")] = False,
     show_logins: Annotated[
-        bool, typer.Option("--show-logins", help="Show the agent user and password of each clone that it creates.")
+        bool, flag("--show-logins", "Show the agent user and password of each clone that it creates.")
     ] = False,
     ttl: Annotated[str | None, option("--ttl", "DURATION", "Lease of a clone if the agent gives none.")] = None,
     tls_ca: AuthorityFile = None,
     clone_host: CloneHost = None,
     clone_tls: Annotated[
-        CloneTls | None,
-        typer.Option("--clone-tls", help="TLS to servers of clones. (default: required; on this host preferred)"),
+        CloneTls | None, flag("--clone-tls", "TLS to servers of clones. (default: required; on this host preferred)")
     ] = None,
     clone_tls_ca: CloneAuthorityFile = None,
 ) -> None:

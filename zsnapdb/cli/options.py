@@ -22,6 +22,11 @@ def option(name: str, metavar: str, text: str, **more: Any) -> Any:
     return typer.Option(name, metavar=metavar, help=text, **more)
 
 
+def flag(name: str, text: str) -> Any:
+    """Return an option without a value, or with one of few values. `text` is its help."""
+    return typer.Option(name, help=text)
+
+
 def argument(metavar: str, text: str, **more: Any) -> Any:
     """Return an argument. `metavar` stands for it in the help, and `text` is the help."""
     return typer.Argument(metavar=metavar, help=text, **more)
@@ -45,7 +50,7 @@ ConfigFile = Annotated[
         show_default="/etc/zsnapdb/zsnapdb.toml",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+AsJson = Annotated[bool, flag("--json", "Print one JSON document instead of text.")]
 PlanOnly = Annotated[
     bool, typer.Option("--plan", "--dry-run", "-n", help="Print the plan with its reasons, and change nothing.")
 ]
@@ -60,9 +65,9 @@ ServerBinary = Annotated[
 ]
 WithForeignSnapshots = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--with-foreign-snapshots",
-        help="Also destroy snapshots of the datasets that another program or an administrator made.",
+        "Also destroy snapshots of the datasets that another program or an administrator made.",
     ),
 ]
 POINT = "latest, latest-backup, backup id, time with zone, 10m (ago), GTID or before-GTID"
@@ -70,9 +75,9 @@ POINT = "latest, latest-backup, backup id, time with zone, 10m (ago), GTID or be
 
 ReplicasWillBeRebuilt = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--replicas-will-be-rebuilt",
-        help="Replace the server although replicas read its binlogs. Each replica must be rebuilt afterwards.",
+        "Replace the server although replicas read its binlogs. Each replica must be rebuilt afterwards.",
     ),
 ]
 WaitTime = Annotated[
@@ -117,7 +122,7 @@ RepositoryName = Annotated[
 ]
 
 AcceptOlder = Annotated[
-    bool, typer.Option("--accept-older", help="With latest: use the newest usable state if a newer one cannot be used.")
+    bool, flag("--accept-older", "With latest: use the newest usable state if a newer one cannot be used.")
 ]
 
 History = Annotated[

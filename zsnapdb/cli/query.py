@@ -6,8 +6,6 @@ import sys
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration
@@ -21,6 +19,7 @@ from zsnapdb.cli.options import (
     RepositoryName,
     ServerBinary,
     argument,
+    flag,
     option,
 )
 from zsnapdb.cli.output import writer
@@ -42,7 +41,7 @@ def query(
     instance: NamedInstance,
     sql: Annotated[str, argument("SQL", "One SQL statement that only reads.")],
     at: Annotated[str, option("--at", "MOMENT", f"State: {POINT}.")] = "latest-backup",
-    form: Annotated[Format, typer.Option("--format", help="Output format of the rows.")] = Format.TABLE,
+    form: Annotated[Format, flag("--format", "Output format of the rows.")] = Format.TABLE,
     repository: RepositoryName = None,
     history: History = None,
     binary: ServerBinary = None,

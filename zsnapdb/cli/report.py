@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName, option
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName, flag, option
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def report_show(
     repository: RepositoryName = None,
     config: ConfigFile = None,
     format: Annotated[  # noqa: A002
-        ReportFormat, typer.Option("--format", help="Output format: text, json, or html (a page for a browser).")
+        ReportFormat, flag("--format", "Output format: text, json, or html (a page for a browser).")
     ] = ReportFormat.TEXT,
     json: AsJson = False,
 ) -> None:

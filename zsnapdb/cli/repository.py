@@ -23,6 +23,7 @@ from zsnapdb.cli.options import (
     RepositoryName,
     WaitTime,
     argument,
+    flag,
     option,
 )
 from zsnapdb.cli.output import renamed, show, show_errors, show_missing
@@ -64,7 +65,7 @@ def init(
 def verify(
     instance: InstanceName = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte: check hashes, decryption, and the records of the streams.")
+        bool, flag("--deep", "Read every byte: check hashes, decryption, and the records of the streams.")
     ] = False,
     older_than: Annotated[
         str | None,
@@ -185,10 +186,10 @@ def prune(
     instance: InstanceName = None,
     repository: RepositoryName = None,
     unrestorable: Annotated[
-        bool, typer.Option("--unrestorable", help="Also remove backups that cannot be restored any more.")
+        bool, flag("--unrestorable", "Also remove backups that cannot be restored any more.")
     ] = False,
     trust_clock: Annotated[
-        bool, typer.Option("--trust-clock", help="Prune although the clock of this host seems to be wrong.")
+        bool, flag("--trust-clock", "Prune although the clock of this host seems to be wrong.")
     ] = False,
     once: Once = None,
     wait: WaitTime = "0s",
@@ -240,9 +241,7 @@ def pin(
     reason: Annotated[
         str | None, option("--reason", "TEXT", "Reason to keep the backup, which `zsnapdb prune` shows.")
     ] = None,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the pin, so the retention policy applies again.")
-    ] = False,
+    remove: Annotated[bool, flag("--remove", "Remove the pin, so the retention policy applies again.")] = False,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -285,7 +284,7 @@ def adopt(
         ),
     ] = None,
     repository: RepositoryName = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the backups.")] = False,
+    deep: Annotated[bool, flag("--deep", "Read every byte of the backups.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Adopt without a confirmation.")] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,

@@ -24,6 +24,7 @@ from zsnapdb.cli.options import (
     RepositoryName,
     ServerBinary,
     WaitTime,
+    flag,
     option,
 )
 from zsnapdb.cli.output import show
@@ -154,11 +155,9 @@ WrittenInto = Annotated[
     Path | None, option("--into", "FILE", "Test the undo (as with --try), and write its SQL into this new file.")
 ]
 TriedFirst = Annotated[
-    bool, typer.Option("--try", help="Run it on a clone, and compare the rows with their state before the transaction.")
+    bool, flag("--try", "Run it on a clone, and compare the rows with their state before the transaction.")
 ]
-Applied = Annotated[
-    bool, typer.Option("--apply", help="Run it on the server after a test on a clone. Compare again before COMMIT.")
-]
+Applied = Annotated[bool, flag("--apply", "Run it on the server after a test on a clone. Compare again before COMMIT.")]
 UndoingUser = Annotated[
     str | None,
     option(

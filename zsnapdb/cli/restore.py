@@ -34,6 +34,7 @@ from zsnapdb.cli.options import (
     RestoreTarget,
     ServerBinary,
     WithForeignSnapshots,
+    flag,
     option,
 )
 from zsnapdb.cli.output import show
@@ -58,11 +59,9 @@ ContinueTo = Annotated[
         "Continue a finished restore to a later time or GTID, `next` transaction, or `here` (handover).",
     ),
 ]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue an interrupted restore (with --target if there are several).")
-]
-Abandon = Annotated[bool, typer.Option("--abandon", help="Remove the datasets of an interrupted restore.")]
-ConfirmSteps = Annotated[bool, typer.Option("--step", help="Ask for confirmation before each step.")]
+Resume = Annotated[bool, flag("--resume", "Continue an interrupted restore (with --target if there are several).")]
+Abandon = Annotated[bool, flag("--abandon", "Remove the datasets of an interrupted restore.")]
+ConfirmSteps = Annotated[bool, flag("--step", "Ask for confirmation before each step.")]
 StopAfter = Annotated[str | None, option("--stop-after", "STEP", "Stop after this step; continue later with --resume.")]
 
 

@@ -19,6 +19,7 @@ from zsnapdb.cli.options import (
     ReplicasWillBeRebuilt,
     ServerBinary,
     WaitTime,
+    flag,
     option,
 )
 from zsnapdb.cli.output import show
@@ -43,7 +44,7 @@ RewoundServerId = Annotated[
 ]
 
 ReplicasRebuilt = Annotated[
-    bool, typer.Option("--replicas-rebuilt", help="Only confirm that the replicas named by doctor were rebuilt.")
+    bool, flag("--replicas-rebuilt", "Only confirm that the replicas named by doctor were rebuilt.")
 ]
 
 
@@ -53,11 +54,9 @@ def rewind(
     origin: RewindFrom = "auto",
     history: History = None,
     server_id: RewoundServerId = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted rewind.")] = False,
+    resume: Annotated[bool, flag("--resume", "Resume an interrupted rewind.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Stop the server without a confirmation.")] = False,
-    no_backup: Annotated[
-        bool, typer.Option("--no-backup", help="Skip the backup at the end. The next one is urgent.")
-    ] = False,
+    no_backup: Annotated[bool, flag("--no-backup", "Skip the backup at the end. The next one is urgent.")] = False,
     replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
     replicas_rebuilt: ReplicasRebuilt = False,
     wait: WaitTime = "0s",

@@ -11,7 +11,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.untrusted_text import printed
-from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary, argument, option
+from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary, argument, flag, option
 from zsnapdb.cli.output import show, show_at_once
 from zsnapdb.cli.progress import Terminal
 
@@ -40,18 +40,14 @@ StoreEndpoint = Annotated[str | None, option("--endpoint", "URL", "Endpoint of t
 CredentialsFile = Annotated[
     str | None, option("--credentials-file", "FILE", "File with the credentials of the store.", show_default=False)
 ]
-PlainBackups = Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")]
-Unsigned = Annotated[
-    bool, typer.Option("--no-signing", help="Create no signing key: trust every writer of the repository.")
-]
+PlainBackups = Annotated[bool, flag("--plain", "Do not encrypt the backups.")]
+Unsigned = Annotated[bool, flag("--no-signing", "Create no signing key: trust every writer of the repository.")]
 NewConfigFile = Annotated[
     Path | None, option("--config", "FILE", "Configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml")
 ]
-MovedFiles = Annotated[bool, typer.Option("--move", help="Stop the server and move its files to ZFS if necessary.")]
-BinlogsOn = Annotated[
-    bool, typer.Option("--binlogs", help="Enable binlogs with one restart if the server writes none.")
-]
-Unproved = Annotated[bool, typer.Option("--no-proof", help="Skip doctor, the first backup and the first drill.")]
+MovedFiles = Annotated[bool, flag("--move", "Stop the server and move its files to ZFS if necessary.")]
+BinlogsOn = Annotated[bool, flag("--binlogs", "Enable binlogs with one restart if the server writes none.")]
+Unproved = Annotated[bool, flag("--no-proof", "Skip doctor, the first backup and the first drill.")]
 Notified = Annotated[
     str | None, option("--notify", "WHERE", "Target of failure messages: an e-mail address, a URL or a program.")
 ]
@@ -59,7 +55,7 @@ AnswersFile = Annotated[
     Path | None, option("--answers", "FILE", "File with all answers, instead of ADDRESS and options.")
 ]
 Removed = Annotated[
-    bool, typer.Option("--remove", help="Remove the instance from schedule and configuration. All data and keys stay.")
+    bool, flag("--remove", "Remove the instance from schedule and configuration. All data and keys stay.")
 ]
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a confirmation.")]
 

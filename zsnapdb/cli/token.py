@@ -5,10 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated
 
-import typer
-
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import AsJson, ConfigFile, argument, option
+from zsnapdb.cli.options import AsJson, ConfigFile, argument, flag, option
 from zsnapdb.cli.output import show
 
 _MOST_OF_GRANT = 16 * 1024
@@ -29,9 +27,7 @@ def create_token(
     ],
     role: Annotated[
         RoleOption,
-        typer.Option(
-            "--role", help="Role: viewer (read), developer (own clones), operator (all clones), auditor (read all)."
-        ),
+        flag("--role", "Role: viewer (read), developer (own clones), operator (all clones), auditor (read all)."),
     ] = RoleOption.DEVELOPER,
     expires: Annotated[str, option("--expires", "DURATION", "Validity of the token, for example 90d.")] = "90d",
     json: AsJson = False,

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from zsnapdb.cli.command_context import configuration, on_host
 from zsnapdb.cli.options import (
     AsJson,
@@ -18,6 +16,7 @@ from zsnapdb.cli.options import (
     ProtectionFromNow,
     WithForeignSnapshots,
     argument,
+    flag,
     option,
 )
 from zsnapdb.cli.output import show
@@ -131,7 +130,7 @@ def clone(
     cpus: MachineProcessors = None,
     network: MachineNetwork = None,
     identity: GuestIdentityOption = "none",
-    no_start: Annotated[bool, typer.Option("--no-start", help="Define the machines without a start.")] = False,
+    no_start: Annotated[bool, flag("--no-start", "Define the machines without a start.")] = False,
     wait_for: WaitFor = "started",
     config: ConfigFile = None,
     plan: PlanOnly = False,

@@ -25,6 +25,7 @@ from zsnapdb.cli.options import (
     Once,
     PlanOnly,
     ServerBinary,
+    flag,
     option,
 )
 from zsnapdb.cli.output import show
@@ -75,7 +76,7 @@ CloneOwner = Annotated[
         show_default="the caller",
     ),
 ]
-ProfileChoice = Annotated[ProfileOption, typer.Option("--profile", help="Memory and processor time of the server.")]
+ProfileChoice = Annotated[ProfileOption, flag("--profile", "Memory and processor time of the server.")]
 BindAddress = Annotated[
     str | None, option("--bind", "ADDRESS", "Address on which the server listens.", show_default="clones.bind_address")
 ]
@@ -84,22 +85,17 @@ CloneCount = Annotated[
 ]
 TopologyChoice = Annotated[
     TopologyOption,
-    typer.Option(
-        "--topology", help="With --count: independent servers, or the first as replication source of the others."
-    ),
+    flag("--topology", "With --count: independent servers, or the first as replication source of the others."),
 ]
-Mask = Annotated[
-    bool, typer.Option("--mask", help="Mask the data before any login, even if the policy does not require it.")
-]
+Mask = Annotated[bool, flag("--mask", "Mask the data before any login, even if the policy does not require it.")]
 Admin = Annotated[
-    bool,
-    typer.Option("--admin", help="Grant users every privilege of the clone, also over server, files and accounts."),
+    bool, flag("--admin", "Grant users every privilege of the clone, also over server, files and accounts.")
 ]
 NoStart = Annotated[
-    bool, typer.Option("--no-start", help="Create datasets and files only; `zsnapdb clone start` starts the server.")
+    bool, flag("--no-start", "Create datasets and files only; `zsnapdb clone start` starts the server.")
 ]
 
-Fresh = Annotated[bool, typer.Option("--fresh", help="Create a new clone of the newest set even if the pool has one.")]
+Fresh = Annotated[bool, flag("--fresh", "Create a new clone of the newest set even if the pool has one.")]
 
 
 def _owner() -> str:

@@ -27,6 +27,7 @@ from zsnapdb.cli.options import (
     WithForeignSnapshots,
     argument,
     clone_guids,
+    flag,
     option,
 )
 from zsnapdb.cli.output import show, show_at_once
@@ -59,10 +60,9 @@ def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False)
 def connect(
     context: typer.Context,
     name: CloneName,
-    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password and start no client.")] = False,
+    dsn: Annotated[bool, flag("--dsn", "Print a URL with the password and start no client.")] = False,
     env: Annotated[
-        bool,
-        typer.Option("--env", help="Print exports with the password for mysql and mariadb. ~/.my.cnf overrides them."),
+        bool, flag("--env", "Print exports with the password for mysql and mariadb. ~/.my.cnf overrides them.")
     ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -82,11 +82,9 @@ def connect(
 
 def login(
     name: CloneName,
-    new: Annotated[
-        bool, typer.Option("--new", help="First make a new password, and end the sessions of the former one.")
-    ] = False,
-    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password.")] = False,
-    env: Annotated[bool, typer.Option("--env", help="Print shell exports with the password.")] = False,
+    new: Annotated[bool, flag("--new", "First make a new password, and end the sessions of the former one.")] = False,
+    dsn: Annotated[bool, flag("--dsn", "Print a URL with the password.")] = False,
+    env: Annotated[bool, flag("--env", "Print shell exports with the password.")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -115,7 +113,7 @@ def logs(
 
 
 def addresses(
-    follow: Annotated[bool, typer.Option("--follow", help="First update the ports of HAProxy.")] = False,
+    follow: Annotated[bool, flag("--follow", "First update the ports of HAProxy.")] = False,
     haproxy: Annotated[
         Path | None, option("--haproxy", "FILE", "First write the configuration of HAProxy to this file.")
     ] = None,
@@ -354,9 +352,7 @@ def reset(
             show_default="what the clone was created from",
         ),
     ] = None,
-    replaces: Annotated[
-        bool, typer.Option("--replace", help="Replace the data even if its changes could be undone.")
-    ] = False,
+    replaces: Annotated[bool, flag("--replace", "Replace the data even if its changes could be undone.")] = False,
     accepts_older: AcceptOlder = False,
     once: Once = None,
     binary: ServerBinary = None,

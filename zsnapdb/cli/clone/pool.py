@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Annotated
 
-import typer
-
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import instance_metrics, on_host
 from zsnapdb.cli.notified_commands import evidence_of_pool, evidence_of_removed
@@ -20,6 +18,7 @@ from zsnapdb.cli.options import (
     PlanOnly,
     ServerBinary,
     WithForeignSnapshots,
+    flag,
     option,
 )
 from zsnapdb.cli.output import show
@@ -63,11 +62,9 @@ def prepare(
             autocompletion=completion.sources,
         ),
     ] = "latest",
-    mask: Annotated[
-        bool, typer.Option("--mask", help="Mask it even if the instance does not require masking.")
-    ] = False,
+    mask: Annotated[bool, flag("--mask", "Mask it even if the instance does not require masking.")] = False,
     removes: Annotated[
-        bool, typer.Option("--remove", help="Remove the prepared forms of that set; forms with clones stay.")
+        bool, flag("--remove", "Remove the prepared forms of that set; forms with clones stay.")
     ] = False,
     accepts_older: AcceptOlder = False,
     once: Once = None,
@@ -106,7 +103,7 @@ def prepare(
 def reap(
     with_foreign_snapshots: WithForeignSnapshots = False,
     trust_clock: Annotated[
-        bool, typer.Option("--trust-clock", help="Confirm that the clock of this host is right, for all removals.")
+        bool, flag("--trust-clock", "Confirm that the clock of this host is right, for all removals.")
     ] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,

@@ -9,7 +9,7 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import instance_metrics
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, argument, option
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, argument, flag, option
 from zsnapdb.cli.output import show
 
 
@@ -69,7 +69,7 @@ def migration_check(
             "--load", "DURATION", "Replay this much recorded load during the migration, such as 1h, from the binlogs."
         ),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment on a request.")] = False,
+    markdown: Annotated[bool, flag("--markdown", "Print Markdown, for a comment on a request.")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
