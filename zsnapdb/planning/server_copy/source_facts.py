@@ -301,11 +301,6 @@ _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
 """Options that are given once for each part of the value. Their name differs between families."""
 
 
-def option_lists() -> frozenset[str]:
-    """Return the variables whose option is given once for each part of the value."""
-    return frozenset(_LISTS)
-
-
 @dataclass(frozen=True)
 class ExcludedObject:
     """A setting of the source that a copy does not have, and the reason."""
