@@ -8,24 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli import options
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    POINT,
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    Once,
-    PlanOnly,
-    RepositoryName,
-    ServerBinary,
-    WaitTime,
-    argument,
-    flag,
-    option,
-)
+from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
@@ -90,8 +76,8 @@ def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
 
 
 def drill(
-    instance: InstanceName = None,
-    to: Annotated[str, option("--to", "POINT", f"Point: {POINT}, or random.")] = "latest",
+    instance: options.InstanceName = None,
+    to: Annotated[str, option("--to", "POINT", f"Point: {options.POINT}, or random.")] = "latest",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -101,15 +87,15 @@ def drill(
         ),
     ] = None,
     whole: Annotated[bool, flag("--all", "Check every page and every table instead of a sample.")] = False,
-    repository: RepositoryName = None,
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    once: Once = None,
-    wait: WaitTime = "0s",
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    repository: options.RepositoryName = None,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    once: options.Once = None,
+    wait: options.WaitTime = "0s",
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Prove that a backup can be restored.
 
@@ -154,12 +140,12 @@ def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, js
 
 
 def drills(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     drill_id: Annotated[str | None, argument("DRILL", "Id of a drill, or latest: show all its details.")] = None,
     most: Annotated[int, option("--most", "N", "Highest number of listed drills, the newest.", min=1, max=1000)] = 1000,
-    repository: RepositoryName = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    repository: options.RepositoryName = None,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """List the drills of an instance, oldest first, or show one drill."""
     from zsnapdb.jobs.base.instance import Instance

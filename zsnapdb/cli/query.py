@@ -7,21 +7,9 @@ from enum import StrEnum
 from typing import Annotated
 
 from zsnapdb.base.untrusted_text import printed
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import (
-    POINT,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    NamedInstance,
-    RepositoryName,
-    ServerBinary,
-    argument,
-    flag,
-    option,
-)
+from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import writer
 
 EndHistory = Annotated[
@@ -38,15 +26,15 @@ class Format(StrEnum):
 
 
 def query(
-    instance: NamedInstance,
+    instance: options.NamedInstance,
     sql: Annotated[str, argument("SQL", "One SQL statement that only reads.")],
-    at: Annotated[str, option("--at", "MOMENT", f"State: {POINT}.")] = "latest-backup",
+    at: Annotated[str, option("--at", "MOMENT", f"State: {options.POINT}.")] = "latest-backup",
     form: Annotated[Format, flag("--format", "Output format of the rows.")] = Format.TABLE,
-    repository: RepositoryName = None,
-    history: History = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    repository: options.RepositoryName = None,
+    history: options.History = None,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Query a past state with one SQL statement that only reads.
 
@@ -66,15 +54,15 @@ def query(
 
 def diff(
     table: Annotated[str, option("--table", "SCHEMA.TABLE", "Table to compare.", autocompletion=completion.tables)],
-    begin: Annotated[str, option("--from", "MOMENT", f"Earlier state: {POINT}.")],
-    instance: InstanceName = None,
+    begin: Annotated[str, option("--from", "MOMENT", f"Earlier state: {options.POINT}.")],
+    instance: options.InstanceName = None,
     end: Annotated[str, option("--to", "MOMENT", "Later state.")] = "latest",
-    repository: RepositoryName = None,
-    history: History = None,
+    repository: options.RepositoryName = None,
+    history: options.History = None,
     end_history: EndHistory = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Compare a table between two moments.
 

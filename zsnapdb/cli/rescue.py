@@ -11,29 +11,16 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import configuration, instance_metrics
-from zsnapdb.cli.options import (
-    POINT,
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    PlanOnly,
-    RepositoryName,
-    ServerBinary,
-    WaitTime,
-    flag,
-    option,
-)
+from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
     str | None, option("--table", "SCHEMA.TABLE", "Table to rescue.", autocompletion=completion.tables)
 ]
 RescuedSchema = Annotated[str | None, option("--schema", "SCHEMA", "Schema to rescue, instead of a table.")]
-RescuePoint = Annotated[str, option("--to", "POINT", f"Point: {POINT}.")]
+RescuePoint = Annotated[str, option("--to", "POINT", f"Point: {options.POINT}.")]
 RescueTarget = Annotated[
     str | None, option("--into", "FILE|URL", "New dump file, or mysql://user@host:port/schema (?socket=/path).")
 ]
@@ -72,7 +59,7 @@ CommandTimeout = Annotated[
 
 
 def rescue(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     table: RescuedTable = None,
     schema: RescuedSchema = None,
     to: RescuePoint = "latest-backup",
@@ -83,14 +70,14 @@ def rescue(
     name: RescuedName = None,
     transport: TransportName = "auto",
     timeout: CommandTimeout = "12h",
-    repository: RepositoryName = None,
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    wait: WaitTime = "0s",
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    repository: options.RepositoryName = None,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    wait: options.WaitTime = "0s",
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Copy one table or one schema out of a backup.
 
@@ -174,7 +161,7 @@ Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --apply: skip t
 
 
 def undo(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     gtid: UndoneTransaction = None,
     table: WholeTable = None,
     schema: WholeSchema = None,
@@ -184,8 +171,8 @@ def undo(
     user: UndoingUser = None,
     password_file: UndoingPasswordFile = None,
     yes: Unasked = False,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Show the rows that a transaction changed, and write or run the SQL that undoes it.
 

@@ -9,34 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli import options
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    HANDOVER_KINDS,
-    POINT,
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    HandoverName,
-    History,
-    InstanceName,
-    Once,
-    PlanOnly,
-    ReplicasWillBeRebuilt,
-    ReplicationAddress,
-    ReplicationPasswordFile,
-    ReplicationUser,
-    RepositoryName,
-    RestoredPort,
-    RestoredServerId,
-    RestoreFrom,
-    RestoreName,
-    RestoreTarget,
-    ServerBinary,
-    WithForeignSnapshots,
-    flag,
-    option,
-)
+from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
 
@@ -50,7 +26,7 @@ if TYPE_CHECKING:
     from zsnapdb.planning.restore.steps import MachineStep, Step
 
 
-RequestedPoint = Annotated[str, option("--to", "POINT", f"Point: {POINT}.")]
+RequestedPoint = Annotated[str, option("--to", "POINT", f"Point: {options.POINT}.")]
 ContinueTo = Annotated[
     str | None,
     option(
@@ -66,34 +42,34 @@ StopAfter = Annotated[str | None, option("--stop-after", "STEP", "Stop after thi
 
 
 def restore(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     to: RequestedPoint = "latest",
     table: WholeTable = None,
     schema: WholeSchema = None,
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    origin: RestoreFrom = "repository",
-    target: RestoreTarget = None,
-    name: RestoreName = None,
-    handover: HandoverName = "stopped",
-    port: RestoredPort = None,
-    server_id: RestoredServerId = None,
-    source: ReplicationAddress = None,
-    source_user: ReplicationUser = "replica",
-    source_password_file: ReplicationPasswordFile = None,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    origin: options.RestoreFrom = "repository",
+    target: options.RestoreTarget = None,
+    name: options.RestoreName = None,
+    handover: options.HandoverName = "stopped",
+    port: options.RestoredPort = None,
+    server_id: options.RestoredServerId = None,
+    source: options.ReplicationAddress = None,
+    source_user: options.ReplicationUser = "replica",
+    source_password_file: options.ReplicationPasswordFile = None,
     further: ContinueTo = None,
     resume: Resume = False,
     abandon: Abandon = False,
     step: ConfirmSteps = False,
     stop_after: StopAfter = None,
-    with_foreign_snapshots: WithForeignSnapshots = False,
-    replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
-    repository: RepositoryName = None,
-    once: Once = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    with_foreign_snapshots: options.WithForeignSnapshots = False,
+    replicas_will_be_rebuilt: options.ReplicasWillBeRebuilt = False,
+    repository: options.RepositoryName = None,
+    once: options.Once = None,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Restore an instance to a backup, a time or a GTID. With --plan: 4 if the restore would be refused.
 
@@ -268,9 +244,10 @@ def handover_of(
     """
     from zsnapdb.jobs.restore.handover_plan import Handover, SourceAddress
 
-    if kind not in HANDOVER_KINDS:
+    if kind not in options.HANDOVER_KINDS:
         raise UsageError(
-            f"invalid --handover {kind!r}; choose from {', '.join(HANDOVER_KINDS)}", hint="see `zsnapdb restore --help`"
+            f"invalid --handover {kind!r}; choose from {', '.join(options.HANDOVER_KINDS)}",
+            hint="see `zsnapdb restore --help`",
         )
     address = None
     if source is not None:
@@ -344,23 +321,23 @@ OutputFormat = Annotated[str, option("--format", "FORM", "Output format: md or h
 
 
 def runbook(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     to: RequestedPoint = "latest",
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    origin: RestoreFrom = "repository",
-    target: RestoreTarget = None,
-    name: RestoreName = None,
-    handover: HandoverName = "run",
-    port: RestoredPort = None,
-    server_id: RestoredServerId = None,
-    source: ReplicationAddress = None,
-    source_user: ReplicationUser = "replica",
-    source_password_file: ReplicationPasswordFile = None,
-    repository: RepositoryName = None,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    origin: options.RestoreFrom = "repository",
+    target: options.RestoreTarget = None,
+    name: options.RestoreName = None,
+    handover: options.HandoverName = "run",
+    port: options.RestoredPort = None,
+    server_id: options.RestoredServerId = None,
+    source: options.ReplicationAddress = None,
+    source_user: options.ReplicationUser = "replica",
+    source_password_file: options.ReplicationPasswordFile = None,
+    repository: options.RepositoryName = None,
     form: OutputFormat = "md",
-    config: ConfigFile = None,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Print a restore as numbered steps for a person.
 

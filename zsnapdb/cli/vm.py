@@ -7,18 +7,9 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+from zsnapdb.cli import options
 from zsnapdb.cli.command_context import configuration, on_host
-from zsnapdb.cli.options import (
-    AsJson,
-    ConfigFile,
-    LeaseFromNow,
-    PlanOnly,
-    ProtectionFromNow,
-    WithForeignSnapshots,
-    argument,
-    flag,
-    option,
-)
+from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import show
 
 MachineName = Annotated[str, argument("NAME", "Name of the virtual machine.")]
@@ -53,9 +44,9 @@ def create(
     ] = None,
     memory: Annotated[str, option("--memory", "SIZE", "With --image: memory of the plain machine.")] = "2GiB",
     cpus: Annotated[int, option("--cpus", "N", "With --image: number of processors.", min=1)] = 2,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Create a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
     from zsnapdb.base.quantities import parse_size
@@ -70,7 +61,7 @@ def create(
     show(report.BaseCreatedView(job.create(settings, host, request)), json)
 
 
-def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
+def list_bases(config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """List the bases."""
     from zsnapdb.jobs.vm import catalogue
     from zsnapdb.report.vm import machines as report
@@ -78,7 +69,9 @@ def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
     show(report.BasesView(catalogue.bases(configuration(config))), json)
 
 
-def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def destroy_base(
+    name: BaseName, config: options.ConfigFile = None, plan: options.PlanOnly = False, json: options.AsJson = False
+) -> None:
     """Destroy a base that no machine depends on. A base that does not exist is not an error."""
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report.vm import machines as report
@@ -132,9 +125,9 @@ def clone(
     identity: GuestIdentityOption = "none",
     no_start: Annotated[bool, flag("--no-start", "Define the machines without a start.")] = False,
     wait_for: WaitFor = "started",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Clone virtual machines from a base, or from a backup of a machine on this host, and start them."""
     from zsnapdb.base.quantities import parse_duration, parse_size
@@ -164,7 +157,7 @@ def clone(
     show(report.MachinesMadeView(job.create(settings, host, request, Terminal())), json)
 
 
-def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
+def list_machines(config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """List the cloned virtual machines."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import lifecycle
@@ -177,9 +170,9 @@ def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
 def start(
     name: MachineName,
     wait_for: WaitFor = "started",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Start a virtual machine."""
     from zsnapdb.jobs.vm import lifecycle, readiness
@@ -191,7 +184,9 @@ def start(
     )
 
 
-def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def stop(
+    name: MachineName, config: options.ConfigFile = None, plan: options.PlanOnly = False, json: options.AsJson = False
+) -> None:
     """Shut down a virtual machine. Power it off if its guest does not end in time."""
     from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report.vm import machines as report
@@ -205,9 +200,9 @@ def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, j
 def reset(
     name: MachineName,
     wait_for: WaitFor = "started",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Reset a virtual machine to the disks that it was cloned with. Name, addresses and lease stay."""
     from zsnapdb.jobs.vm import lifecycle, readiness
@@ -217,7 +212,9 @@ def reset(
     show(report.MachineStepView(verb.plan(), "reset") if plan else report.MachineChangedView(verb.run(), "reset"), json)
 
 
-def extend(name: MachineName, ttl: LeaseFromNow = None, config: ConfigFile = None, json: AsJson = False) -> None:
+def extend(
+    name: MachineName, ttl: options.LeaseFromNow = None, config: options.ConfigFile = None, json: options.AsJson = False
+) -> None:
     """Extend the lease of a virtual machine. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.vm import lifecycle
@@ -227,7 +224,9 @@ def extend(name: MachineName, ttl: LeaseFromNow = None, config: ConfigFile = Non
     show(report.MachineChangedView(lifecycle.extend(*on_host(config), name, seconds), "extended"), json)
 
 
-def protect(name: MachineName, time: ProtectionFromNow, config: ConfigFile = None, json: AsJson = False) -> None:
+def protect(
+    name: MachineName, time: options.ProtectionFromNow, config: options.ConfigFile = None, json: options.AsJson = False
+) -> None:
     """Protect a virtual machine from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.vm import lifecycle
@@ -238,10 +237,10 @@ def protect(name: MachineName, time: ProtectionFromNow, config: ConfigFile = Non
 
 def destroy(
     name: MachineName,
-    with_foreign_snapshots: WithForeignSnapshots = False,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    with_foreign_snapshots: options.WithForeignSnapshots = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """End a virtual machine and destroy its domain and zvols. A machine that does not exist is not an error."""
     from zsnapdb.jobs.vm import lifecycle

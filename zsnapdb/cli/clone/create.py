@@ -10,24 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import instance_metrics
 from zsnapdb.cli.notified_commands import evidence_of
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    POINT,
-    SOURCE_HELP,
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    Once,
-    PlanOnly,
-    ServerBinary,
-    flag,
-    option,
-)
+from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
@@ -53,8 +40,8 @@ class TopologyOption(Enum):
 NewCloneName = Annotated[
     str | None, option("--name", "NAME", "Name of the clone.", show_default="instance and a random word")
 ]
-SourceName = Annotated[str, option("--from", "SOURCE", SOURCE_HELP, autocompletion=completion.sources)]
-ReplayPoint = Annotated[str | None, option("--at", "POINT", f"Replay point: {POINT}.")]
+SourceName = Annotated[str, option("--from", "SOURCE", options.SOURCE_HELP, autocompletion=completion.sources)]
+ReplayPoint = Annotated[str | None, option("--at", "POINT", f"Replay point: {options.POINT}.")]
 LeaseDuration = Annotated[
     str | None, option("--ttl", "DURATION", "Length of the clone's lease, for example 2h.", show_default="clones.ttl")
 ]
@@ -106,7 +93,7 @@ def _owner() -> str:
 
 
 def create(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     name: NewCloneName = None,
     source: SourceName = "latest",
     at: ReplayPoint = None,
@@ -122,13 +109,13 @@ def create(
     admin: Admin = False,
     no_start: NoStart = False,
     fresh: Fresh = False,
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    once: Once = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    once: options.Once = None,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Clone a snapshot set and start a server on the clone.
 
