@@ -9,7 +9,7 @@ without its questions to ZFS and to a server. `restore --plan` goes as far as th
 transactions of the binlogs that decide are made up.
 
 Cold: this host has no cache. Warm: the run before left one. The cost is that of the warm requests at list prices
-(`prices.json`), as often as RUNS says.
+(`zsnapdb/planning/sizing/prices.py`), as often as RUNS says.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tests.bench.figures import Figure
 if TYPE_CHECKING:
     from tests.bench.large_server import Server
     from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.planning.sizing.prices import StorePrice
 
-PRICES = Path(__file__).with_name("prices.json")
 RUNS = {"status": 8640, "list": 30, "prune-plan": 30, "verify-plan": 30, "restore-plan": 30, "backup": 720}
 """How often a command runs in a month: status each five minutes, a backup each hour, the others once a day."""
 KINDS = ("GET", "LIST", "PUT")
@@ -176,19 +176,20 @@ DOING: dict[str, Callable[[Instance, str], None]] = {
 }
 
 
-def cost(requests: dict[str, int], prices: dict[str, Any], runs: int) -> float:
+def cost(requests: dict[str, int], price: StorePrice, runs: int) -> float:
     """Return what the requests cost in a month in which they are made so often."""
-    thousand: dict[str, float] = prices["thousand"]
+    thousand = {"PUT": price.put_thousand, "LIST": price.list_thousand, "GET": price.get_thousand}
     return sum(thousand.get(kind, 0.0) * number * runs / 1000 for kind, number in requests.items())
 
 
 def measure(place: Place, rounds: int) -> dict[str, Figure]:
     """Run each command cold once, and then warm. Print and return the figures."""
-    stores: dict[str, dict[str, Any]] = json.loads(PRICES.read_text())["stores"]
+    from zsnapdb.planning.sizing.prices import PRICES
+
     name = place.server.name
     figures = {f"{name}_objects": Figure(place.objects, "objects")}
-    for store, prices in stores.items():
-        figures[f"{name}_{store}_storage"] = Figure(place.stored / 2**30 * prices["gib_month"], "USD/month")
+    for store, price in PRICES.items():
+        figures[f"{name}_{store}_storage"] = Figure(place.stored / 2**30 * price.gib_month, "USD/month")
     for what in RUNS:
         shutil.rmtree(place.folder / "cache", ignore_errors=True)
         cold = once(what, place)
@@ -204,7 +205,7 @@ def measure(place: Place, rounds: int) -> dict[str, Figure]:
             f"{key}_cold_get": Figure(cold.requests.get("GET", 0), "requests"),
         }
         figures |= {f"{key}_{kind.lower()}": Figure(last.requests.get(kind, 0), "requests") for kind in KINDS}
-        costs = {store: cost(last.requests, prices, RUNS[what]) for store, prices in stores.items()}
+        costs = {store: cost(last.requests, price, RUNS[what]) for store, price in PRICES.items()}
         figures |= {f"{key}_{store}": Figure(money, "USD/month") for store, money in costs.items()}
         asked = ", ".join(f"{last.requests.get(kind, 0)} {kind}" for kind in KINDS)
         print(

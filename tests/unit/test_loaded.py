@@ -52,7 +52,7 @@ COMMANDS = {
     "snapshot": ((("backup", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 279),
     "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 335),
     "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 371),
-    "clone create": ((("clone.create", "create"),), (), 321),
+    "clone create": ((("clone.create", "create"), ("clone.create", "_carry_out")), (), 321),
     "clone list": ((("clone.lifecycle", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 211),
     "status": ((("inventory", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 245),
     "list": ((("inventory", "list_backups"),), ("zsnapdb.notify", "zsnapdb.jobs.clone", *OF_SERVERS), 222),

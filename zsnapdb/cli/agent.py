@@ -10,7 +10,7 @@ import typer
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.exit_codes import stop_on_signals
-from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.cli.options import AsJson, ConfigFile, argument, option
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
@@ -92,15 +92,10 @@ def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson
 
 def agent_run(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Configured job, such as backup or deep-verify.")],
+    job: Annotated[str, argument("JOB", "Configured job, such as backup or deep-verify.")],
     instance: Annotated[
         str | None,
-        typer.Argument(
-            metavar="INSTANCE",
-            help="Instance of the job, if several have it.",
-            show_default=False,
-            autocompletion=completion.instances,
-        ),
+        argument("INSTANCE", "Instance of the job, if several have it.", autocompletion=completion.instances),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -124,13 +119,9 @@ def agent_run(
 
 def agent_pause(
     context: typer.Context,
-    instance: Annotated[
-        str, typer.Argument(metavar="INSTANCE", help="Configured instance.", autocompletion=completion.instances)
-    ],
-    length: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="Length of the pause, for example 2h; 0s ends it.")
-    ],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, which `agent status` shows.")],
+    instance: Annotated[str, argument("INSTANCE", "Configured instance.", autocompletion=completion.instances)],
+    length: Annotated[str, option("--for", "DURATION", "Length of the pause, for example 2h; 0s ends it.")],
+    reason: Annotated[str, option("--reason", "TEXT", "Reason, which `agent status` shows.")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

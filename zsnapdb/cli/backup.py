@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.command_context import instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime, flag, option
 from zsnapdb.cli.output import show
 
 
 def backup(
     instance: InstanceName = None,
-    full: Annotated[bool, typer.Option("--full", help="Make a full backup, which starts a new chain.")] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Abandon an interrupted backup instead of finishing it first.")
-    ] = False,
+    full: Annotated[bool, flag("--full", "Make a full backup, which starts a new chain.")] = False,
+    fresh: Annotated[bool, flag("--fresh", "Abandon an interrupted backup instead of finishing it first.")] = False,
     local_set: Annotated[
-        str | None,
-        typer.Option(
-            "--set",
-            metavar="ID",
-            help="Store this set of `zsnapdb snapshot` (or latest) without the server.",
-            show_default=False,
-        ),
+        str | None, option("--set", "ID", "Store this set of `zsnapdb snapshot` (or latest) without the server.")
     ] = None,
     once: Once = None,
     wait: WaitTime = "0s",

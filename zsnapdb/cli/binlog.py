@@ -8,7 +8,7 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration, instance_metrics
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime, flag, option
 from zsnapdb.cli.output import show, show_at_once
 
 if TYPE_CHECKING:
@@ -18,46 +18,27 @@ if TYPE_CHECKING:
 
 ChangedTable = Annotated[
     str | None,
-    typer.Option(
-        "--table",
-        metavar="[SCHEMA.]TABLE",
-        help="Transactions that change this table.",
-        show_default=False,
-        autocompletion=completion.tables,
-    ),
+    option("--table", "[SCHEMA.]TABLE", "Transactions that change this table.", autocompletion=completion.tables),
 ]
 ChangeKinds = Annotated[
     str | None,
-    typer.Option(
-        "--kind",
-        metavar="KINDS",
-        help="Transactions of these kinds: insert, update, delete, ddl, separated by commas.",
-        show_default=False,
-    ),
+    option("--kind", "KINDS", "Transactions of these kinds: insert, update, delete, ddl, separated by commas."),
 ]
-LeastRows = Annotated[
-    int, typer.Option("--rows-at-least", metavar="N", help="Transactions that change at least N such rows.", min=0)
-]
+LeastRows = Annotated[int, option("--rows-at-least", "N", "Transactions that change at least N such rows.", min=0)]
 CommittedBetween = Annotated[
     tuple[str, str] | None,
-    typer.Option(
+    option(
         "--between",
-        metavar="TIME TIME",
-        help="Committed between two times, such as 2026-11-20T10:00:00Z. Archived binlogs are read too.",
-        show_default=False,
+        "TIME TIME",
+        "Committed between two times, such as 2026-11-20T10:00:00Z. Archived binlogs are read too.",
     ),
 ]
 BegunBetween = Annotated[
     tuple[str, str] | None,
-    typer.Option(
-        "--user-time",
-        metavar="TIME TIME",
-        help="Started between two times, by the first statement of the session.",
-        show_default=False,
-    ),
+    option("--user-time", "TIME TIME", "Started between two times, by the first statement of the session."),
 ]
-LargestFirst = Annotated[bool, typer.Option("--largest", help="Order by rows, then by bytes, largest first.")]
-MostListed = Annotated[int, typer.Option("--limit", metavar="N", help="List at most N transactions.", min=1)]
+LargestFirst = Annotated[bool, flag("--largest", "Order by rows, then by bytes, largest first.")]
+MostListed = Annotated[int, option("--limit", "N", "List at most N transactions.", min=1)]
 FollowServer = Annotated[
     bool, typer.Option("--follow", "-f", help="List each transaction when the server commits it, until Ctrl-C.")
 ]
@@ -66,7 +47,7 @@ FollowServer = Annotated[
 def archive(
     instance: InstanceName = None,
     config: ConfigFile = None,
-    once: Annotated[bool, typer.Option("--once", help="Archive the binlogs that exist now, then end.")] = False,
+    once: Annotated[bool, flag("--once", "Archive the binlogs that exist now, then end.")] = False,
     wait: WaitTime = "0s",
     json: AsJson = False,
 ) -> None:

@@ -21,9 +21,7 @@ class Shell(Enum):
     FISH = "fish"
 
 
-def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
-) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the script that makes a shell complete commands, options and names.
 
     For bash: zsnapdb completion bash > /etc/bash_completion.d/zsnapdb

@@ -10,7 +10,7 @@ import typer
 
 from zsnapdb.cli import completion, log
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, argument
 from zsnapdb.cli.output import show, show_errors
 
 
@@ -38,9 +38,7 @@ def check(config: ConfigFile = None, json: AsJson = False) -> None:
 def show_settings(
     key: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KEY", help="A setting or table, such as instance.main.lock, or a part of it.", show_default="all"
-        ),
+        argument("KEY", "A setting or table, such as instance.main.lock, or a part of it.", show_default="all"),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -80,12 +78,7 @@ class FlavourOption(Enum):
 def example(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Example to print. Default: list all examples.",
-            show_default=False,
-            autocompletion=completion.examples,
-        ),
+        argument("NAME", "Example to print. Default: list all examples.", autocompletion=completion.examples),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -125,9 +118,7 @@ def grants(
 def notify_test(
     target: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TARGET", help="Configured target.", show_default="all of them", autocompletion=completion.targets
-        ),
+        argument("TARGET", "Configured target.", show_default="all of them", autocompletion=completion.targets),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -165,9 +156,7 @@ def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: boo
 
 
 def notify_failed(
-    unit: Annotated[
-        str, typer.Argument(metavar="UNIT", help="Name of the unit without .service, such as zsnapdb-backup@main.")
-    ],
+    unit: Annotated[str, argument("UNIT", "Name of the unit without .service, such as zsnapdb-backup@main.")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

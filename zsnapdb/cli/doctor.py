@@ -16,9 +16,9 @@ from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.exit_codes import system_zone
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import renamed, show, show_errors
-from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, show_sizing
+from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, sizing
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
@@ -38,45 +38,37 @@ class DoctorFormat(StrEnum):
     NAGIOS = "nagios"
 
 
+EveryInstance = Annotated[
+    str | None,
+    argument("INSTANCE", "Configured instance.", show_default="all of them", autocompletion=completion.instances),
+]
+AnswerFormat = Annotated[
+    DoctorFormat,
+    flag("--format", "Output format: text, one JSON document, or one line for Nagios-compatible monitors."),
+]
+FixedProperties = Annotated[
+    bool, flag("--fix", "Set the properties of datasets that are safe to set, after a confirmation.")
+]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --fix: skip the confirmation.")]
+WatchedLoad = Annotated[
+    bool, flag("--load", "Estimate the effect of other memory, devices or record sizes on the present load.")
+]
+WatchedTime = Annotated[
+    str | None,
+    option("--for", "DURATION", "With --load: length of the observation, for example 10m.", show_default=_PERIOD),
+]
+
+
 def doctor(
-    instance: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="INSTANCE",
-            help="Configured instance.",
-            show_default="all of them",
-            autocompletion=completion.instances,
-        ),
-    ] = None,
+    instance: EveryInstance = None,
     config: ConfigFile = None,
     json: AsJson = False,
-    format: Annotated[  # noqa: A002 - the name of the option
-        DoctorFormat,
-        typer.Option(
-            "--format", help="Output format: text, one JSON document, or one line for Nagios-compatible monitors."
-        ),
-    ] = DoctorFormat.TEXT,
-    fix: Annotated[
-        bool,
-        typer.Option("--fix", help="Set the properties of datasets that are safe to set, after a confirmation."),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: skip the confirmation.")] = False,
+    format: AnswerFormat = DoctorFormat.TEXT,  # noqa: A002 - the name of the option
+    fix: FixedProperties = False,
+    yes: Unasked = False,
     plan: PlanOnly = False,
-    load: Annotated[
-        bool,
-        typer.Option(
-            "--load", help="Estimate the effect of other memory, devices or record sizes on the present load."
-        ),
-    ] = False,
-    period: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="With --load: length of the observation, for example 10m.",
-            show_default=_PERIOD,
-        ),
-    ] = None,
+    load: WatchedLoad = False,
+    period: WatchedTime = None,
 ) -> None:
     """Check whether instances can be backed up; change nothing without --fix. Exit codes: 0 fit, 1 warnings, 2 unfit.
 
@@ -162,10 +154,8 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
 
 def advise(
     instance: InstanceName = None,
-    period: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="Length of the observation, for example 10m.")
-    ] = _PERIOD,
-    size: Annotated[str | None, typer.Option("--size", metavar="SIZE", help="With a size: `zsnapdb sizing`.")] = None,
+    period: Annotated[str, option("--for", "DURATION", "Length of the observation, for example 10m.")] = _PERIOD,
+    size: Annotated[str | None, option("--size", "SIZE", "With a size: `zsnapdb sizing`.")] = None,
     change: SizingChange = None,
     keep: SizingKeep = None,
     prices: SizingPrices = "s3",
@@ -175,7 +165,7 @@ def advise(
     """Estimate the effect of other memory, devices or record sizes on the present load: `zsnapdb doctor --load`."""
     if size is not None:
         renamed("advise --size", "sizing --size")
-        show_sizing(size, change, None, keep, "1d", "30d", "119MiB/s", prices, json)
+        sizing(size, change, keep=keep, prices=prices, json=json)
         return
     renamed("advise", "doctor --load")
     _show_load(instance, period, config, json)

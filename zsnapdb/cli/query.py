@@ -6,31 +6,14 @@ import sys
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
 from zsnapdb.base.untrusted_text import printed
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import (
-    POINT,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    NamedInstance,
-    RepositoryName,
-    ServerBinary,
-)
+from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import writer
 
 EndHistory = Annotated[
-    str | None,
-    typer.Option(
-        "--to-history",
-        metavar="ID",
-        help="Binlog history of the later state, if it differs from --history.",
-        show_default=False,
-    ),
+    str | None, option("--to-history", "ID", "Binlog history of the later state, if it differs from --history.")
 ]
 
 
@@ -43,15 +26,15 @@ class Format(StrEnum):
 
 
 def query(
-    instance: NamedInstance,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
-    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"State: {POINT}.")] = "latest-backup",
-    form: Annotated[Format, typer.Option("--format", help="Output format of the rows.")] = Format.TABLE,
-    repository: RepositoryName = None,
-    history: History = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    instance: options.NamedInstance,
+    sql: Annotated[str, argument("SQL", "One SQL statement that only reads.")],
+    at: Annotated[str, option("--at", "MOMENT", f"State: {options.POINT}.")] = "latest-backup",
+    form: Annotated[Format, flag("--format", "Output format of the rows.")] = Format.TABLE,
+    repository: options.RepositoryName = None,
+    history: options.History = None,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Query a past state with one SQL statement that only reads.
 
@@ -70,27 +53,16 @@ def query(
 
 
 def diff(
-    table: Annotated[
-        str,
-        typer.Option(
-            "--table",
-            metavar="SCHEMA.TABLE",
-            help="Table to compare.",
-            show_default=False,
-            autocompletion=completion.tables,
-        ),
-    ],
-    begin: Annotated[
-        str, typer.Option("--from", metavar="MOMENT", help=f"Earlier state: {POINT}.", show_default=False)
-    ],
-    instance: InstanceName = None,
-    end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="Later state.")] = "latest",
-    repository: RepositoryName = None,
-    history: History = None,
+    table: Annotated[str, option("--table", "SCHEMA.TABLE", "Table to compare.", autocompletion=completion.tables)],
+    begin: Annotated[str, option("--from", "MOMENT", f"Earlier state: {options.POINT}.")],
+    instance: options.InstanceName = None,
+    end: Annotated[str, option("--to", "MOMENT", "Later state.")] = "latest",
+    repository: options.RepositoryName = None,
+    history: options.History = None,
     end_history: EndHistory = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Compare a table between two moments.
 

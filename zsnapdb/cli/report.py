@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName, flag, option
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
@@ -27,16 +27,13 @@ class ReportFormat(StrEnum):
 def report_show(
     instance: InstanceName = None,
     begin: Annotated[
-        str | None,
-        typer.Option("--from", metavar="DAY", help="First day (UTC).", show_default="30 days before the last"),
+        str | None, option("--from", "DAY", "First day (UTC).", show_default="30 days before the last")
     ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="DAY", help="Last day (UTC).", show_default="today")
-    ] = None,
+    end: Annotated[str | None, option("--to", "DAY", "Last day (UTC).", show_default="today")] = None,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     format: Annotated[  # noqa: A002
-        ReportFormat, typer.Option("--format", help="Output format: text, json, or html (a page for a browser).")
+        ReportFormat, flag("--format", "Output format: text, json, or html (a page for a browser).")
     ] = ReportFormat.TEXT,
     json: AsJson = False,
 ) -> None:
@@ -62,12 +59,9 @@ def report_show(
 def report_records(
     instance: InstanceName = None,
     after: Annotated[
-        int,
-        typer.Option("--after", metavar="NUMBER", min=0, max=99_999_999, help="Show the records after this number."),
+        int, option("--after", "NUMBER", "Show the records after this number.", min=0, max=99_999_999)
     ] = 0,
-    most: Annotated[
-        int, typer.Option("--most", metavar="N", min=1, max=1000, help="Highest number of shown records.")
-    ] = 100,
+    most: Annotated[int, option("--most", "N", "Highest number of shown records.", min=1, max=1000)] = 100,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -81,10 +75,7 @@ def report_records(
 
 
 def report_verify(
-    instance: InstanceName = None,
-    repository: RepositoryName = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    instance: InstanceName = None, repository: RepositoryName = None, config: ConfigFile = None, json: AsJson = False
 ) -> None:
     """Check that no record of the evidence log was altered, removed or moved.
 

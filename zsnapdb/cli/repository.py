@@ -9,20 +9,11 @@ import typer
 
 from zsnapdb.base.errors import DamagedError, UsageError
 from zsnapdb.base.untrusted_text import printed
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.notified_commands import evidencing_keys
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    AsJson,
-    ConfigFile,
-    InstanceName,
-    NamedInstance,
-    Once,
-    PlanOnly,
-    RepositoryName,
-    WaitTime,
-)
+from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import renamed, show, show_errors, show_missing
 
 if TYPE_CHECKING:
@@ -32,16 +23,15 @@ if TYPE_CHECKING:
 def init(
     repository: Annotated[
         str | None,
-        typer.Argument(
-            metavar="REPOSITORY",
-            help="Configured repository. Optional if only one is configured.",
-            show_default=False,
+        argument(
+            "REPOSITORY",
+            "Configured repository. Optional if only one is configured.",
             autocompletion=completion.repositories,
         ),
     ] = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Create a repository: write its marker object.
 
@@ -61,30 +51,27 @@ def init(
 
 
 def verify(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte: check hashes, decryption, and the records of the streams.")
+        bool, flag("--deep", "Read every byte: check hashes, decryption, and the records of the streams.")
     ] = False,
     older_than: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--older-than",
-            metavar="TIME",
-            help="Verify only backups without a successful verification in this time, for example 30d.",
-            show_default=False,
+            "TIME",
+            "Verify only backups without a successful verification in this time, for example 30d.",
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit", metavar="N", min=1, help="Verify at most N backups, the most urgent first.", show_default=False
-        ),
+        option("--limit", "N", "Verify at most N backups, the most urgent first.", min=1, show_default=False),
     ] = None,
-    repository: RepositoryName = None,
-    once: Once = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    repository: options.RepositoryName = None,
+    once: options.Once = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Check that the backups in the repository are undamaged.
 
@@ -114,30 +101,23 @@ def verify(
 
 def copy(
     to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="REPOSITORY",
-            help="Configured repository to copy to.",
-            show_default=False,
-            autocompletion=completion.repositories,
-        ),
+        str, option("--to", "REPOSITORY", "Configured repository to copy to.", autocompletion=completion.repositories)
     ],
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     source: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from",
-            metavar="REPOSITORY",
-            help="Configured repository to copy from.",
+            "REPOSITORY",
+            "Configured repository to copy from.",
             autocompletion=completion.repositories,
             show_default="the instance's own",
         ),
     ] = None,
-    wait: WaitTime = "0s",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    wait: options.WaitTime = "0s",
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Copy missing backups to another repository, unchanged."""
     from zsnapdb.base.errors import DamagedError
@@ -159,20 +139,20 @@ def copy(
 
 
 def consolidate(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     backup: Annotated[
         str,
-        typer.Argument(
-            metavar="BACKUP",
+        argument(
+            "BACKUP",
+            "Backup id, or latest: the newest backup with a complete chain.",
             autocompletion=completion.backups,
-            help="Backup id, or latest: the newest backup with a complete chain.",
         ),
     ] = "latest",
-    repository: RepositoryName = None,
-    wait: WaitTime = "0s",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    repository: options.RepositoryName = None,
+    wait: options.WaitTime = "0s",
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Make a full backup from a chain of increments, without the server.
 
@@ -191,19 +171,19 @@ def consolidate(
 
 
 def prune(
-    instance: InstanceName = None,
-    repository: RepositoryName = None,
+    instance: options.InstanceName = None,
+    repository: options.RepositoryName = None,
     unrestorable: Annotated[
-        bool, typer.Option("--unrestorable", help="Also remove backups that cannot be restored any more.")
+        bool, flag("--unrestorable", "Also remove backups that cannot be restored any more.")
     ] = False,
     trust_clock: Annotated[
-        bool, typer.Option("--trust-clock", help="Prune although the clock of this host seems to be wrong.")
+        bool, flag("--trust-clock", "Prune although the clock of this host seems to be wrong.")
     ] = False,
-    once: Once = None,
-    wait: WaitTime = "0s",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    once: options.Once = None,
+    wait: options.WaitTime = "0s",
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Remove expired backups and the leftovers of interrupted runs.
 
@@ -242,28 +222,17 @@ def _show_problems(planned: PrunePlan) -> int:
 
 
 def pin(
-    instance: NamedInstance,
+    instance: options.NamedInstance,
     backup: Annotated[
-        str,
-        typer.Argument(
-            metavar="BACKUP", autocompletion=completion.backups, help="Backup id, or latest.", show_default=False
-        ),
+        str, argument("BACKUP", "Backup id, or latest.", autocompletion=completion.backups, show_default=False)
     ],
     reason: Annotated[
-        str | None,
-        typer.Option(
-            "--reason",
-            metavar="TEXT",
-            help="Reason to keep the backup, which `zsnapdb prune` shows.",
-            show_default=False,
-        ),
+        str | None, option("--reason", "TEXT", "Reason to keep the backup, which `zsnapdb prune` shows.")
     ] = None,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the pin, so the retention policy applies again.")
-    ] = False,
-    repository: RepositoryName = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    remove: Annotated[bool, flag("--remove", "Remove the pin, so the retention policy applies again.")] = False,
+    repository: options.RepositoryName = None,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Keep a backup regardless of the retention policy.
 
@@ -283,14 +252,11 @@ def pin(
 
 
 def unpin(
-    instance: NamedInstance,
-    backup: Annotated[
-        str,
-        typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="Backup id.", show_default=False),
-    ],
-    repository: RepositoryName = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    instance: options.NamedInstance,
+    backup: Annotated[str, argument("BACKUP", "Backup id.", autocompletion=completion.backups)],
+    repository: options.RepositoryName = None,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Remove the pin of a backup: the old name of `zsnapdb pin --remove`."""
     renamed("unpin", "pin --remove")
@@ -298,22 +264,19 @@ def unpin(
 
 
 def adopt(
-    instance: NamedInstance,
+    instance: options.NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="BACKUP...",
-            help="Backup ids. Default: all backups without an objection.",
-            show_default=False,
-            autocompletion=completion.backups,
+        argument(
+            "BACKUP...", "Backup ids. Default: all backups without an objection.", autocompletion=completion.backups
         ),
     ] = None,
-    repository: RepositoryName = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the backups.")] = False,
+    repository: options.RepositoryName = None,
+    deep: Annotated[bool, flag("--deep", "Read every byte of the backups.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Adopt without a confirmation.")] = False,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Adopt backups that this host did not store, after it was rebuilt or took over.
 
@@ -349,19 +312,14 @@ def _ask(text: str) -> None:
 
 
 def acknowledge_removed(
-    instance: NamedInstance,
+    instance: options.NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="BACKUP...",
-            help="Backup ids. Default: all missing backups.",
-            show_default=False,
-            autocompletion=completion.backups,
-        ),
+        argument("BACKUP...", "Backup ids. Default: all missing backups.", autocompletion=completion.backups),
     ] = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Accept the intended removal of missing backups from the repository.
 
@@ -376,19 +334,14 @@ def acknowledge_removed(
 
 
 def forget(
-    instance: NamedInstance,
+    instance: options.NamedInstance,
     backups: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="BACKUP...",
-            help="Backup ids. Default: all missing backups.",
-            show_default=False,
-            autocompletion=completion.backups,
-        ),
+        argument("BACKUP...", "Backup ids. Default: all missing backups.", autocompletion=completion.backups),
     ] = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Accept the removal of missing backups: the old name of `zsnapdb acknowledge-removed`."""
     renamed("forget", "acknowledge-removed")

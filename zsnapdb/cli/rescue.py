@@ -11,97 +11,55 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import configuration, instance_metrics
-from zsnapdb.cli.options import (
-    POINT,
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    PlanOnly,
-    RepositoryName,
-    ServerBinary,
-    WaitTime,
-)
+from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
-    str | None,
-    typer.Option(
-        "--table",
-        metavar="SCHEMA.TABLE",
-        help="Table to rescue.",
-        show_default=False,
-        autocompletion=completion.tables,
-    ),
+    str | None, option("--table", "SCHEMA.TABLE", "Table to rescue.", autocompletion=completion.tables)
 ]
-RescuedSchema = Annotated[
-    str | None,
-    typer.Option("--schema", metavar="SCHEMA", help="Schema to rescue, instead of a table.", show_default=False),
-]
-RescuePoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
+RescuedSchema = Annotated[str | None, option("--schema", "SCHEMA", "Schema to rescue, instead of a table.")]
+RescuePoint = Annotated[str, option("--to", "POINT", f"Point: {options.POINT}.")]
 RescueTarget = Annotated[
-    str | None,
-    typer.Option(
-        "--into",
-        metavar="FILE|URL",
-        help="New dump file, or mysql://user@host:port/schema (?socket=/path).",
-        show_default=False,
-    ),
+    str | None, option("--into", "FILE|URL", "New dump file, or mysql://user@host:port/schema (?socket=/path).")
 ]
 TargetInstance = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--into-instance",
-        metavar="INSTANCE",
+        "INSTANCE",
+        "Instance whose server gets the table, instead of --into.",
         autocompletion=completion.instances,
-        help="Instance whose server gets the table, instead of --into.",
-        show_default=False,
     ),
 ]
 TargetUser = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--user",
-        metavar="NAME",
-        help="With --into-instance: account that may create tables there, on the instance's socket or address.",
+        "NAME",
+        "With --into-instance: account that may create tables there, on the instance's socket or address.",
         show_default="root",
     ),
 ]
 TargetPasswordFile = Annotated[
     Path | None,
-    typer.Option(
-        "--password-file",
-        metavar="FILE",
-        help="File that holds only the password of the account on the live server.",
-        show_default=False,
-    ),
+    option("--password-file", "FILE", "File that holds only the password of the account on the live server."),
 ]
 RescuedName = Annotated[
     str | None,
-    typer.Option(
-        "--as",
-        metavar="NAME",
-        help="New name on the live server.",
-        show_default="the old name and the time of the backup",
-    ),
+    option("--as", "NAME", "New name on the live server.", show_default="the old name and the time of the backup"),
 ]
 TransportName = Annotated[
-    str,
-    typer.Option(
-        "--transport", metavar="HOW", help="Transport of the table to a live server: auto, tablespace or dump."
-    ),
+    str, option("--transport", "HOW", "Transport of the table to a live server: auto, tablespace or dump.")
 ]
 CommandTimeout = Annotated[
-    str,
-    typer.Option("--timeout", metavar="DURATION", help="Time limit of each long command, with a unit: s, m, h."),
+    str, option("--timeout", "DURATION", "Time limit of each long command, with a unit: s, m, h.")
 ]
 
 
 def rescue(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     table: RescuedTable = None,
     schema: RescuedSchema = None,
     to: RescuePoint = "latest-backup",
@@ -112,14 +70,14 @@ def rescue(
     name: RescuedName = None,
     transport: TransportName = "auto",
     timeout: CommandTimeout = "12h",
-    repository: RepositoryName = None,
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    wait: WaitTime = "0s",
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    repository: options.RepositoryName = None,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    wait: options.WaitTime = "0s",
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Copy one table or one schema out of a backup.
 
@@ -178,54 +136,32 @@ def refuse_part(
 
 
 UndoneTransaction = Annotated[
-    str | None,
-    typer.Option(
-        "--gtid",
-        metavar="GTID",
-        help="Transaction to undo. `zsnapdb binlog find` prints its GTID.",
-        show_default=False,
-    ),
+    str | None, option("--gtid", "GTID", "Transaction to undo. `zsnapdb binlog find` prints its GTID.")
 ]
 WrittenInto = Annotated[
-    Path | None,
-    typer.Option(
-        "--into",
-        metavar="FILE",
-        help="Test the undo (as with --try), and write its SQL into this new file.",
-        show_default=False,
-    ),
+    Path | None, option("--into", "FILE", "Test the undo (as with --try), and write its SQL into this new file.")
 ]
 TriedFirst = Annotated[
-    bool,
-    typer.Option("--try", help="Run it on a clone, and compare the rows with their state before the transaction."),
+    bool, flag("--try", "Run it on a clone, and compare the rows with their state before the transaction.")
 ]
-Applied = Annotated[
-    bool,
-    typer.Option("--apply", help="Run it on the server after a test on a clone. Compare again before COMMIT."),
-]
+Applied = Annotated[bool, flag("--apply", "Run it on the server after a test on a clone. Compare again before COMMIT.")]
 UndoingUser = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--user",
-        metavar="NAME",
-        help="Account that sees triggers. With --apply it must also be able to change the rows.",
+        "NAME",
+        "Account that sees triggers. With --apply it must also be able to change the rows.",
         show_default="root",
     ),
 ]
 UndoingPasswordFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--password-file",
-        metavar="FILE",
-        help="With --user: file that holds only the password of that account.",
-        show_default=False,
-    ),
+    Path | None, option("--password-file", "FILE", "With --user: file that holds only the password of that account.")
 ]
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="With --apply: skip the confirmation.")]
 
 
 def undo(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     gtid: UndoneTransaction = None,
     table: WholeTable = None,
     schema: WholeSchema = None,
@@ -235,8 +171,8 @@ def undo(
     user: UndoingUser = None,
     password_file: UndoingPasswordFile = None,
     yes: Unasked = False,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Show the rows that a transaction changed, and write or run the SQL that undoes it.
 

@@ -5,37 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli import options
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    HANDOVER_KINDS,
-    POINT,
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    HandoverName,
-    History,
-    InstanceName,
-    Once,
-    PlanOnly,
-    ReplicasWillBeRebuilt,
-    ReplicationAddress,
-    ReplicationPasswordFile,
-    ReplicationUser,
-    RepositoryName,
-    RestoredPort,
-    RestoredServerId,
-    RestoreFrom,
-    RestoreName,
-    RestoreTarget,
-    ServerBinary,
-    WithForeignSnapshots,
-)
+from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
 
@@ -46,72 +24,53 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
     from zsnapdb.jobs.restore.plan import RestoreRequest
-    from zsnapdb.planning.restore.plan import RestoreOrigin
+    from zsnapdb.planning.restore.steps import MachineStep, Step
 
 
-RequestedPoint = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        metavar="POINT",
-        help=f"Point: {POINT}.",
-    ),
-]
+RequestedPoint = Annotated[str, option("--to", "POINT", f"Point: {options.POINT}.")]
 ContinueTo = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--continue-to",
-        metavar="POINT",
-        help="Continue a finished restore to a later time or GTID, `next` transaction, or `here` (handover).",
-        show_default=False,
+        "POINT",
+        "Continue a finished restore to a later time or GTID, `next` transaction, or `here` (handover).",
     ),
 ]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Continue an interrupted restore (with --target if there are several)."),
-]
-Abandon = Annotated[bool, typer.Option("--abandon", help="Remove the datasets of an interrupted restore.")]
-ConfirmSteps = Annotated[bool, typer.Option("--step", help="Ask for confirmation before each step.")]
-StopAfter = Annotated[
-    str | None,
-    typer.Option(
-        "--stop-after",
-        metavar="STEP",
-        help="Stop after this step; continue later with --resume.",
-        show_default=False,
-    ),
-]
+Resume = Annotated[bool, flag("--resume", "Continue an interrupted restore (with --target if there are several).")]
+Abandon = Annotated[bool, flag("--abandon", "Remove the datasets of an interrupted restore.")]
+ConfirmSteps = Annotated[bool, flag("--step", "Ask for confirmation before each step.")]
+StopAfter = Annotated[str | None, option("--stop-after", "STEP", "Stop after this step; continue later with --resume.")]
 
 
 def restore(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     to: RequestedPoint = "latest",
     table: WholeTable = None,
     schema: WholeSchema = None,
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    origin: RestoreFrom = "repository",
-    target: RestoreTarget = None,
-    name: RestoreName = None,
-    handover: HandoverName = "stopped",
-    port: RestoredPort = None,
-    server_id: RestoredServerId = None,
-    source: ReplicationAddress = None,
-    source_user: ReplicationUser = "replica",
-    source_password_file: ReplicationPasswordFile = None,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    origin: options.RestoreFrom = "repository",
+    target: options.RestoreTarget = None,
+    name: options.RestoreName = None,
+    handover: options.HandoverName = "stopped",
+    port: options.RestoredPort = None,
+    server_id: options.RestoredServerId = None,
+    source: options.ReplicationAddress = None,
+    source_user: options.ReplicationUser = "replica",
+    source_password_file: options.ReplicationPasswordFile = None,
     further: ContinueTo = None,
     resume: Resume = False,
     abandon: Abandon = False,
     step: ConfirmSteps = False,
     stop_after: StopAfter = None,
-    with_foreign_snapshots: WithForeignSnapshots = False,
-    replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
-    repository: RepositoryName = None,
-    once: Once = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    with_foreign_snapshots: options.WithForeignSnapshots = False,
+    replicas_will_be_rebuilt: options.ReplicasWillBeRebuilt = False,
+    repository: options.RepositoryName = None,
+    once: options.Once = None,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Restore an instance to a backup, a time or a GTID. With --plan: 4 if the restore would be refused.
 
@@ -123,61 +82,90 @@ def restore(
     it may have started to replace the server, only --resume continues it.
     """
     from zsnapdb.jobs.restore.plan import RestoreRequest, origin_of
-    from zsnapdb.report.restore import result as report
 
     refuse_part("restore", config, instance, table, schema, "10m" if to == "latest" else to)
-    _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan)
-    if once is not None and (resume or abandon or further is not None):
-        raise UsageError(
-            "--once excludes --resume, --abandon and --continue-to",
-            hint="repeat the command with which the restore began: it goes on by itself",
-        )
+    _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan, once=once)
     settings, chosen = instance_metrics(config, instance, repository, binary=binary)
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
-    may_go = with_foreign_snapshots
+    way = RestoreWay(target, resume, abandon, step, stop_after, with_foreign_snapshots, plan, once)
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)
-        wanted = MachineOptions(to, target, name, accepts_older, stop_after, resume, abandon, step, may_go, plan, once)
-        restore_machine(settings, chosen, wanted, json)
+        restore_machine(settings, chosen, to, name, accepts_older, way, json)
         return
-    if abandon:
-        from zsnapdb.jobs.restore import run as giving_up
-
-        given_up = giving_up.abandon(settings, chosen, target, with_foreign_snapshots=may_go)
-        show(report.AbandonedView(given_up.plan, given_up.left), json)
-        return
-    confirm = confirm_on_terminal if step else always_continue
     last = handover_of(handover, port, server_id, source, source_user, source_password_file)
     volumes = origin_of(origin)
     request = RestoreRequest(to, target, name, last, accepts_older=accepts_older, history=history, origin=volumes)
-    later = _later(further, target, last, volumes, history) if further is not None else None
-    if plan:
-        _show_plan(settings, chosen, request, later, json)
+    restore_server(settings, chosen, request, further, way, json)
+
+
+@dataclass(frozen=True)
+class RestoreWay:
+    """Options of the command that do not depend on what is restored."""
+
+    target: str | None
+    resume: bool
+    abandon: bool
+    step: bool
+    stop_after: str | None
+    with_foreign_snapshots: bool
+    plan: bool
+    once: str | None
+
+    def confirm(self, step: Step | MachineStep) -> bool:
+        """Ask for a confirmation of the step, if the command shall."""
+        return not self.step or typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
+
+
+def restore_server(
+    settings: Settings, instance: Instance, request: RestoreRequest, further: str | None, way: RestoreWay, json: bool
+) -> None:
+    """Restore, continue to the point `further`, resume, abandon, or show the plan, by the options."""
+    from zsnapdb.report.restore import result as report
+
+    may_go = way.with_foreign_snapshots
+    if way.abandon:
+        from zsnapdb.jobs.restore import run as giving_up
+
+        given_up = giving_up.abandon(settings, instance, way.target, with_foreign_snapshots=may_go)
+        show(report.AbandonedView(given_up.plan, given_up.left), json)
+        return
+    later = None
+    if further is not None:
+        from zsnapdb.jobs.restore.continue_restore import ContinueRequest
+
+        later = ContinueRequest(further, way.target, request.handover, request.origin, request.history)
+    if way.plan:
+        _show_plan(settings, instance, request, later, json)
         return
 
     def make() -> CommandAnswer:
         from zsnapdb.jobs.restore import continue_restore as continuing
         from zsnapdb.jobs.restore import run as job
 
-        if resume:
-            result = job.resume(settings, chosen, target, confirm, stop_after, with_foreign_snapshots=may_go)
+        if way.resume:
+            result = job.resume(
+                settings, instance, way.target, way.confirm, way.stop_after, with_foreign_snapshots=may_go
+            )
         elif later is not None:
-            result = continuing.go_on(settings, chosen, later, confirm, stop_after)
+            result = continuing.go_on(settings, instance, later, way.confirm, way.stop_after)
         else:
-            result = job.restore(settings, chosen, request, confirm, stop_after)
+            result = job.restore(settings, instance, request, way.confirm, way.stop_after)
         return CommandAnswer(report.RestoreView(result))
 
     def made() -> CommandAnswer | None:
         from zsnapdb.jobs.restore import once as of_run
 
-        known = of_run.restored(settings, chosen, confirm, stop_after)
+        known = of_run.restored(settings, instance, way.confirm, way.stop_after)
         return CommandAnswer(report.RestoreView(known)) if known is not None else None
 
-    about = describe_restore(chosen.name, to, target or name, handover)
-    show_once(chosen.host, once, Repeatable("restore", about, made=made, tell=chosen.events.tell), make, json)
+    about = describe_restore(instance.name, request.to, way.target or request.name, request.handover.kind)
+    command = Repeatable("restore", about, made=made, tell=instance.events.tell)
+    show_once(instance.host, way.once, command, make, json)
 
 
-def _refuse_contradictions(to: str, further: str | None, *, resume: bool, abandon: bool, plan: bool) -> None:
+def _refuse_contradictions(
+    to: str, further: str | None, *, resume: bool, abandon: bool, plan: bool, once: str | None
+) -> None:
     """Raise UsageError if options exclude each other."""
     hint = "see `zsnapdb restore --help`"
     if further is not None and (to != "latest" or resume or abandon):
@@ -186,6 +174,11 @@ def _refuse_contradictions(to: str, further: str | None, *, resume: bool, abando
         raise UsageError("--plan excludes --resume and --abandon", hint=hint)
     if resume and abandon:
         raise UsageError("--resume and --abandon exclude each other", hint=hint)
+    if once is not None and (resume or abandon or further is not None):
+        raise UsageError(
+            "--once excludes --resume, --abandon and --continue-to",
+            hint="repeat the command with which the restore began: it goes on by itself",
+        )
 
 
 def _refuse_server_options(
@@ -213,15 +206,6 @@ def _refuse_server_options(
             f"{', '.join(wrong)} cannot be used with a virtual machine",
             hint="a machine is restored from the repository, and stays off",
         )
-
-
-def _later(
-    to: str, target: str | None, handover: Handover, origin: RestoreOrigin, history: str | None
-) -> ContinueRequest:
-    """Return the request to continue a finished restore."""
-    from zsnapdb.jobs.restore.continue_restore import ContinueRequest
-
-    return ContinueRequest(to, target, handover, origin, history)
 
 
 def _show_plan(
@@ -266,9 +250,10 @@ def handover_of(
     """
     from zsnapdb.jobs.restore.handover_plan import Handover, SourceAddress
 
-    if kind not in HANDOVER_KINDS:
+    if kind not in options.HANDOVER_KINDS:
         raise UsageError(
-            f"invalid --handover {kind!r}; choose from {', '.join(HANDOVER_KINDS)}", hint="see `zsnapdb restore --help`"
+            f"invalid --handover {kind!r}; choose from {', '.join(options.HANDOVER_KINDS)}",
+            hint="see `zsnapdb restore --help`",
         )
     address = None
     if source is not None:
@@ -281,57 +266,40 @@ def handover_of(
     return Handover(kind, port, server_id, address)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class MachineOptions:
-    """Options of the command for the restore of a machine."""
-
-    to: str
-    target: str | None
-    name: str | None
-    accepts_older: bool
-    stop_after: str | None
-    resume: bool
-    abandon: bool
-    step: bool
-    with_foreign_snapshots: bool
-    plan: bool
-    once: str | None = None
-
-
-def restore_machine(settings: Settings, instance: Instance, options: MachineOptions, json: bool) -> None:
+def restore_machine(
+    settings: Settings, instance: Instance, to: str, name: str | None, accepts_older: bool, way: RestoreWay, json: bool
+) -> None:
     """Restore, resume, abandon, or show the plan, by the options."""
     from zsnapdb.jobs.restore import machine_restore as job
-    from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
     from zsnapdb.report.restore import result as report
 
-    may_go = options.with_foreign_snapshots
-    if options.abandon:
-        given_up = job.abandon(settings, instance, options.target, with_foreign_snapshots=may_go)
+    may_go = way.with_foreign_snapshots
+    if way.abandon:
+        given_up = job.abandon(settings, instance, way.target, with_foreign_snapshots=may_go)
         show(report.MachineAbandonedView(given_up), json)
         return
-    confirm = confirm_on_terminal if options.step else always_continue
-    request = MachineRestoreRequest(options.to, options.target, options.name, options.accepts_older)
-    if options.plan:
+    request = job.MachineRestoreRequest(to, way.target, name, accepts_older)
+    if way.plan:
         _show_machine_plan(settings, instance, request, json)
         return
 
     def make() -> CommandAnswer:
         result = (
-            job.resume(settings, instance, options.target, confirm, options.stop_after, with_foreign_snapshots=may_go)
-            if options.resume
-            else job.restore(settings, instance, request, confirm, options.stop_after)
+            job.resume(settings, instance, way.target, way.confirm, way.stop_after, with_foreign_snapshots=may_go)
+            if way.resume
+            else job.restore(settings, instance, request, way.confirm, way.stop_after)
         )
         return CommandAnswer(report.MachineRestoreView(result))
 
     def made() -> CommandAnswer | None:
         from zsnapdb.jobs.restore import once as of_run
 
-        known = of_run.restored_machine(settings, instance, confirm, options.stop_after)
+        known = of_run.restored_machine(settings, instance, way.confirm, way.stop_after)
         return CommandAnswer(report.MachineRestoreView(known)) if known is not None else None
 
-    about = describe_restore(instance.name, options.to, options.target or options.name)
+    about = describe_restore(instance.name, to, way.target or name)
     command = Repeatable("restore", about, made=made, tell=instance.events.tell)
-    show_once(instance.host, options.once, command, make, json)
+    show_once(instance.host, way.once, command, make, json)
 
 
 def describe_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
@@ -355,44 +323,27 @@ def _show_machine_plan(settings: Settings, instance: Instance, request: MachineR
         raise typer.Exit(expected.exit_code)
 
 
-class _Step(Protocol):
-    @property
-    def name(self) -> str: ...
-    def describe(self) -> str: ...
-
-
-def always_continue(_step: _Step) -> bool:
-    """Return True."""
-    return True
-
-
-def confirm_on_terminal(step: _Step) -> bool:
-    """Ask for a confirmation of the step."""
-    return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
-
-
-RunbookPoint = Annotated[str, typer.Option("--to", metavar="POINT", help=f"Point: {POINT}.")]
-OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="Output format: md or html.")]
+OutputFormat = Annotated[str, option("--format", "FORM", "Output format: md or html.")]
 
 
 def runbook(
-    instance: InstanceName = None,
-    to: RunbookPoint = "latest",
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    origin: RestoreFrom = "repository",
-    target: RestoreTarget = None,
-    name: RestoreName = None,
-    handover: HandoverName = "run",
-    port: RestoredPort = None,
-    server_id: RestoredServerId = None,
-    source: ReplicationAddress = None,
-    source_user: ReplicationUser = "replica",
-    source_password_file: ReplicationPasswordFile = None,
-    repository: RepositoryName = None,
+    instance: options.InstanceName = None,
+    to: RequestedPoint = "latest",
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    origin: options.RestoreFrom = "repository",
+    target: options.RestoreTarget = None,
+    name: options.RestoreName = None,
+    handover: options.HandoverName = "run",
+    port: options.RestoredPort = None,
+    server_id: options.RestoredServerId = None,
+    source: options.ReplicationAddress = None,
+    source_user: options.ReplicationUser = "replica",
+    source_password_file: options.ReplicationPasswordFile = None,
+    repository: options.RepositoryName = None,
     form: OutputFormat = "md",
-    config: ConfigFile = None,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Print a restore as numbered steps for a person.
 

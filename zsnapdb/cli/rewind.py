@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.cli import options
 from zsnapdb.cli.command_context import instance_metrics
-from zsnapdb.cli.options import (
-    GREATEST_SERVER_ID,
-    POINT,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    PlanOnly,
-    ReplicasWillBeRebuilt,
-    ServerBinary,
-    WaitTime,
-)
+from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
@@ -28,15 +18,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan
 
-RewindPoint = Annotated[
-    str | None,
-    typer.Option(
-        "--to",
-        metavar="POINT",
-        help=f"Point: {POINT}, or local set.",
-        show_default=False,
-    ),
-]
+RewindPoint = Annotated[str | None, option("--to", "POINT", f"Point: {options.POINT}, or local set.")]
 RewindFrom = Annotated[
     str,
     typer.Option(
@@ -48,40 +30,37 @@ RewindFrom = Annotated[
 ]
 RewoundServerId = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--server-id",
-        metavar="NUMBER",
+        "NUMBER",
+        "With MariaDB: new server_id of the server.",
         min=1,
-        max=GREATEST_SERVER_ID,
-        help="With MariaDB: new server_id of the server.",
+        max=options.GREATEST_SERVER_ID,
         show_default="random",
     ),
 ]
 
 ReplicasRebuilt = Annotated[
-    bool,
-    typer.Option("--replicas-rebuilt", help="Only confirm that the replicas named by doctor were rebuilt."),
+    bool, flag("--replicas-rebuilt", "Only confirm that the replicas named by doctor were rebuilt.")
 ]
 
 
 def rewind(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     to: RewindPoint = None,
     origin: RewindFrom = "auto",
-    history: History = None,
+    history: options.History = None,
     server_id: RewoundServerId = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted rewind.")] = False,
+    resume: Annotated[bool, flag("--resume", "Resume an interrupted rewind.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Stop the server without a confirmation.")] = False,
-    no_backup: Annotated[
-        bool, typer.Option("--no-backup", help="Skip the backup at the end. The next one is urgent.")
-    ] = False,
-    replicas_will_be_rebuilt: ReplicasWillBeRebuilt = False,
+    no_backup: Annotated[bool, flag("--no-backup", "Skip the backup at the end. The next one is urgent.")] = False,
+    replicas_will_be_rebuilt: options.ReplicasWillBeRebuilt = False,
     replicas_rebuilt: ReplicasRebuilt = False,
-    wait: WaitTime = "0s",
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    wait: options.WaitTime = "0s",
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Rewind the server of an instance to a point, in place. With --plan: 4 if it would be refused.
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
-import typer
-
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion
 from zsnapdb.cli.commands import COMMANDS, Command
+from zsnapdb.cli.options import argument
 from zsnapdb.report import schemas
 
 
@@ -53,10 +52,9 @@ def whole_schema() -> dict[str, Any]:
 def schema(
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="COMMAND",
-            help="Words of a command, such as clone list. Default: all documents of all commands.",
-            show_default=False,
+        argument(
+            "COMMAND",
+            "Words of a command, such as clone list. Default: all documents of all commands.",
             autocompletion=completion.documented,
         ),
     ] = None,

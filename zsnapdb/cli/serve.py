@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.exit_codes import stop_on_signals
-from zsnapdb.cli.options import ConfigFile
+from zsnapdb.cli.options import ConfigFile, option
+from zsnapdb.cli.process import give_back_memory
 
 if TYPE_CHECKING:
-    from zsnapdb.serve.id_tokens import IdTokens
+    from datetime import datetime
+
+    from zsnapdb.serve.clone_documents import PublicCommit
+    from zsnapdb.serve.command_processes import RunCommand
+    from zsnapdb.serve.helper_messages import ResultAnswer
     from zsnapdb.serve.issuer_keys import IssuerKeys
+    from zsnapdb.serve.login_handler import LoginHandler
+    from zsnapdb.serve.tokens import CredentialBook
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
@@ -24,37 +31,25 @@ _PATIENCE = 70.0
 
 
 def serve(
-    socket: Annotated[
-        Path, typer.Option("--socket", metavar="PATH", help="Socket of the helper.", readable=False)
-    ] = Path("/run/zsnapdb-serve/helper.sock"),
+    socket: Annotated[Path, option("--socket", "PATH", "Socket of the helper.", readable=False)] = Path(
+        "/run/zsnapdb-serve/helper.sock"
+    ),
     address: Annotated[
-        str,
-        typer.Option(
-            "--address",
-            metavar="ADDRESS",
-            help="Address to listen on. Other addresses than loopback need a certificate.",
-        ),
+        str, option("--address", "ADDRESS", "Address to listen on. Other addresses than loopback need a certificate.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="Port to listen on.")] = 9808,
+    port: Annotated[int, option("--port", "NUMBER", "Port to listen on.", min=1, max=65535)] = 9808,
     tls_certificate: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--tls-certificate",
-            metavar="FILE",
-            help="HTTPS certificate (PEM), followed by the other certificates of its chain.",
+            "FILE",
+            "HTTPS certificate (PEM), followed by the other certificates of its chain.",
             readable=False,
-            show_default=False,
         ),
     ] = None,
     tls_key: Annotated[
         Path | None,
-        typer.Option(
-            "--tls-key",
-            metavar="FILE",
-            help="Private key of the certificate, readable only by this account.",
-            readable=False,
-            show_default=False,
-        ),
+        option("--tls-key", "FILE", "Private key of the certificate, readable only by this account.", readable=False),
     ] = None,
 ) -> None:
     """Serve clones over HTTP to holders of tokens. Runs under its own account and reads no configuration.
@@ -86,32 +81,20 @@ def serve_helper(config: ConfigFile = None) -> None:
 
     [serve] of the configuration has the limits. systemd may pass the socket.
     """
-    import math
-    import os
-
     from zsnapdb.agent.children import apart
     from zsnapdb.agent.daemon import notify
     from zsnapdb.agent.fork_server import JobStarter
-    from zsnapdb.base.untrusted_text import fields_of
-    from zsnapdb.cli.process import give_back_memory
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.clock_record import removal_time
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.base.run_locks import exclusive
-    from zsnapdb.jobs.clone import catalogue, lifecycle, sources
-    from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.report.fleet.status import FleetSnapshot
-    from zsnapdb.serve.clone_documents import PublicCommit
     from zsnapdb.serve.command_processes import CLEAN, ChildRunner
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
-    from zsnapdb.serve.helper_messages import ResultAnswer
-    from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
-    from zsnapdb.serve.issuer_requests import exchange_with
-    from zsnapdb.serve.login_handler import LOGINS_AT_ONCE, LiveTokens, LoginHandler
+    from zsnapdb.serve.login_handler import LOGINS_AT_ONCE
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.protection import ProtectionReader, RecentAnswers
     from zsnapdb.serve.request_handler import RequestHandler
-    from zsnapdb.serve.tokens import CredentialStore, TokenBook
 
     give_back_memory()
     limits = configuration(config).serve
@@ -120,51 +103,26 @@ def serve_helper(config: ConfigFile = None) -> None:
     # Users wait for these commands, so their modules are already imported. Requests to issuers start a new process.
     starter = JobStarter({**CLEAN, **environment}, frequent=math.inf)
     runner = ChildRunner(starter.apart, environment)
-    # Reads do not wait for changes.
-    reader = ChildRunner(starter.apart, environment, most=4, patience=10.0, grace=5.0)
+    reader = ChildRunner(starter.apart, environment, most=4, patience=10.0, grace=5.0)  # does not wait for changes
     fetcher = ChildRunner(apart, environment, most=1)
     exchanger = ChildRunner(apart, environment, most=LOGINS_AT_ONCE, grace=5.0)
-
-    def look() -> ResultAnswer:
-        known = catalogue.known(configuration(config), THIS_HOST)
-        listed = ClonesView(known.copies, THIS_HOST.now(), known.unreadable).document()
-        return ResultAnswer.model_validate({"document": fields_of(listed)})
-
-    def commits() -> Sequence[PublicCommit]:
-        seen = [one for top in catalogue.homes(configuration(config)) for one in sources.commits(top)]
-        return [PublicCommit(one.set.backup_id, one.owner) for one in seen]
-
-    def beat(clone: str) -> None:
-        # A reset that swaps datasets changes the dataset, whose name identifies the heartbeats.
-        lifecycle.beat(configuration(config), THIS_HOST, clone)
-
     recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now, lambda: removal_time(THIS_HOST).at)
-        # Tokens stay expired after the clock is set back.
-        now = THIS_HOST.latest
-        keys = IssuerKeys(
-            THIS_HOST.serve / "issuers", lambda: load(config).serve.issuer, fetch_with(fetcher), THIS_HOST.now
-        )
-        tokens = TokenBook(THIS_HOST.serve, operations.removal_time)
-        id_tokens = _id_tokens(keys, is_needed=bool(limits.issuer))
-        live = LiveTokens(tokens, keys.issuers)
+        keys, tokens, logins = _credentials(config, operations.removal_time, fetcher, exchanger)
         desk = RequestHandler(
             settings=lambda: load(config),
-            tokens=CredentialStore(live, id_tokens) if id_tokens is not None else live,
+            tokens=tokens,
             operations=operations,
-            look=look,
-            commits=commits,
+            look=lambda: _clones(config),
+            commits=lambda: _commits(config),
             run=runner,
             protection=ProtectionReader(reader, recent),
-            beat=beat,
-            now=now,
+            beat=lambda clone: _beat(config, clone),
+            # Tokens stay expired after the clock is set back.
+            now=THIS_HOST.latest,
             fleet=FleetSnapshot(THIS_HOST),
-            logins=LoginHandler(
-                lambda: load(config).serve, tokens, keys, id_tokens, exchange_with(exchanger), THIS_HOST.now
-            )
-            if id_tokens is not None
-            else None,
+            logins=logins,
         )
         uids = answered_uids(limits.account)
         with listening(limits.socket, limits.account, os.environ) as listener:
@@ -174,27 +132,70 @@ def serve_helper(config: ConfigFile = None) -> None:
             notify("READY=1")
             HelperServer(listener, desk, uids, tidy=starter.tidy).serve(stop)
             notify("STOPPING=1")
-        fetcher.stop()
-        exchanger.stop()
-        runner.stop()
-        reader.stop()
+        for each in (fetcher, exchanger, runner, reader):
+            each.stop()
         operations.settle(_PATIENCE)
         starter.close()
 
 
-def _id_tokens(keys: IssuerKeys, *, is_needed: bool) -> IdTokens | None:
-    """Return the id tokens of issuers, None if the library for signatures is not installed.
+def _clones(config: Path | None) -> ResultAnswer:
+    from zsnapdb.base.untrusted_text import fields_of
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.report.clone.list import ClonesView
+    from zsnapdb.serve.helper_messages import ResultAnswer
+
+    known = catalogue.known(configuration(config), THIS_HOST)
+    listed = ClonesView(known.copies, THIS_HOST.now(), known.unreadable).document()
+    return ResultAnswer.model_validate({"document": fields_of(listed)})
+
+
+def _commits(config: Path | None) -> Sequence[PublicCommit]:
+    from zsnapdb.jobs.clone import catalogue, sources
+    from zsnapdb.serve.clone_documents import PublicCommit
+
+    seen = [one for top in catalogue.homes(configuration(config)) for one in sources.commits(top)]
+    return [PublicCommit(one.set.backup_id, one.owner) for one in seen]
+
+
+def _beat(config: Path | None, clone: str) -> None:
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.jobs.clone import lifecycle
+
+    # A reset that swaps datasets changes the dataset, whose name identifies the heartbeats.
+    lifecycle.beat(configuration(config), THIS_HOST, clone)
+
+
+def _credentials(
+    config: Path | None, removal_time: Callable[[], datetime] | None, fetcher: RunCommand, exchanger: RunCommand
+) -> tuple[IssuerKeys, CredentialBook, LoginHandler | None]:
+    """Return the keys of issuers, the credentials, and the handler of log-ins.
+
+    Without the library for signatures there are no log-ins.
 
     Raises: ConfigError if an issuer is configured and the library is missing.
     """
     from zsnapdb.base.errors import ConfigError, how_to_install, libraries_of
+    from zsnapdb.config.settings import load
+    from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
+    from zsnapdb.serve.issuer_requests import exchange_with
+    from zsnapdb.serve.login_handler import LiveTokens, LoginHandler
+    from zsnapdb.serve.tokens import CredentialStore, TokenBook
 
+    fetch = fetch_with(fetcher)
+    keys = IssuerKeys(THIS_HOST.serve / "issuers", lambda: load(config).serve.issuer, fetch, THIS_HOST.now)
+    tokens = TokenBook(THIS_HOST.serve, removal_time)
+    live = LiveTokens(tokens, keys.issuers)
     try:
         from zsnapdb.serve.id_tokens import IdTokens
     except ImportError as error:
-        if not is_needed:
-            return None
+        if not configuration(config).serve.issuer:
+            return keys, live, None
         raise ConfigError(
             f"[serve.issuer] needs the library {error.name}", hint=how_to_install(*libraries_of("serve", error))
         ) from error
-    return IdTokens(keys.issuers, keys)
+    id_tokens = IdTokens(keys.issuers, keys)
+    exchange = exchange_with(exchanger)
+    logins = LoginHandler(lambda: load(config).serve, tokens, keys, id_tokens, exchange, THIS_HOST.now)
+    return keys, CredentialStore(live, id_tokens), logins

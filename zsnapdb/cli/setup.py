@@ -11,7 +11,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.untrusted_text import printed
-from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary
+from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary, argument, flag, option
 from zsnapdb.cli.output import show, show_at_once
 from zsnapdb.cli.progress import Terminal
 
@@ -19,68 +19,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from zsnapdb.jobs.setup.steps import ProofResult
+    from zsnapdb.planning.setup.facts import SetupAnswers
+    from zsnapdb.planning.setup.plan import SetupPlan
     from zsnapdb.report.view import View
 
 _REFUSED = 4
 
 
 RepositoryAddress = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="ADDRESS", help="Address for backups: s3://bucket/prefix or file:///folder.", show_default=False
-    ),
+    str | None, argument("ADDRESS", "Address for backups: s3://bucket/prefix or file:///folder.", show_default=False)
 ]
-NewInstance = Annotated[str, typer.Option("--instance", metavar="NAME", help="Name of the instance.")]
+NewInstance = Annotated[str, option("--instance", "NAME", "Name of the instance.")]
 ServerSocket = Annotated[
-    str | None,
-    typer.Option("--socket", metavar="PATH", help="Socket of the server.", show_default="that of the only server"),
+    str | None, option("--socket", "PATH", "Socket of the server.", show_default="that of the only server")
 ]
 ChosenPool = Annotated[
-    str | None,
-    typer.Option("--pool", metavar="NAME", help="Pool for files that are not on ZFS.", show_default="the only one"),
+    str | None, option("--pool", "NAME", "Pool for files that are not on ZFS.", show_default="the only one")
 ]
-StoreEndpoint = Annotated[
-    str | None, typer.Option("--endpoint", metavar="URL", help="Endpoint of the S3 store.", show_default=False)
-]
+StoreEndpoint = Annotated[str | None, option("--endpoint", "URL", "Endpoint of the S3 store.")]
 CredentialsFile = Annotated[
-    str | None,
-    typer.Option(
-        "--credentials-file", metavar="FILE", help="File with the credentials of the store.", show_default=False
-    ),
+    str | None, option("--credentials-file", "FILE", "File with the credentials of the store.", show_default=False)
 ]
-PlainBackups = Annotated[bool, typer.Option("--plain", help="Do not encrypt the backups.")]
-Unsigned = Annotated[
-    bool, typer.Option("--no-signing", help="Create no signing key: trust every writer of the repository.")
-]
+PlainBackups = Annotated[bool, flag("--plain", "Do not encrypt the backups.")]
+Unsigned = Annotated[bool, flag("--no-signing", "Create no signing key: trust every writer of the repository.")]
 NewConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"),
+    Path | None, option("--config", "FILE", "Configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml")
 ]
-MovedFiles = Annotated[bool, typer.Option("--move", help="Stop the server and move its files to ZFS if necessary.")]
-BinlogsOn = Annotated[
-    bool, typer.Option("--binlogs", help="Enable binlogs with one restart if the server writes none.")
-]
-Unproved = Annotated[bool, typer.Option("--no-proof", help="Skip doctor, the first backup and the first drill.")]
+MovedFiles = Annotated[bool, flag("--move", "Stop the server and move its files to ZFS if necessary.")]
+BinlogsOn = Annotated[bool, flag("--binlogs", "Enable binlogs with one restart if the server writes none.")]
+Unproved = Annotated[bool, flag("--no-proof", "Skip doctor, the first backup and the first drill.")]
 Notified = Annotated[
-    str | None,
-    typer.Option(
-        "--notify",
-        metavar="WHERE",
-        help="Target of failure messages: an e-mail address, a URL or a program.",
-        show_default=False,
-    ),
+    str | None, option("--notify", "WHERE", "Target of failure messages: an e-mail address, a URL or a program.")
 ]
 AnswersFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--answers",
-        metavar="FILE",
-        help="File with all answers, instead of ADDRESS and options.",
-        show_default=False,
-    ),
+    Path | None, option("--answers", "FILE", "File with all answers, instead of ADDRESS and options.")
 ]
 Removed = Annotated[
-    bool, typer.Option("--remove", help="Remove the instance from schedule and configuration. All data and keys stay.")
+    bool, flag("--remove", "Remove the instance from schedule and configuration. All data and keys stay.")
 ]
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a confirmation.")]
 
@@ -120,11 +95,7 @@ def setup(
     exit code 4 if the setup would be refused.
     """
     from zsnapdb.jobs.setup import discovery as job
-    from zsnapdb.jobs.setup import steps as setup_answers
-    from zsnapdb.jobs.setup import steps as setup_proof
-    from zsnapdb.jobs.setup import steps as setup_steps
-    from zsnapdb.notify.commands import send_test
-    from zsnapdb.report import setup as report
+    from zsnapdb.jobs.setup import steps
 
     if remove:
         _remove(repository, instance, config, yes=yes, plan=plan, json=json)
@@ -139,17 +110,33 @@ def setup(
         )
     else:
         assert answers is not None
-        chosen = setup_answers.read(answers)
+        chosen = steps.read(answers)
     made = job.plan(chosen, config)
-    if made.around.is_silent and not (yes or plan or json or made.refusals) and _has_reader():
+    if not (yes or plan or json) and _has_reader():
+        made = _completed(chosen, made, config)
+    _carry_out(made, yes=yes, plan=plan, json=json)
+
+
+def _completed(chosen: SetupAnswers, made: SetupPlan, config: Path | None) -> SetupPlan:
+    """Ask for the answers that a person may have forgotten, and return the plan with them."""
+    from zsnapdb.jobs.setup import discovery as job
+
+    if made.around.is_silent and not made.refusals:
         named = typer.prompt("Who hears of failures (e-mail, URL or program; empty: nobody)", default="", err=True)
         chosen = replace(chosen, notify=named or None)
         made = job.plan(chosen, config) if named else made
-    if made.can_offer_binlogs and not (yes or plan or json) and _has_reader():
+    if made.can_offer_binlogs:
         question = "The server writes no binlogs: changes between backups are lost. Turn them on (one restart)?"
         if typer.confirm(question, default=False, err=True):
-            chosen = replace(chosen, binlogs=True)
-            made = job.plan(chosen, config)
+            made = job.plan(replace(chosen, binlogs=True), config)
+    return made
+
+
+def _carry_out(made: SetupPlan, *, yes: bool, plan: bool, json: bool) -> None:
+    from zsnapdb.jobs.setup import steps
+    from zsnapdb.notify.commands import send_test
+    from zsnapdb.report import setup as report
+
     if plan:
         show(report.SetupPlanView(made), json)
         if made.refusals:
@@ -158,10 +145,8 @@ def setup(
     if not (yes or made.refusals):
         _ask(report.SetupPlanView(made), json)
     terminal = Terminal()
-    done = setup_steps.execute(
-        made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell)
-    )
-    show(report.SetupView(done, _shown(setup_proof.prove(made, terminal), terminal, json)), json)
+    done = steps.execute(made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell))
+    show(report.SetupView(done, _shown(steps.prove(made, terminal), terminal, json)), json)
 
 
 def _shown(results: Iterable[ProofResult], terminal: Terminal, json: bool) -> list[ProofResult]:

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from zsnapdb.cli.options import AsJson
+from zsnapdb.cli.options import AsJson, option
 from zsnapdb.cli.output import show
 
 SizingChange = Annotated[
-    str | None,
-    typer.Option("--change", metavar="RATE", help="Changed bytes, for example 20GiB/day.", show_default="2% a day"),
+    str | None, option("--change", "RATE", "Changed bytes, for example 20GiB/day.", show_default="2% a day")
 ]
 SizingBinlog = Annotated[
-    str | None,
-    typer.Option(
-        "--binlog", metavar="RATE", help="Bytes of binlog, 0B/day if none is archived.", show_default="as --change"
-    ),
+    str | None, option("--binlog", "RATE", "Bytes of binlog, 0B/day if none is archived.", show_default="as --change")
 ]
-SizingKeep = Annotated[
-    str | None,
-    typer.Option("--keep", metavar="RULES", help="The retention policy.", show_default="daily=14,weekly=8"),
-]
-SizingEvery = Annotated[str, typer.Option("--every", metavar="DURATION", help="Time between two backups.")]
-SizingFull = Annotated[str, typer.Option("--full-every", metavar="DURATION", help="Time between two full backups.")]
-SizingLine = Annotated[
-    str, typer.Option("--line", metavar="BANDWIDTH", help="Bandwidth to the store; 119MiB/s is 1 Gbit/s.")
-]
-SizingPrices = Annotated[
-    str, typer.Option("--prices", metavar="LIST|FILE", help="Price list: s3, azure, google, all, or a TOML file.")
-]
+SizingKeep = Annotated[str | None, option("--keep", "RULES", "The retention policy.", show_default="daily=14,weekly=8")]
+SizingEvery = Annotated[str, option("--every", "DURATION", "Time between two backups.")]
+SizingFull = Annotated[str, option("--full-every", "DURATION", "Time between two full backups.")]
+SizingLine = Annotated[str, option("--line", "BANDWIDTH", "Bandwidth to the store; 119MiB/s is 1 Gbit/s.")]
+SizingPrices = Annotated[str, option("--prices", "LIST|FILE", "Price list: s3, azure, google, all, or a TOML file.")]
 
 
 def sizing(
-    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Size of the data, for example 1TiB.")],
+    size: Annotated[str, option("--size", "SIZE", "Size of the data, for example 1TiB.")],
     change: SizingChange = None,
     binlog: SizingBinlog = None,
     keep: SizingKeep = None,
@@ -48,21 +35,6 @@ def sizing(
 
     The rates were measured; the answer names how. The retention policy is simulated.
     """
-    show_sizing(size, change, binlog, keep, every, full_every, line, prices, json)
-
-
-def show_sizing(
-    size: str,
-    change: str | None,
-    binlog: str | None,
-    keep: str | None,
-    every: str,
-    full_every: str,
-    line: str,
-    prices: str,
-    json: bool,
-) -> None:
-    """Print the estimate for the given words."""
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.jobs.shell import sizing as job
     from zsnapdb.planning.sizing.estimate import Workload

@@ -5,10 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated
 
-import typer
-
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.cli.options import AsJson, ConfigFile, argument, flag, option
 from zsnapdb.cli.output import show
 
 _MOST_OF_GRANT = 16 * 1024
@@ -25,24 +23,13 @@ class RoleOption(Enum):
 
 def create_token(
     subject: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            metavar="SUBJECT",
-            help="Holder of the token: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH.",
-            show_default=False,
-        ),
+        str, option("--for", "SUBJECT", "Holder of the token: unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH.")
     ],
     role: Annotated[
         RoleOption,
-        typer.Option(
-            "--role",
-            help="Role: viewer (read), developer (own clones), operator (all clones), auditor (read all).",
-        ),
+        flag("--role", "Role: viewer (read), developer (own clones), operator (all clones), auditor (read all)."),
     ] = RoleOption.DEVELOPER,
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="DURATION", help="Validity of the token, for example 90d.")
-    ] = "90d",
+    expires: Annotated[str, option("--expires", "DURATION", "Validity of the token, for example 90d.")] = "90d",
     json: AsJson = False,
 ) -> None:
     """Create a token and print it once. Only its SHA-256 is kept."""
@@ -67,8 +54,7 @@ def list_tokens(json: AsJson = False) -> None:
 
 
 def revoke_token(
-    token_id: Annotated[str, typer.Argument(metavar="TOKEN", help="Token id from `zsnapdb token list`.")],
-    json: AsJson = False,
+    token_id: Annotated[str, argument("TOKEN", "Token id from `zsnapdb token list`.")], json: AsJson = False
 ) -> None:
     """Revoke a token: the next request with it is refused. Its subject's clones stay until their leases end."""
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -79,7 +65,7 @@ def revoke_token(
 
 
 def issuer_keys(
-    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="NAME of a section [serve.issuer.NAME].")],
+    issuer: Annotated[str, argument("ISSUER", "NAME of a section [serve.issuer.NAME].")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -98,7 +84,7 @@ def issuer_keys(
 
 
 def exchange_code(
-    issuer: Annotated[str, typer.Argument(metavar="ISSUER", help="NAME of a section [serve.issuer.NAME].")],
+    issuer: Annotated[str, argument("ISSUER", "NAME of a section [serve.issuer.NAME].")],
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

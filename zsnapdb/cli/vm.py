@@ -7,63 +7,46 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from zsnapdb.cli import options
 from zsnapdb.cli.command_context import configuration, on_host
-from zsnapdb.cli.options import AsJson, ConfigFile, LeaseFromNow, PlanOnly, ProtectionFromNow, WithForeignSnapshots
+from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import show
 
-MachineName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the virtual machine.", show_default=False)]
-BaseName = Annotated[str, typer.Argument(metavar="BASE", help="Name of the base.", show_default=False)]
+MachineName = Annotated[str, argument("NAME", "Name of the virtual machine.")]
+BaseName = Annotated[str, argument("BASE", "Name of the base.")]
 CloneSourceName = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="Base, or INSTANCE[@BACKUP] of a virtual machine. Default: its newest backup.",
-        show_default=False,
-    ),
+    str, argument("SOURCE", "Base, or INSTANCE[@BACKUP] of a virtual machine. Default: its newest backup.")
 ]
 WaitFor = Annotated[
     str,
-    typer.Option(
+    option(
         "--wait-for",
-        metavar="WHAT",
-        help="Readiness of a machine: started, agent, serial:TEXT (serial output), or server:PORT (database greeting).",
+        "WHAT",
+        "Readiness of a machine: started, agent, serial:TEXT (serial output), or server:PORT (database greeting).",
     ),
 ]
 
 
 def create(
     name: BaseName,
-    image: Annotated[
-        Path | None,
-        typer.Option("--image", metavar="FILE", help="Image (raw or qcow2) to copy to a zvol.", show_default=False),
-    ] = None,
+    image: Annotated[Path | None, option("--image", "FILE", "Image (raw or qcow2) to copy to a zvol.")] = None,
     from_domain: Annotated[
-        str | None,
-        typer.Option(
-            "--from-domain",
-            metavar="DOMAIN",
-            help="Domain of libvirt whose zvols are cloned. It must be shut off.",
-            show_default=False,
-        ),
+        str | None, option("--from-domain", "DOMAIN", "Domain of libvirt whose zvols are cloned. It must be shut off.")
     ] = None,
     domain_xml: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--domain-xml",
-            metavar="FILE",
-            help="With --image: XML file of the machine.",
+            "FILE",
+            "With --image: XML file of the machine.",
             show_default="a plain machine with virtio devices",
         ),
     ] = None,
-    memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="With --image: memory of the plain machine.")
-    ] = "2GiB",
-    cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=1, help="With --image: number of processors.")] = 2,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    memory: Annotated[str, option("--memory", "SIZE", "With --image: memory of the plain machine.")] = "2GiB",
+    cpus: Annotated[int, option("--cpus", "N", "With --image: number of processors.", min=1)] = 2,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Create a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
     from zsnapdb.base.quantities import parse_size
@@ -78,7 +61,7 @@ def create(
     show(report.BaseCreatedView(job.create(settings, host, request)), json)
 
 
-def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
+def list_bases(config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """List the bases."""
     from zsnapdb.jobs.vm import catalogue
     from zsnapdb.report.vm import machines as report
@@ -86,7 +69,9 @@ def list_bases(config: ConfigFile = None, json: AsJson = False) -> None:
     show(report.BasesView(catalogue.bases(configuration(config))), json)
 
 
-def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def destroy_base(
+    name: BaseName, config: options.ConfigFile = None, plan: options.PlanOnly = False, json: options.AsJson = False
+) -> None:
     """Destroy a base that no machine depends on. A base that does not exist is not an error."""
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report.vm import machines as report
@@ -98,46 +83,32 @@ def destroy_base(name: BaseName, config: ConfigFile = None, plan: PlanOnly = Fal
     show(report.BaseDestroyedView(name, job.destroy(settings, name)), json)
 
 
-NameTemplate = Annotated[
-    str,
-    typer.Option(
-        "--name-template",
-        metavar="TEMPLATE",
-        help="Name of each clone; {n} becomes its number.",
-        show_default=False,
-    ),
-]
+NameTemplate = Annotated[str, option("--name-template", "TEMPLATE", "Name of each clone; {n} becomes its number.")]
 MachineTtl = Annotated[
-    str | None,
-    typer.Option("--ttl", metavar="DURATION", help="Length of the lease, for example 2h.", show_default="clones.ttl"),
+    str | None, option("--ttl", "DURATION", "Length of the lease, for example 2h.", show_default="clones.ttl")
 ]
-MachineOwner = Annotated[
-    str | None, typer.Option("--owner", metavar="NAME", help="Owner of the clones.", show_default="the caller")
-]
+MachineOwner = Annotated[str | None, option("--owner", "NAME", "Owner of the clones.", show_default="the caller")]
 MachineMemory = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="Memory of each clone.", show_default="that of the base")
+    str | None, option("--memory", "SIZE", "Memory of each clone.", show_default="that of the base")
 ]
 MachineProcessors = Annotated[
-    int | None,
-    typer.Option(
-        "--cpus", metavar="N", min=1, help="Number of processors of each clone.", show_default="that of the base"
-    ),
+    int | None, option("--cpus", "N", "Number of processors of each clone.", min=1, show_default="that of the base")
 ]
 MachineNetwork = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--network",
-        metavar="NAME",
-        help="Network of libvirt, or bridge:NAME of this host, for all interfaces.",
+        "NAME",
+        "Network of libvirt, or bridge:NAME of this host, for all interfaces.",
         show_default="vms.network, else a network that leads to other clones only",
     ),
 ]
 GuestIdentityOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--identity",
-        metavar="HOW",
-        help="Host name, machine-id and ssh keys: none (those of the source) or cloud-init (NoCloud CD).",
+        "HOW",
+        "Host name, machine-id and ssh keys: none (those of the source) or cloud-init (NoCloud CD).",
     ),
 ]
 
@@ -145,20 +116,18 @@ GuestIdentityOption = Annotated[
 def clone(
     source: CloneSourceName,
     name_template: NameTemplate,
-    count: Annotated[
-        int, typer.Option("--count", metavar="N", help="Number of clones. All of them are created, or none.")
-    ] = 1,
+    count: Annotated[int, option("--count", "N", "Number of clones. All of them are created, or none.")] = 1,
     ttl: MachineTtl = None,
     owner: MachineOwner = None,
     memory: MachineMemory = None,
     cpus: MachineProcessors = None,
     network: MachineNetwork = None,
     identity: GuestIdentityOption = "none",
-    no_start: Annotated[bool, typer.Option("--no-start", help="Define the machines without a start.")] = False,
+    no_start: Annotated[bool, flag("--no-start", "Define the machines without a start.")] = False,
     wait_for: WaitFor = "started",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Clone virtual machines from a base, or from a backup of a machine on this host, and start them."""
     from zsnapdb.base.quantities import parse_duration, parse_size
@@ -188,7 +157,7 @@ def clone(
     show(report.MachinesMadeView(job.create(settings, host, request, Terminal())), json)
 
 
-def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
+def list_machines(config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """List the cloned virtual machines."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import lifecycle
@@ -201,9 +170,9 @@ def list_machines(config: ConfigFile = None, json: AsJson = False) -> None:
 def start(
     name: MachineName,
     wait_for: WaitFor = "started",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Start a virtual machine."""
     from zsnapdb.jobs.vm import lifecycle, readiness
@@ -215,7 +184,9 @@ def start(
     )
 
 
-def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def stop(
+    name: MachineName, config: options.ConfigFile = None, plan: options.PlanOnly = False, json: options.AsJson = False
+) -> None:
     """Shut down a virtual machine. Power it off if its guest does not end in time."""
     from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report.vm import machines as report
@@ -229,9 +200,9 @@ def stop(name: MachineName, config: ConfigFile = None, plan: PlanOnly = False, j
 def reset(
     name: MachineName,
     wait_for: WaitFor = "started",
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Reset a virtual machine to the disks that it was cloned with. Name, addresses and lease stay."""
     from zsnapdb.jobs.vm import lifecycle, readiness
@@ -242,10 +213,7 @@ def reset(
 
 
 def extend(
-    name: MachineName,
-    ttl: LeaseFromNow = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    name: MachineName, ttl: options.LeaseFromNow = None, config: options.ConfigFile = None, json: options.AsJson = False
 ) -> None:
     """Extend the lease of a virtual machine. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration
@@ -257,10 +225,7 @@ def extend(
 
 
 def protect(
-    name: MachineName,
-    time: ProtectionFromNow,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    name: MachineName, time: options.ProtectionFromNow, config: options.ConfigFile = None, json: options.AsJson = False
 ) -> None:
     """Protect a virtual machine from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
@@ -272,10 +237,10 @@ def protect(
 
 def destroy(
     name: MachineName,
-    with_foreign_snapshots: WithForeignSnapshots = False,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    with_foreign_snapshots: options.WithForeignSnapshots = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """End a virtual machine and destroy its domain and zvols. A machine that does not exist is not an error."""
     from zsnapdb.jobs.vm import lifecycle

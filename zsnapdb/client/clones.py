@@ -37,12 +37,7 @@ class LocalClones:
     def _words(self) -> tuple[str, ...]:
         return tuple(self.command) if self.command is not None else ROOT if os.geteuid() == 0 else MEMBER
 
-    def create(
-        self,
-        instance: str,
-        name: str,
-        **options: Unpack[CloneOptions],
-    ) -> ReachableClone:
+    def create(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> ReachableClone:
         """Return a new clone of the named instance.
 
         Raises: CloneCommandError if the clone was not created.
@@ -77,12 +72,7 @@ class LocalClones:
         self._run("destroy", clone.name)
 
     @contextlib.contextmanager
-    def clone(
-        self,
-        instance: str,
-        name: str,
-        **options: Unpack[CloneOptions],
-    ) -> Iterator[ReachableClone]:
+    def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
         """Yield a new clone, which a process holds until the end of the block. Then the clone is destroyed.
 
         If this process is killed, the holding process ends too. The next `zsnapdb reap` after `heartbeat` seconds

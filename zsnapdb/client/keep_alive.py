@@ -78,11 +78,7 @@ def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
     """
     try:
         process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=dict(os.environ),
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(os.environ)
         )
     except OSError as error:
         raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error

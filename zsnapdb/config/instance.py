@@ -12,9 +12,7 @@ from zsnapdb.base.quantities import Seconds, Size
 from zsnapdb.config.section import AbsolutePath, ConfigSection
 
 _Words = Annotated[
-    tuple[str, ...],
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
-    Field(min_length=1),
+    tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)
 ]
 
 

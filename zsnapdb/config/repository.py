@@ -168,11 +168,6 @@ class EncryptionSettings(ConfigSection):
             raise ValueError('signing = "none" and signing_key_file contradict each other; leave one out')
         return self
 
-    @property
-    def is_signing_undecided(self) -> bool:
-        """Return whether no setting tells that this host signs, only reads, or deliberately does not sign."""
-        return self.signing_key_file is None and not self.signers and self.signing is None
-
 
 class ObjectLockSettings(ConfigSection):
     """Lock of the objects in the bucket: who may end a lock, and its minimum duration (seconds).

@@ -78,10 +78,7 @@ class IssuerSettings(ConfigSection):
     audience: Annotated[str, Field(pattern=r"^[!-~]{1,500}$")]
     jwks_url: HttpsUrl | None = None
     algorithms: Annotated[
-        tuple[
-            Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"],
-            ...,
-        ],
+        tuple[Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"], ...],
         Field(min_length=1),
     ] = ("RS256", "ES256")
     longest_age: Annotated[Seconds, Field(ge=60, le=86400.0)] = 3600.0

@@ -7,15 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    SecretStr,
-    StrictBool,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StrictBool, ValidationError, model_validator
 
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.patterns import RoleName, is_dataset

@@ -268,11 +268,7 @@ def _made(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
     job = schedule.job
     return Schedule(
         action=ScheduleActionStartWorkflow(
-            JOB,
-            job,
-            id=f"job/{job.verb}/{job.instance}",
-            task_queue=CONTROL,
-            memo={_JOB: job.model_dump_json()},
+            JOB, job, id=f"job/{job.verb}/{job.instance}", task_queue=CONTROL, memo={_JOB: job.model_dump_json()}
         ),
         spec=specification(schedule, datetime.now(UTC)),
         policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=CATCH_UP),

@@ -40,13 +40,7 @@ _OWN_TEXTS = frozenset(
     kind.code
     for kind in (
         *(errors.UsageError, errors.PreflightError, errors.NotAllowedError, errors.ExistsError, errors.BusyError),
-        *(
-            errors.NotFound,
-            errors.UnknownNameError,
-            errors.LeaseError,
-            errors.LockNotGranted,
-            errors.HistoryError,
-        ),
+        *(errors.NotFound, errors.UnknownNameError, errors.LeaseError, errors.LockNotGranted, errors.HistoryError),
         *(errors.AmbiguousPointError, errors.ForeignInsideError, errors.NotOursError),
     )
 )

@@ -184,9 +184,7 @@ async def _on_host(job: messages.FleetJob, request: messages.JobRequest, longest
         heartbeat_timeout=timedelta(seconds=job.heartbeat),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         retry_policy=RetryPolicy(
-            initial_interval=timedelta(seconds=2),
-            backoff_coefficient=2.0,
-            maximum_interval=timedelta(minutes=10),
+            initial_interval=timedelta(seconds=2), backoff_coefficient=2.0, maximum_interval=timedelta(minutes=10)
         ),
     )
     return answer

@@ -31,12 +31,7 @@ from zsnapdb.base.timed_http import TimedHttpConnection, TimedHttpsConnection
 from zsnapdb.config.notifications import NotificationChannel, NotificationEvent, NotificationTarget
 from zsnapdb.config.settings import Settings
 from zsnapdb.notify.sent_notifications import MemoryFile
-from zsnapdb.planning.notifications.events import (
-    Occasion,
-    TargetMemory,
-    concerns,
-    is_news,
-)
+from zsnapdb.planning.notifications.events import Occasion, TargetMemory, concerns, is_news
 
 
 class DeliveryFailure(Exception):
@@ -157,13 +152,7 @@ def run(argv: Sequence[str], text: bytes, seconds: float) -> None:
         content.seek(0)
         try:
             process = subprocess.Popen(
-                argv,
-                stdin=content,
-                stdout=output,
-                stderr=output,
-                env=for_site(),
-                cwd="/",
-                start_new_session=True,
+                argv, stdin=content, stdout=output, stderr=output, env=for_site(), cwd="/", start_new_session=True
             )
         except OSError as error:
             raise DeliveryFailure(f"{argv[0]} cannot be started: {error.strerror}", may_work_later=False) from None
@@ -222,10 +211,7 @@ def _webhook(target: NotificationTarget, message: Message, seconds: float) -> No
     if target.secret_file is not None:
         timestamp = str(int(message.occasion.at.timestamp()))
         secret = _secret(target.secret_file, "the secret of a webhook").encode()
-        headers |= {
-            "X-Zsnapdb-Timestamp": timestamp,
-            "X-Zsnapdb-Signature": signature(secret, timestamp, body),
-        }
+        headers |= {"X-Zsnapdb-Timestamp": timestamp, "X-Zsnapdb-Signature": signature(secret, timestamp, body)}
     post(url, body, headers, seconds)
 
 

@@ -73,19 +73,7 @@ _TIMES = {
 }
 """The times of facts. An unknown fact has no sample."""
 
-METRICS = (
-    BUILD,
-    JUDGED,
-    READABLE,
-    VERDICT,
-    OBJECTIVE,
-    DEADLINE,
-    LIMIT,
-    *_TIMES,
-    DRILL_PASSED,
-    RESTORE,
-    DAMAGE,
-)
+METRICS = (BUILD, JUDGED, READABLE, VERDICT, OBJECTIVE, DEADLINE, LIMIT, *_TIMES, DRILL_PASSED, RESTORE, DAMAGE)
 """Every metric, in the order of the text."""
 
 

@@ -17,12 +17,7 @@ def truncate_to_second(microseconds: int) -> str:
 def paragraph(head: str, text: str) -> list[str]:
     """Return the text after its head, in lines of at most 80 columns unless a word is longer."""
     return textwrap.wrap(
-        text,
-        80,
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, 80, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False
     )
 
 

@@ -5,7 +5,7 @@ A clone counts with its quota, the most bytes that it may write. The file system
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,7 +13,6 @@ from zsnapdb.base.caller_identity import is_same
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.serve.roles import VerbKind
 
 _MOST_NAMED = 20
 
@@ -214,40 +213,3 @@ def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> Lim
         f"{asked}, for a lease or protection, is not between 0 and {format_duration(longest.seconds)}",
         f"ask for a shorter one; {longest.setting} is the limit",
     )
-
-
-_STATE = ("serve.commits_per_subject", "serve.running_per_subject")
-_LEASE = ("serve.longest_lease", "clones.max_age")
-_RECEIVED = ("clones.received_per_owner", "clones.received_total", "clones.receives")
-JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
-    VerbKind.CLONE_CREATE: (
-        "serve.per_subject",
-        "serve.bytes_per_subject",
-        "serve.running_per_subject",
-        *_LEASE,
-        "clones.per_owner",
-        "clones.total",
-        "clones.free_floor",
-        *_RECEIVED,
-    ),
-    VerbKind.CLONE_RESET: (
-        "serve.running_per_subject",
-        "clones.quota",
-        "clones.max_age",
-        "clones.free_floor",
-        *_RECEIVED,
-    ),
-    VerbKind.CLONE_START: ("serve.running_per_subject",),
-    VerbKind.CLONE_EXTEND: _LEASE,
-    VerbKind.CLONE_PROTECT: _LEASE,
-    VerbKind.CLONE_COMMIT: ("serve.commits_per_subject",),
-    VerbKind.BRANCH_CREATE: ("serve.commits_per_subject",),
-    VerbKind.BRANCH_SWITCH: (*_STATE, "clones.quota", "clones.max_age"),
-    VerbKind.BRANCH_DIFF: (
-        "serve.running_per_subject",
-        "serve.comparisons",
-        "serve.comparisons_per_subject",
-        "clones.free_floor",
-    ),
-}
-"""The limits that judge each verb before its first effect: those of `serve` in the helper, others in its command."""

@@ -68,11 +68,7 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
     """
     http = _PagesHttp(pages)
     logins = LoginPages(pages.helper, pages.sessions, pre_logins or PreLogins())
-    paths = (
-        *_paths(pages),
-        ("GET", "/login/{login}", logins.begin),
-        ("GET", "/login/{login}/callback", logins.finish),
-    )
+    paths = (*_paths(pages), ("GET", "/login/{login}", logins.begin), ("GET", "/login/{login}/callback", logins.finish))
     routes = [
         Route("/style.css", _style, methods=["GET"]),
         *(Route(path, http.endpoint(handler), methods=[method]) for method, path, handler in paths),

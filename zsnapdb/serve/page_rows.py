@@ -71,10 +71,6 @@ class Person(Facts):
         return self.role in USERS[VerbKind.FLEET_LIST]
 
     @property
-    def reads_logs(self) -> bool:
-        return self.role in USERS[VerbKind.CLONE_LOGS]
-
-    @property
     def usual_lease(self) -> str:
         """The lease of a clone for which none is requested, in the form of a request."""
         return format_setting(self.clones.ttl)

@@ -81,10 +81,7 @@ _TITLES = {
         "A copy has the value that the source's dataset has or inherits.",
     ),
     PropertyClass.EXPLICIT: ("### The copy's own", "A copy has this value, whatever the datasets above it have."),
-    PropertyClass.PLACE: (
-        "### Properties of the place",
-        _PLACE,
-    ),
+    PropertyClass.PLACE: ("### Properties of the place", _PLACE),
 }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zsnapdb.planning.advice.catalogue import RULES
-from zsnapdb.planning.advice.facts import Area, Rule
+from zsnapdb.planning.advice.catalogue import AREAS, RULES
+from zsnapdb.planning.advice.facts import Rule
 from zsnapdb.planning.backup.fitness import Severity
 
 _HEAD = f"""# Doctor
@@ -37,7 +37,7 @@ instance = "main"   # if left out: every instance
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD, *_index(), *(line for area in Area for line in _section(area))]).rstrip() + "\n"
+    return "\n".join([_HEAD, *_index(), *(line for area in AREAS for line in _section(area))]).rstrip() + "\n"
 
 
 def _index() -> Iterator[str]:
@@ -50,12 +50,11 @@ def _index() -> Iterator[str]:
     yield ""
 
 
-def _section(area: Area) -> Iterator[str]:
+def _section(area: str) -> Iterator[str]:
     yield f"## {area}"
     yield ""
-    for rule in RULES:
-        if rule.area is area:
-            yield from _rule(rule)
+    for rule in AREAS[area]:
+        yield from _rule(rule)
 
 
 def _rule(rule: Rule) -> Iterator[str]:

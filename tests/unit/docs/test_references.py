@@ -13,7 +13,7 @@ from tools.references.pages import MAN, ROOT, made
 
 from zsnapdb.base.errors import EXIT_CODES
 from zsnapdb.cli.schema import printed_documents
-from zsnapdb.cli.sizing import show_sizing
+from zsnapdb.cli.sizing import sizing
 from zsnapdb.verbs.requests import VERBS
 
 TEXTS = made()
@@ -101,5 +101,5 @@ def test_sizes_of_the_sizing_page_are_accepted_by_the_command(capsys: pytest.Cap
     sizes = re.findall(r"^\| ([0-9]+ \w*B) \|", page, re.MULTILINE)
     assert len(sizes) == 4
     for size in sizes:
-        show_sizing(size, None, None, None, "1d", "30d", "119MiB/s", "s3", json=False)
+        sizing(size)
         assert f"{size.split()[0]}.0 {size.split()[1]}" in capsys.readouterr().out

@@ -16,7 +16,6 @@ from zsnapdb.planning.dataset_properties import (
     PropertyClass,
     carried_names,
     data_values,
-    described_classes,
     explicit_values,
     is_user_name,
     property_class,
@@ -106,11 +105,6 @@ def test_what_is_carried_and_what_is_removed_make_the_place_equal(production: se
 def test_limits_are_set_after_the_room_is_known() -> None:
     assert set(GUARANTEES) < set(SPACE)
     assert all(property_class(name) is PropertyClass.PLACE for name in SPACE)
-
-
-def test_the_page_of_copies_has_every_property_once() -> None:
-    listed = [name for one in described_classes() for row in one.rows for name in row.names]
-    assert sorted(listed) == sorted([*BY_NAME, "user properties", "zsnapdb:…"])
 
 
 def test_no_copy_writes_past_the_arc_whatever_its_source_does() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings
 from zsnapdb.serve.clone_documents import PublicCommit
 from zsnapdb.serve.helper_messages import FailureAnswer
-from zsnapdb.serve.limits import JUDGED_BY
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.verbs.requests import (
     COMMANDS,
@@ -36,6 +36,41 @@ from zsnapdb.verbs.requests import (
     TwoStates,
 )
 
+_STATE = ("serve.commits_per_subject", "serve.running_per_subject")
+_LEASE = ("serve.longest_lease", "clones.max_age")
+_RECEIVED = ("clones.received_per_owner", "clones.received_total", "clones.receives")
+JUDGED_BY: Mapping[VerbKind, tuple[str, ...]] = {
+    VerbKind.CLONE_CREATE: (
+        "serve.per_subject",
+        "serve.bytes_per_subject",
+        "serve.running_per_subject",
+        *_LEASE,
+        "clones.per_owner",
+        "clones.total",
+        "clones.free_floor",
+        *_RECEIVED,
+    ),
+    VerbKind.CLONE_RESET: (
+        "serve.running_per_subject",
+        "clones.quota",
+        "clones.max_age",
+        "clones.free_floor",
+        *_RECEIVED,
+    ),
+    VerbKind.CLONE_START: ("serve.running_per_subject",),
+    VerbKind.CLONE_EXTEND: _LEASE,
+    VerbKind.CLONE_PROTECT: _LEASE,
+    VerbKind.CLONE_COMMIT: ("serve.commits_per_subject",),
+    VerbKind.BRANCH_CREATE: ("serve.commits_per_subject",),
+    VerbKind.BRANCH_SWITCH: (*_STATE, "clones.quota", "clones.max_age"),
+    VerbKind.BRANCH_DIFF: (
+        "serve.running_per_subject",
+        "serve.comparisons",
+        "serve.comparisons_per_subject",
+        "clones.free_floor",
+    ),
+}
+"""The limits that judge each verb before its first effect: those of `serve` in the helper, others in its command."""
 SUBJECT = "ci:shop/web"
 ROOM = Path(zsnapdb.__file__).parent / "jobs" / "clone"
 NO_EFFECT = {

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.command_context import on_host
-from zsnapdb.cli.options import AsJson, CloneName, ConfigFile, PlanOnly
+from zsnapdb.cli.options import AsJson, CloneName, ConfigFile, PlanOnly, argument, option
 from zsnapdb.cli.output import show
 
 _MOST_SHOWN = 10_000
-BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.", show_default=False)]
+BranchName = Annotated[str, argument("BRANCH", "Name of the branch.")]
 _STATE = "a branch or a commit of the clone"
 
 
@@ -20,12 +20,7 @@ def create(
     branch: BranchName,
     start: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="STATE",
-            help=f"Start of the branch: {_STATE}.",
-            show_default="the present state, committed",
-        ),
+        option("--from", "STATE", f"Start of the branch: {_STATE}.", show_default="the present state, committed"),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -67,8 +62,7 @@ def list_branches(name: CloneName, config: ConfigFile = None, json: AsJson = Fal
 def log(
     name: CloneName,
     state: Annotated[
-        str | None,
-        typer.Argument(metavar="[STATE]", help=f"Last commit: {_STATE}.", show_default="the branch that it is on"),
+        str | None, argument("[STATE]", f"Last commit: {_STATE}.", show_default="the branch that it is on")
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -83,15 +77,13 @@ def log(
 
 def diff(
     name: CloneName,
-    before: Annotated[str, typer.Argument(metavar="A", help=f"Earlier state: {_STATE}.", show_default=False)],
-    after: Annotated[str, typer.Argument(metavar="B", help=f"Later state: {_STATE}.", show_default=False)],
+    before: Annotated[str, argument("A", f"Earlier state: {_STATE}.")],
+    after: Annotated[str, argument("B", f"Later state: {_STATE}.")],
     limit: Annotated[
         int,
         typer.Option("--limit", min=0, max=_MOST_SHOWN, help="Highest number of shown differing rows of each table."),
     ] = 10,
-    size: Annotated[
-        str, typer.Option("--size", metavar="SIZE", help="Highest total size of the shown differences.")
-    ] = "8MiB",
+    size: Annotated[str, option("--size", "SIZE", "Highest total size of the shown differences.")] = "8MiB",
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

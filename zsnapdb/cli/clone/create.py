@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
@@ -9,22 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import instance_metrics
 from zsnapdb.cli.notified_commands import evidence_of
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    POINT,
-    SOURCE_HELP,
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    History,
-    InstanceName,
-    Once,
-    PlanOnly,
-    ServerBinary,
-)
+from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
@@ -48,92 +38,51 @@ class TopologyOption(Enum):
 
 
 NewCloneName = Annotated[
-    str | None,
-    typer.Option("--name", metavar="NAME", help="Name of the clone.", show_default="instance and a random word"),
+    str | None, option("--name", "NAME", "Name of the clone.", show_default="instance and a random word")
 ]
-SourceName = Annotated[
-    str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, autocompletion=completion.sources)
-]
-ReplayPoint = Annotated[
-    str | None,
-    typer.Option("--at", metavar="POINT", help=f"Replay point: {POINT}."),
-]
+SourceName = Annotated[str, option("--from", "SOURCE", options.SOURCE_HELP, autocompletion=completion.sources)]
+ReplayPoint = Annotated[str | None, option("--at", "POINT", f"Replay point: {options.POINT}.")]
 LeaseDuration = Annotated[
-    str | None,
-    typer.Option(
-        "--ttl",
-        metavar="DURATION",
-        help="Length of the clone's lease, for example 2h.",
-        show_default="clones.ttl",
-    ),
+    str | None, option("--ttl", "DURATION", "Length of the clone's lease, for example 2h.", show_default="clones.ttl")
 ]
 HeartbeatDuration = Annotated[
     str | None,
-    typer.Option(
-        "--heartbeat",
-        metavar="DURATION",
-        help="Destroy the clone after this long without `zsnapdb clone heartbeat`, such as 60s.",
-        show_default=False,
+    option(
+        "--heartbeat", "DURATION", "Destroy the clone after this long without `zsnapdb clone heartbeat`, such as 60s."
     ),
 ]
 QuotaSize = Annotated[
-    str | None,
-    typer.Option(
-        "--quota",
-        metavar="SIZE",
-        help="Quota of the clone, for example 10GiB.",
-        show_default="clones.quota",
-    ),
+    str | None, option("--quota", "SIZE", "Quota of the clone, for example 10GiB.", show_default="clones.quota")
 ]
 CloneOwner = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--owner",
-        metavar="NAME",
-        help="Owner of the clone: an account, or a name with a kind, such as ci:shop.",
+        "NAME",
+        "Owner of the clone: an account, or a name with a kind, such as ci:shop.",
         show_default="the caller",
     ),
 ]
-ProfileChoice = Annotated[ProfileOption, typer.Option("--profile", help="Memory and processor time of the server.")]
+ProfileChoice = Annotated[ProfileOption, flag("--profile", "Memory and processor time of the server.")]
 BindAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--bind",
-        metavar="ADDRESS",
-        help="Address on which the server listens.",
-        show_default="clones.bind_address",
-    ),
+    str | None, option("--bind", "ADDRESS", "Address on which the server listens.", show_default="clones.bind_address")
 ]
 CloneCount = Annotated[
-    int | None,
-    typer.Option(
-        "--count", metavar="N", help="Create N clones of the same state, named NAME-1 to NAME-N.", show_default=False
-    ),
+    int | None, option("--count", "N", "Create N clones of the same state, named NAME-1 to NAME-N.", show_default=False)
 ]
 TopologyChoice = Annotated[
     TopologyOption,
-    typer.Option(
-        "--topology",
-        help="With --count: independent servers, or the first as replication source of the others.",
-    ),
+    flag("--topology", "With --count: independent servers, or the first as replication source of the others."),
 ]
-Mask = Annotated[
-    bool,
-    typer.Option("--mask", help="Mask the data before any login, even if the policy does not require it."),
-]
+Mask = Annotated[bool, flag("--mask", "Mask the data before any login, even if the policy does not require it.")]
 Admin = Annotated[
-    bool,
-    typer.Option(
-        "--admin",
-        help="Grant users every privilege of the clone, also over server, files and accounts.",
-    ),
+    bool, flag("--admin", "Grant users every privilege of the clone, also over server, files and accounts.")
 ]
 NoStart = Annotated[
-    bool,
-    typer.Option("--no-start", help="Create datasets and files only; `zsnapdb clone start` starts the server."),
+    bool, flag("--no-start", "Create datasets and files only; `zsnapdb clone start` starts the server.")
 ]
 
-Fresh = Annotated[bool, typer.Option("--fresh", help="Create a new clone of the newest set even if the pool has one.")]
+Fresh = Annotated[bool, flag("--fresh", "Create a new clone of the newest set even if the pool has one.")]
 
 
 def _owner() -> str:
@@ -144,7 +93,7 @@ def _owner() -> str:
 
 
 def create(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     name: NewCloneName = None,
     source: SourceName = "latest",
     at: ReplayPoint = None,
@@ -160,13 +109,13 @@ def create(
     admin: Admin = False,
     no_start: NoStart = False,
     fresh: Fresh = False,
-    accepts_older: AcceptOlder = False,
-    history: History = None,
-    once: Once = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    once: options.Once = None,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Clone a snapshot set and start a server on the clone.
 
@@ -179,13 +128,9 @@ def create(
     # The source server runs on this host, and ten such commands may start at once.
     with at_low_priority():
         from zsnapdb.base.quantities import parse_duration, parse_size
-        from zsnapdb.jobs.clone import pool as job
         from zsnapdb.jobs.clone import request as requests
-        from zsnapdb.report.clone import create as report
 
-        _check_point(source, at, history)
-        if once is not None and count is not None:
-            raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")
+        _check_options(source, at, history, once, count)
         settings, chosen = instance_metrics(config, instance, binary=binary)
         request = requests.CloneRequest(
             owner=owner or _owner(),
@@ -205,53 +150,68 @@ def create(
             fresh=fresh,
             program=binary,
         )
-    is_set = count is not None or topology is not TopologyOption.independent
-    if plan and is_set:
-        _create_set(settings, chosen, request, count or 0, topology.value, plan=True, json=json)
-    elif plan:
-        slot = job.candidate(settings, chosen, request)
-        if slot is not None:
-            show(report.HandOutPlanView(slot, request), json)
-            return
-        from zsnapdb.jobs.clone import create_plan
-
-        show(report.ClonePlanView(create_plan.plan(settings, chosen, request)), json)
-    elif is_set:
-        with evidence_of(chosen, "clone", name or ""):
-            _create_set(settings, chosen, request, count or 0, topology.value, plan=False, json=json)
-    else:
-
-        def made() -> CommandAnswer | None:
-            from zsnapdb.jobs.clone import once as of_run
-
-            known = of_run.created(settings, chosen)
-            return _answer(known) if known is not None else None
-
-        def make() -> CommandAnswer:
-            named = replace(request, name=name or requests.random_name(chosen))
-            with evidence_of(chosen, "clone", str(named.name)):
-                result = job.obtain(settings, chosen, named)
-            return _answer(result)
-
-        def revealed(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-            from zsnapdb.jobs.clone import once as of_run
-
-            return {**recorded, "password": of_run.password_of(settings, chosen.host, recorded["clone"]["id"])}
-
-        about = f"{chosen.name} {f'at {at}' if at is not None else f'from {source}'} as {name or 'any name'}"
-        command = Repeatable("clone create", about, made=made, revealed=revealed, tell=chosen.events.tell)
-        show_once(chosen.host, once, command, make, json)
+    _carry_out(settings, chosen, request, count, topology, once, plan=plan, json=json)
 
 
-def _create_set(
+def _carry_out(
     settings: Settings,
     instance: Instance,
     request: CloneRequest,
-    count: int,
-    topology: str,
+    count: int | None,
+    topology: TopologyOption,
+    once: str | None,
     *,
     plan: bool,
     json: bool,
+) -> None:
+    from zsnapdb.jobs.backup.low_priority import at_low_priority
+
+    with at_low_priority():
+        from zsnapdb.jobs.clone import pool
+        from zsnapdb.report.clone import create as report
+
+    if count is not None or topology is not TopologyOption.independent:
+        with contextlib.nullcontext() if plan else evidence_of(instance, "clone", request.name or ""):
+            _create_set(settings, instance, request, count or 0, topology.value, plan=plan, json=json)
+    elif not plan:
+        _create_clone(settings, instance, request, once, json)
+    elif (slot := pool.candidate(settings, instance, request)) is not None:
+        show(report.HandOutPlanView(slot, request), json)
+    else:
+        from zsnapdb.jobs.clone import create_plan
+
+        show(report.ClonePlanView(create_plan.plan(settings, instance, request)), json)
+
+
+def _create_clone(settings: Settings, instance: Instance, request: CloneRequest, once: str | None, json: bool) -> None:
+    from zsnapdb.jobs.clone import pool
+    from zsnapdb.jobs.clone.request import random_name
+
+    def made() -> CommandAnswer | None:
+        from zsnapdb.jobs.clone import once as of_run
+
+        known = of_run.created(settings, instance)
+        return _answer(known) if known is not None else None
+
+    def make() -> CommandAnswer:
+        named = replace(request, name=request.name or random_name(instance))
+        with evidence_of(instance, "clone", str(named.name)):
+            result = pool.obtain(settings, instance, named)
+        return _answer(result)
+
+    def revealed(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        from zsnapdb.jobs.clone import once as of_run
+
+        return {**recorded, "password": of_run.password_of(settings, instance.host, recorded["clone"]["id"])}
+
+    state = f"at {request.at}" if request.at is not None else f"from {request.source}"
+    about = f"{instance.name} {state} as {request.name or 'any name'}"
+    command = Repeatable("clone create", about, made=made, revealed=revealed, tell=instance.events.tell)
+    show_once(instance.host, once, command, make, json)
+
+
+def _create_set(
+    settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
 ) -> None:
     """Make a set of clones, or print the plan."""
     from zsnapdb.jobs.clone import topology as job
@@ -272,8 +232,10 @@ def _answer(created: Created) -> CommandAnswer:
     return CommandAnswer(CreatedView(created), kept=CreatedView(created, is_secret=True))
 
 
-def _check_point(source: str, at: str | None, history: str | None) -> None:
+def _check_options(source: str, at: str | None, history: str | None, once: str | None, count: int | None) -> None:
     if at is not None and source != "latest":
         raise typer.BadParameter("give --from or --at, not both")
     if history is not None and at is None:
         raise typer.BadParameter("--history is for a point that --at names")
+    if once is not None and count is not None:
+        raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")

@@ -9,31 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base import audience
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import on_host
 from zsnapdb.cli.notified_commands import evidence_of_clone
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    SOURCE_HELP,
-    AcceptOlder,
-    AsJson,
-    CloneName,
-    ConfigFile,
-    LeaseFromNow,
-    Once,
-    PlanOnly,
-    ProtectionFromNow,
-    ServerBinary,
-    WithForeignSnapshots,
-    clone_guids,
-)
+from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import show, show_at_once
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.clone_info import CloneInfo
 
 
-def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
+def list_clones(config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """List the clones, oldest first."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, namespace_servers
@@ -44,7 +31,7 @@ def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     show(report.ClonesView(seen, THIS_HOST.now(), known.unreadable if reader.sees_all else ()), json)
 
 
-def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+def show_clone(name: options.CloneName, config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """Show one clone and its commits."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, namespace_servers, sources
@@ -56,17 +43,13 @@ def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False)
 
 def connect(
     context: typer.Context,
-    name: CloneName,
-    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password and start no client.")] = False,
+    name: options.CloneName,
+    dsn: Annotated[bool, flag("--dsn", "Print a URL with the password and start no client.")] = False,
     env: Annotated[
-        bool,
-        typer.Option(
-            "--env",
-            help="Print exports with the password for mysql and mariadb. ~/.my.cnf overrides them.",
-        ),
+        bool, flag("--env", "Print exports with the password for mysql and mariadb. ~/.my.cnf overrides them.")
     ] = False,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Connect to a clone with the server's own client. The arguments after NAME are passed to the client."""
     from zsnapdb.jobs.clone import lifecycle
@@ -82,14 +65,12 @@ def connect(
 
 
 def login(
-    name: CloneName,
-    new: Annotated[
-        bool, typer.Option("--new", help="First make a new password, and end the sessions of the former one.")
-    ] = False,
-    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password.")] = False,
-    env: Annotated[bool, typer.Option("--env", help="Print shell exports with the password.")] = False,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    name: options.CloneName,
+    new: Annotated[bool, flag("--new", "First make a new password, and end the sessions of the former one.")] = False,
+    dsn: Annotated[bool, flag("--dsn", "Print a URL with the password.")] = False,
+    env: Annotated[bool, flag("--env", "Print shell exports with the password.")] = False,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Show the login of a clone, or make a new password for it."""
     from zsnapdb.cli.progress import Terminal
@@ -103,12 +84,10 @@ def login(
 
 
 def logs(
-    name: CloneName,
-    lines: Annotated[
-        int, typer.Option("--lines", metavar="N", min=1, max=1000, help="Number of lines, in at most 64 KiB.")
-    ] = 100,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    name: options.CloneName,
+    lines: Annotated[int, option("--lines", "N", "Number of lines, in at most 64 KiB.", min=1, max=1000)] = 100,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Show the last lines of a clone's error log."""
     from zsnapdb.jobs.clone import lifecycle
@@ -118,13 +97,12 @@ def logs(
 
 
 def addresses(
-    follow: Annotated[bool, typer.Option("--follow", help="First update the ports of HAProxy.")] = False,
+    follow: Annotated[bool, flag("--follow", "First update the ports of HAProxy.")] = False,
     haproxy: Annotated[
-        Path | None,
-        typer.Option("--haproxy", metavar="FILE", help="First write the configuration of HAProxy to this file."),
+        Path | None, option("--haproxy", "FILE", "First write the configuration of HAProxy to this file.")
     ] = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """List the ports that clones keep through resets, and their targets in HAProxy."""
     from zsnapdb.jobs.clone import address as job
@@ -139,11 +117,11 @@ def addresses(
 
 
 def start(
-    name: CloneName,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    name: options.CloneName,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Start the server of a stopped clone and check it again."""
     from zsnapdb.cli.progress import Terminal
@@ -156,7 +134,12 @@ def start(
     show(report.IntentionView(verb.plan(), "start") if plan else report.ChangedView(verb.run(), "started"), json)
 
 
-def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def stop(
+    name: options.CloneName,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
+) -> None:
     """Shut down the server of a clone cleanly. The data stays."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
@@ -170,20 +153,15 @@ _GREATEST_PID = 1 << 22
 
 
 def extend(
-    name: CloneName,
-    ttl: LeaseFromNow = None,
+    name: options.CloneName,
+    ttl: options.LeaseFromNow = None,
     quota: Annotated[
         str | None,
-        typer.Option(
-            "--quota",
-            metavar="SIZE",
-            help="Quota of the clone, for example 40GiB. The lease changes only with --ttl.",
-            show_default=False,
-        ),
+        option("--quota", "SIZE", "Quota of the clone, for example 40GiB. The lease changes only with --ttl."),
     ] = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Extend the lease of a clone, or its quota. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration, parse_size
@@ -196,11 +174,11 @@ def extend(
 
 
 def protect(
-    name: CloneName,
-    time: ProtectionFromNow,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    name: options.CloneName,
+    time: options.ProtectionFromNow,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Protect a clone from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
@@ -212,10 +190,10 @@ def protect(
 
 
 def rename(
-    name: CloneName,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="New name of the clone.", show_default=False)],
-    config: ConfigFile = None,
-    json: AsJson = False,
+    name: options.CloneName,
+    new: Annotated[str, argument("NEW", "New name of the clone.")],
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Rename a clone. Its id, address, login and lease stay."""
     from zsnapdb.jobs.clone import lifecycle
@@ -225,20 +203,13 @@ def rename(
 
 
 def send_heartbeat(
-    name: CloneName,
+    name: options.CloneName,
     process: Annotated[
         int | None,
-        typer.Option(
-            "--while",
-            metavar="PID",
-            min=1,
-            max=_GREATEST_PID,
-            help="Repeat it until this process of this host ends.",
-            show_default=False,
-        ),
+        option("--while", "PID", "Repeat it until this process of this host ends.", min=1, max=_GREATEST_PID),
     ] = None,
-    config: ConfigFile = None,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    json: options.AsJson = False,
 ) -> None:
     """Send a heartbeat for a clone. `reap` destroys a clone with --heartbeat whose heartbeats have stopped."""
     from zsnapdb.jobs.clone import lifecycle
@@ -253,7 +224,7 @@ def send_heartbeat(
     show(report.ChangedView(info, "in use"), json)
 
 
-def keep(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+def keep(name: options.CloneName, config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """Keep a clone for a program: send heartbeats, and reset the clone for each line `reset`, until stdin ends.
 
     The answer to each reset is a line with its document or with an error.
@@ -281,14 +252,14 @@ def keep(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> No
 
 
 def commit(
-    name: CloneName,
+    name: options.CloneName,
     message: Annotated[
         str, typer.Option("--message", "-m", help="Description of the data, shown with the commit.")
     ] = "",
-    once: Once = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    once: options.Once = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Snapshot a clone in its present state. The commit can be cloned like a backup."""
     from zsnapdb.jobs.clone import commits
@@ -310,11 +281,16 @@ def commit(
         return CommandAnswer(report.CommittedView(known)) if known is not None else None
 
     about = ", ".join(filter(None, (name, commits.message_text(message))))
-    command = Repeatable("clone commit", about, aim=lambda: clone_guids(settings, host, name), made=made)
+    command = Repeatable("clone commit", about, aim=lambda: options.clone_guids(settings, host, name), made=made)
     show_once(host, once, command, make, json)
 
 
-def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def detach(
+    name: options.CloneName,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
+) -> None:
     """Make a clone an independent copy.
 
     The clone then needs no snapshot of its source. --plan shows the cost.
@@ -328,12 +304,12 @@ def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, j
 
 
 def destroy(
-    name: CloneName,
-    with_foreign_snapshots: WithForeignSnapshots = False,
-    once: Once = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    name: options.CloneName,
+    with_foreign_snapshots: options.WithForeignSnapshots = False,
+    once: options.Once = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Stop the server of a clone or clone set, and destroy its datasets and commits.
 
@@ -356,33 +332,31 @@ def destroy(
     command = Repeatable(
         "clone destroy",
         name,
-        aim=lambda: clone_guids(settings, host, name),
+        aim=lambda: options.clone_guids(settings, host, name),
         gone=lambda: CommandAnswer(report.DestroyedView((), name)),
     )
     show_once(host, once, command, make, json)
 
 
 def reset(
-    name: CloneName,
+    name: options.CloneName,
     source: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from",
-            metavar="SOURCE",
-            help=SOURCE_HELP,
+            "SOURCE",
+            options.SOURCE_HELP,
             autocompletion=completion.sources,
             show_default="what the clone was created from",
         ),
     ] = None,
-    replaces: Annotated[
-        bool, typer.Option("--replace", help="Replace the data even if its changes could be undone.")
-    ] = False,
-    accepts_older: AcceptOlder = False,
-    once: Once = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    replaces: Annotated[bool, flag("--replace", "Replace the data even if its changes could be undone.")] = False,
+    accepts_older: options.AcceptOlder = False,
+    once: options.Once = None,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Reset a clone to its original data, or to other data. Port, credentials and lease stay.
 
@@ -411,6 +385,6 @@ def reset(
 
     about = f"{name} to {source}" if source is not None else name
     command = Repeatable(
-        "clone reset", about, aim=lambda: clone_guids(settings, host, name), made=made, tell=terminal.tell
+        "clone reset", about, aim=lambda: options.clone_guids(settings, host, name), made=made, tell=terminal.tell
     )
     show_once(host, once, command, make, json)

@@ -5,31 +5,20 @@ from __future__ import annotations
 import functools
 from typing import Annotated
 
-import typer
-
-from zsnapdb.cli import completion
+from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import instance_metrics, on_host
 from zsnapdb.cli.notified_commands import evidence_of_pool, evidence_of_removed
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import (
-    AcceptOlder,
-    AsJson,
-    ConfigFile,
-    InstanceName,
-    Once,
-    PlanOnly,
-    ServerBinary,
-    WithForeignSnapshots,
-)
+from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
 
 def pool(
-    instance: InstanceName = None,
-    once: Once = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    instance: options.InstanceName = None,
+    once: options.Once = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Fill the pool of an instance with clones for `zsnapdb clone create`.
 
@@ -52,28 +41,26 @@ def pool(
 
 
 def prepare(
-    instance: InstanceName = None,
+    instance: options.InstanceName = None,
     source: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
-            metavar="SOURCE",
-            help="Source: latest, the id of a backup or a commit, or @SNAPSHOT.",
+            "SOURCE",
+            "Source: latest, the id of a backup or a commit, or @SNAPSHOT.",
             autocompletion=completion.sources,
         ),
     ] = "latest",
-    mask: Annotated[
-        bool, typer.Option("--mask", help="Mask it even if the instance does not require masking.")
-    ] = False,
+    mask: Annotated[bool, flag("--mask", "Mask it even if the instance does not require masking.")] = False,
     removes: Annotated[
-        bool, typer.Option("--remove", help="Remove the prepared forms of that set; forms with clones stay.")
+        bool, flag("--remove", "Remove the prepared forms of that set; forms with clones stay.")
     ] = False,
-    accepts_older: AcceptOlder = False,
-    once: Once = None,
-    binary: ServerBinary = None,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    accepts_older: options.AcceptOlder = False,
+    once: options.Once = None,
+    binary: options.ServerBinary = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Prepare a snapshot set for clones that start fast.
 
@@ -103,13 +90,13 @@ def prepare(
 
 
 def reap(
-    with_foreign_snapshots: WithForeignSnapshots = False,
+    with_foreign_snapshots: options.WithForeignSnapshots = False,
     trust_clock: Annotated[
-        bool, typer.Option("--trust-clock", help="Confirm that the clock of this host is right, for all removals.")
+        bool, flag("--trust-clock", "Confirm that the clock of this host is right, for all removals.")
     ] = False,
-    config: ConfigFile = None,
-    plan: PlanOnly = False,
-    json: AsJson = False,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
 ) -> None:
     """Destroy expired clones and virtual machines, and the leftovers of interrupted runs.
 

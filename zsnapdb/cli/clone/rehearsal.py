@@ -9,30 +9,24 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import instance_metrics
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, argument, flag, option
 from zsnapdb.cli.output import show
 
 
 def upgrade_test(
-    binary: Annotated[Path, typer.Option("--binary", metavar="FILE", help="New server program.", show_default=False)],
+    binary: Annotated[Path, option("--binary", "FILE", "New server program.")],
     instance: InstanceName = None,
     source: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
-            metavar="BACKUP",
-            help="Backup: latest, or an id whose snapshots are on this host.",
+            "BACKUP",
+            "Backup: latest, or an id whose snapshots are on this host.",
             autocompletion=completion.backups,
         ),
     ] = "latest",
     query: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--query",
-            metavar="SQL",
-            help="Query whose result must stay the same. Repeatable.",
-            show_default=False,
-        ),
+        list[str] | None, option("--query", "SQL", "Query whose result must stay the same. Repeatable.")
     ] = None,
     accepts_older: AcceptOlder = False,
     config: ConfigFile = None,
@@ -58,32 +52,24 @@ def upgrade_test(
 def migration_check(
     instance: NamedInstance,
     command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="-- COMMAND",
-            help="Migration and its arguments. Default: migration.command.",
-            show_default=False,
-        ),
+        list[str] | None, argument("-- COMMAND", "Migration and its arguments. Default: migration.command.")
     ] = None,
     source: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
-            metavar="BACKUP",
-            help="Backup: latest, or an id whose snapshots are on this host.",
+            "BACKUP",
+            "Backup: latest, or an id whose snapshots are on this host.",
             autocompletion=completion.backups,
         ),
     ] = "latest",
     load_of: Annotated[
         str | None,
-        typer.Option(
-            "--load",
-            metavar="DURATION",
-            help="Replay this much recorded load during the migration, such as 1h, from the binlogs.",
-            show_default=False,
+        option(
+            "--load", "DURATION", "Replay this much recorded load during the migration, such as 1h, from the binlogs."
         ),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment on a request.")] = False,
+    markdown: Annotated[bool, flag("--markdown", "Print Markdown, for a comment on a request.")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

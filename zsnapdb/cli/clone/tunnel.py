@@ -14,10 +14,9 @@ _NUMBER = {"min": 1, "max": 65535, "show_default": False}
 
 
 def tunnel(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the clone.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the clone.")],
     via: Annotated[
-        str | None,
-        typer.Option("--via", metavar="HOST", help="The host for ssh. (default: that of ZSNAPDB_URL)"),
+        str | None, typer.Option("--via", metavar="HOST", help="The host for ssh. (default: that of ZSNAPDB_URL)")
     ] = None,
     local_port: Annotated[
         int | None,
@@ -36,7 +35,6 @@ def tunnel(
             metavar="FILE",
             help="The authority of the service's certificate. (default: those of this host)",
             readable=False,
-            show_default=False,
         ),
     ] = None,
 ) -> None:

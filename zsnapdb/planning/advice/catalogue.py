@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -11,13 +11,15 @@ from zsnapdb.planning.advice import dataset_rules, server_rules
 from zsnapdb.planning.advice.facts import AdviceFacts, Hit, Rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok
 
-RULES: tuple[Rule, ...] = (
-    *dataset_rules.RULES,
-    *dataset_rules.POOL_RULES,
-    *server_rules.MEMORY_RULES,
-    *server_rules.RULES,
-    *server_rules.RECOVERY_RULES,
-)
+AREAS: Mapping[str, tuple[Rule, ...]] = {
+    "Datasets": dataset_rules.RULES,
+    "Pool": dataset_rules.POOL_RULES,
+    "Memory and module": server_rules.MEMORY_RULES,
+    "Server": server_rules.RULES,
+    "Recovery": server_rules.RECOVERY_RULES,
+}
+"""The rules by area. The page of the rules has a section for each area."""
+RULES = tuple(rule for rules in AREAS.values() for rule in rules)
 """Every rule. A new rule is a check and a line in the list of its area."""
 
 

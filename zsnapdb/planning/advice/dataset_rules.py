@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from zsnapdb.planning.advice.facts import AdviceFacts, Area, Hit, Rule, VolumeFacts, repairs_of
+from zsnapdb.planning.advice.facts import AdviceFacts, Hit, Rule, VolumeFacts, repairs_of
 from zsnapdb.planning.backup.fitness import PropertyChange
 
 _TUNING = 'OpenZFS documentation, "Workload Tuning", '
@@ -101,7 +101,6 @@ def _redundant_metadata(facts: AdviceFacts) -> Iterator[Hit]:
 RULES = (
     Rule(
         "recordsize-data",
-        Area.DATASETS,
         "The record size of data is the page size of InnoDB.",
         "With a larger record every page that is written makes ZFS read and write a whole record. With a smaller one a"
         " page is several blocks: more metadata, less compression, and no page is written as one block. A file keeps"
@@ -112,7 +111,6 @@ RULES = (
     ),
     Rule(
         "recordsize-logs",
-        Area.DATASETS,
         "A dataset that holds logs alone has records of 128K or more.",
         "Logs are written and read in sequence. Small records cost metadata and compression and gain nothing.",
         f'{_TUNING}"InnoDB"; zfsprops(7), recordsize',
@@ -121,7 +119,6 @@ RULES = (
     ),
     Rule(
         "compression",
-        Area.DATASETS,
         "Compression is on.",
         "lz4 costs less than the input and output that it saves, and gives up early on what does not compress.",
         f'{_TUNING}"Compression"; zfsprops(7), compression',
@@ -130,7 +127,6 @@ RULES = (
     ),
     Rule(
         "primarycache",
-        Area.DATASETS,
         "The ARC caches data, not metadata alone.",
         "Without it each read that misses the buffer pool reads a whole record from the disk, also where a part was"
         " just read, and `zfs send`, clones and crash recovery read everything from the disk.",
@@ -140,7 +136,6 @@ RULES = (
     ),
     Rule(
         "logbias",
-        Area.DATASETS,
         "Synchronous writes go for latency.",
         "throughput writes every synchronous write to its place in the pool at once: it leaves the log device unused"
         " and fragments the data.",
@@ -150,7 +145,6 @@ RULES = (
     ),
     Rule(
         "sync-disabled",
-        Area.DATASETS,
         "Synchronous writes are synchronous.",
         "With sync=disabled a power cut takes commits that clients were told of, up to the last seconds; a replica"
         " may then be ahead of its source.",
@@ -160,7 +154,6 @@ RULES = (
     ),
     Rule(
         "atime",
-        Area.DATASETS,
         "A read of a file writes nothing.",
         "atime=on without relatime writes metadata after each read of a file, and makes increments larger.",
         "zfsprops(7), atime and relatime",
@@ -169,7 +162,6 @@ RULES = (
     ),
     Rule(
         "xattr",
-        Area.DATASETS,
         "Extended attributes lie in the inodes.",
         "Where access control lists or SELinux use them, each look at a file otherwise reads a hidden directory and a"
         " file in it.",
@@ -179,7 +171,6 @@ RULES = (
     ),
     Rule(
         "redundant-metadata",
-        Area.DATASETS,
         "On disks without a mirror all metadata has a second copy.",
         "most and less save a few percent of the writes; one bad sector can then lose a whole part of a file.",
         f'zfsprops(7), redundant_metadata; {_TUNING}"InnoDB"',
@@ -188,7 +179,6 @@ RULES = (
     ),
     Rule(
         "checksum",
-        Area.DATASETS,
         "ZFS checks what it reads.",
         "With checksum=off neither a read nor a scrub nor a backup notices damage of the disk.",
         "zfsprops(7), checksum",
@@ -197,7 +187,6 @@ RULES = (
     ),
     Rule(
         "dedup",
-        Area.DATASETS,
         "Deduplication is off.",
         "Pages of a database are hardly ever equal, and every write looks into a table that soon outgrows the memory.",
         f'{_TUNING}"Deduplication"; zfsprops(7), dedup',
@@ -303,7 +292,6 @@ def _log_in_memory(facts: AdviceFacts) -> Iterator[Hit]:
 POOL_RULES = (
     Rule(
         "pool-health",
-        Area.POOL,
         "The pool is ONLINE.",
         "A pool that has lost a device has less redundancy, or none: the next failure can take the data.",
         "zpoolconcepts(7), Device Failure and Recovery; zpool-status(8)",
@@ -312,7 +300,6 @@ POOL_RULES = (
     ),
     Rule(
         "pool-errors",
-        Area.POOL,
         "The pool knows no damaged file.",
         "`zpool status` lists data that no copy could repair. A backup that meets it ends with an error.",
         "zpool-status(8); zpool-clear(8)",
@@ -321,7 +308,6 @@ POOL_RULES = (
     ),
     Rule(
         "pool-space",
-        Area.POOL,
         f"The pool is less than {FULL_PERCENT} % full.",
         "The fuller a pool, the longer ZFS looks for space, and snapshots and clones keep what the server overwrites.",
         'OpenZFS documentation, "Workload Tuning", "Free Space" (at least 10 %); the limit is ours',
@@ -331,7 +317,6 @@ POOL_RULES = (
     ),
     Rule(
         "pool-fragmentation",
-        Area.POOL,
         f"The free space of the pool is fragmented to less than {FRAGMENTED_PERCENT} %.",
         "Writes in sequence become many small ones, and synchronous writes find no large segment for the log.",
         "zpoolprops(7), fragmentation: of free space, not of files; the limit is ours",
@@ -340,7 +325,6 @@ POOL_RULES = (
     ),
     Rule(
         "pool-scrub",
-        Area.POOL,
         f"The last scrub is not older than {SCRUB_LIMIT.days} days.",
         "What is damaged on a disk and is not read stays unknown until the other copy is damaged too.",
         "zpool-scrub(8); the limit is that of the monthly scrub of Debian and Ubuntu",
@@ -349,7 +333,6 @@ POOL_RULES = (
     ),
     Rule(
         "pool-trim",
-        Area.POOL,
         "Devices that know TRIM are trimmed.",
         "A flash device that is not told what is free slows down when it was written full once.",
         "zpoolprops(7), autotrim; zpool-trim(8)",
@@ -358,7 +341,6 @@ POOL_RULES = (
     ),
     Rule(
         "ashift",
-        Area.POOL,
         "Devices are used in sectors of 4K or more (ashift 12).",
         "A device with sectors of 4K that is used in smaller ones reads and writes a whole sector for each of them. The"
         " ashift of a device never changes.",
@@ -368,7 +350,6 @@ POOL_RULES = (
     ),
     Rule(
         "slog-mirror",
-        Area.POOL,
         "A log device has a mirror.",
         "If it fails just when the host does, the last commits that clients were told of are lost.",
         "zpoolconcepts(7), Intent Log",
@@ -377,7 +358,6 @@ POOL_RULES = (
     ),
     Rule(
         "slog-in-memory",
-        Area.POOL,
         "The log device keeps its content without power.",
         "A log in memory is lost with every restart: the commits in it are gone, and the pool comes back degraded or"
         " not at all.",

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 from zsnapdb.planning.backup.fitness import BlockSizes, PropertyChange, Severity
 from zsnapdb.planning.backup.lock_strategy import LockProperties
@@ -178,16 +177,6 @@ class AdviceFacts:
         return sum(known) if known else None
 
 
-class Area(StrEnum):
-    """The areas of rules. The page of the rules has a section for each area."""
-
-    DATASETS = "Datasets"
-    POOL = "Pool"
-    MEMORY = "Memory and module"
-    SERVER = "Server"
-    RECOVERY = "Recovery"
-
-
 @dataclass(frozen=True)
 class Hit:
     """A finding of a rule: the fact, and the command or setting that repairs it here ("": the fix of the rule).
@@ -215,7 +204,6 @@ class Rule:
     """
 
     id: str
-    area: Area
     title: str
     reason: str
     source: str

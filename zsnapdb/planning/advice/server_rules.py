@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from zsnapdb.base.quantities import format_duration, size
-from zsnapdb.planning.advice.facts import AdviceFacts, Area, Hit, Rule
+from zsnapdb.planning.advice.facts import AdviceFacts, Hit, Rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, repairs_torn_pages
 from zsnapdb.planning.server_copy.encryption import missing_options
 from zsnapdb.planning.server_family import family
@@ -167,7 +167,6 @@ def _privileges(facts: AdviceFacts) -> Iterator[Hit]:
 RULES = (
     Rule(
         "doublewrite",
-        Area.SERVER,
         "Without the doublewrite buffer each page is one block, and OpenZFS is 2.2 or newer.",
         "Else a crash between two records leaves a page that is half old and half new, and nothing repairs it. With"
         " blocks of the page size and OpenZFS 2.2 or newer the buffer may be off: a rewrite of a page is one"
@@ -179,7 +178,6 @@ RULES = (
     ),
     Rule(
         "flush-method",
-        Area.SERVER,
         "What O_DIRECT does on this OpenZFS is what you want.",
         "Up to OpenZFS 2.2 O_DIRECT is accepted and ignored. From 2.3 on it goes past the ARC (direct=standard): a page"
         " that the buffer pool does not hold comes from the disk, and the memory of the ARC serves nobody.",
@@ -189,7 +187,6 @@ RULES = (
     ),
     Rule(
         "native-aio",
-        Area.SERVER,
         "InnoDB does not use native asynchronous input and output.",
         "ZFS answers such a request only when it is done, so each one blocks a thread that should not wait.",
         'OpenZFS documentation, "Workload Tuning", "InnoDB"; openzfs/zfs issue 7573; MDEV-26674 (io_uring)',
@@ -198,7 +195,6 @@ RULES = (
     ),
     Rule(
         "page-compression",
-        Area.SERVER,
         "ZFS compresses, not InnoDB.",
         "InnoDB saves space by punching holes, which gains nothing where ZFS compresses. From OpenZFS 2.3 on its short"
         " writes fail under O_DIRECT.",
@@ -210,7 +206,6 @@ RULES = (
     ),
     Rule(
         "encrypted-tables",
-        Area.SERVER,
         "A server on a copy can read the keys of encrypted tables.",
         "Restores, clones and drills start a server with server.options. Without its key plugin it does not start.",
         "refman 8.0, Keyring System Variables; MariaDB manual, Encryption Key Management",
@@ -219,7 +214,6 @@ RULES = (
     ),
     Rule(
         "sync-binlog",
-        Area.SERVER,
         "The binlog is synced at each commit.",
         "After a power cut the binlog can lack transactions that replicas have, or that the tables have. A MariaDB that"
         " relies on its binlog rolls them back. Backups do not suffer: a snapshot holds what was written.",
@@ -229,7 +223,6 @@ RULES = (
     ),
     Rule(
         "flush-at-commit",
-        Area.SERVER,
         "A source syncs the redo log at each commit.",
         "With 2 a power cut takes up to a second of commits that clients were told of. Backups do not suffer.",
         "refman 8.4, innodb_flush_log_at_trx_commit",
@@ -238,7 +231,6 @@ RULES = (
     ),
     Rule(
         "binlog-expiry",
-        Area.SERVER,
         "Binlogs stay until they are archived, and not for ever.",
         "A binlog that goes before it is archived is a gap: points in time after it are lost until the next backup."
         " Binlogs that never go fill the pool, and stop the server.",
@@ -248,7 +240,6 @@ RULES = (
     ),
     Rule(
         "gtid-strict",
-        Area.SERVER,
         "The server refuses what makes GTIDs ambiguous.",
         "MariaDB without gtid_strict_mode writes a number a second time into its binlog, and two histories then have"
         " the same GTIDs. MySQL without enforce_gtid_consistency accepts statements that have no GTID of their own.",
@@ -258,7 +249,6 @@ RULES = (
     ),
     Rule(
         "binlog-row-metadata",
-        Area.SERVER,
         "The binlog has the names of columns.",
         "Without them `zsnapdb undo` refuses a transaction once its table was altered or made anew: which value was in"
         " which column cannot be proved. With them each transaction takes some bytes more.",
@@ -268,7 +258,6 @@ RULES = (
     ),
     Rule(
         "server-checksums",
-        Area.SERVER,
         "Pages, the redo log and binlogs have checksums.",
         "ZFS checks what lies on the disk. The checksums of the server find what went wrong in memory and on the wire,"
         " and drills check pages by them.",
@@ -279,7 +268,6 @@ RULES = (
     ),
     Rule(
         "lock-privileges",
-        Area.SERVER,
         "The account may take the lock that a backup needs.",
         "Otherwise the server refuses the lock, and every backup fails.",
         'refman 8.4, "LOCK INSTANCE FOR BACKUP", "FLUSH"; MariaDB manual, "BACKUP STAGE"; Percona Server manual,'
@@ -333,7 +321,6 @@ def _corrupt_data(facts: AdviceFacts) -> Iterator[Hit]:
 MEMORY_RULES = (
     Rule(
         "memory",
-        Area.MEMORY,
         "The ARC and the buffer pool fit into the memory together.",
         "The ARC gives memory back late. Until then the kernel swaps, or kills the largest process: the server.",
         "zfs(4), zfs_arc_max: by default half of the memory up to OpenZFS 2.2, from 2.3 on the larger of all but 1 GiB"
@@ -343,7 +330,6 @@ MEMORY_RULES = (
     ),
     Rule(
         "arc-floor",
-        Area.MEMORY,
         "Without a cache device the ARC can hold 0.5 % of the data.",
         "So much is about the metadata of the data. Without it each read first reads blocks that say where it lies.",
         'Percona, "MySQL and ZFS" (2019): about 5 GB for 1 TB, "not a hard rule"',
@@ -352,7 +338,6 @@ MEMORY_RULES = (
     ),
     Rule(
         "zfs-nocacheflush",
-        Area.MEMORY,
         "ZFS empties the caches of disks (zfs_nocacheflush = 0).",
         "Otherwise a power cut can take what ZFS believes to be on the disk, and damage the pool. The advice to set it"
         " was for arrays with a battery. On FreeBSD it is vfs.zfs.nocacheflush (not tried here).",
@@ -362,7 +347,6 @@ MEMORY_RULES = (
     ),
     Rule(
         "zfs-send-corrupt-data",
-        Area.MEMORY,
         "A send of a damaged block fails (zfs_send_corrupt_data = 0).",
         "With 1 `zfs send` stores a pattern instead of the block, and the backup looks whole.",
         "zfs(4), zfs_send_corrupt_data",
@@ -422,7 +406,6 @@ def _rewind(facts: AdviceFacts) -> Iterable[Hit]:
 RECOVERY_RULES = (
     Rule(
         "recovery-account",
-        Area.RECOVERY,
         "An account that may write is known for `rescue --into-instance` and `undo`.",
         "The account of zsnapdb only reads, on purpose. These commands log in as root by the socket: nothing has to be"
         " remembered at three in the morning. An undo has to see triggers, or no transaction is undone.",
@@ -434,7 +417,6 @@ RECOVERY_RULES = (
     ),
     Rule(
         "rewind-control",
-        Area.RECOVERY,
         "`zsnapdb rewind` knows how the server is stopped and started, and where MariaDB gets its new server_id.",
         "A rewind stops the server, exchanges its datasets and starts it again. With its old server_id MariaDB would"
         " write GTIDs a second time.",

@@ -216,9 +216,7 @@ def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
     elif facts.prepared_xa is None:
         findings.append(
             warning(
-                "xa",
-                "the account may not list prepared XA transactions",
-                "grant XA_RECOVER_ADMIN (`zsnapdb grants`)",
+                "xa", "the account may not list prepared XA transactions", "grant XA_RECOVER_ADMIN (`zsnapdb grants`)"
             )
         )
     if has_flawed_row_versions(facts):

@@ -103,8 +103,7 @@ def judge(started: Interrupted, around: Surroundings, *, within: float | None, f
     age = (around.time - backup_time(started.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(
-            Cause.TOO_OLD,
-            f"it was begun {age / 3600:.1f} hours ago, and resume_within is {within / 3600:.1f} hours",
+            Cause.TOO_OLD, f"it was begun {age / 3600:.1f} hours ago, and resume_within is {within / 3600:.1f} hours"
         )
     if started.repository_id != around.repository_id:
         return give_up(
@@ -113,8 +112,7 @@ def judge(started: Interrupted, around: Surroundings, *, within: float | None, f
         )
     if started.recipients != around.recipients:
         return give_up(
-            Cause.OTHER_RECIPIENTS,
-            "the recipients were changed: a recipient could read only a part of the backup",
+            Cause.OTHER_RECIPIENTS, "the recipients were changed: a recipient could read only a part of the backup"
         )
     if any(flags not in around.send_flags for flags in started.send_flags):
         return give_up(Cause.OTHER_FLAGS, "the send flags were changed, and they must not change within a backup")

@@ -60,10 +60,7 @@ def sighting_between(before: ArchiverObservation | None, after: ArchiverObservat
     passed = after.steady - before.steady
     if abs(after.wall - before.wall - passed) <= TOLERANCE:
         return Sighting(min(before.wall, after.wall), max(before.wall, after.wall))
-    return Sighting(
-        max(0, min(before.wall, after.wall - passed)),
-        max(after.wall, before.wall + passed),
-    )
+    return Sighting(max(0, min(before.wall, after.wall - passed)), max(after.wall, before.wall + passed))
 
 
 @dataclass(frozen=True)

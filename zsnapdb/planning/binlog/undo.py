@@ -35,10 +35,7 @@ _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"
 """Returns the number of changes undone so far in the open transaction."""
-SESSION = (
-    "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'",
-    "SET SESSION time_zone = '+00:00'",
-)
+SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "SET SESSION time_zone = '+00:00'")
 """Session settings under which the literals in the statements keep their meaning."""
 
 

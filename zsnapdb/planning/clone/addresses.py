@@ -76,11 +76,7 @@ def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
     away = (f"set server {server} state maint", f"shutdown sessions server {server}")
     if route is None:
         return away
-    return (
-        *away,
-        f"set server {server} addr {route.host} port {route.port}",
-        f"set server {server} state ready",
-    )
+    return (*away, f"set server {server} addr {route.host} port {route.port}", f"set server {server} state ready")
 
 
 def configuration(

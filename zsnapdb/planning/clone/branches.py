@@ -108,9 +108,7 @@ def known(branches: Branches, name: str) -> str:
     """Return the head of the branch. UnknownNameError, with the existing branches, if the branch does not exist."""
     if name not in branches.heads:
         raise UnknownNameError(
-            f"there is no branch {name[:80]!r}",
-            hint=f"the clone has {', '.join(sorted(branches.heads))}",
-            about=(),
+            f"there is no branch {name[:80]!r}", hint=f"the clone has {', '.join(sorted(branches.heads))}", about=()
         )
     return branches.heads[name]
 

@@ -141,10 +141,7 @@ class TableWait:
 
 
 def touched(
-    before: Mapping[TableName, str],
-    after: Mapping[TableName, str],
-    stored: Collection[TableFiles],
-    changes: Changes,
+    before: Mapping[TableName, str], after: Mapping[TableName, str], stored: Collection[TableFiles], changes: Changes
 ) -> tuple[TouchedTable, ...]:
     """Return the tables and views that the migration touched, ordered by name.
 

@@ -13,11 +13,7 @@ from zsnapdb.planning.agent.runs import RunRecord, is_good
 from zsnapdb.planning.fleet.messages import CLOCKS, JobRequest, is_timely
 from zsnapdb.planning.fleet.retry import JobVerdict
 
-_KINDS = {
-    FleetVerb.BACKUP: JobKind.BACKUP,
-    FleetVerb.DRILL: JobKind.DRILL,
-    FleetVerb.VERIFY: JobKind.VERIFY,
-}
+_KINDS = {FleetVerb.BACKUP: JobKind.BACKUP, FleetVerb.DRILL: JobKind.DRILL, FleetVerb.VERIFY: JobKind.VERIFY}
 
 
 def job_name(verb: FleetVerb, instance: str) -> JobName:

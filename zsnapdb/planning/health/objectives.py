@@ -13,13 +13,7 @@ from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.completeness import least_limit
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
-from zsnapdb.planning.health.facts import (
-    CheckFact,
-    CopyFact,
-    ExchangedServer,
-    HealthFacts,
-    LockFact,
-)
+from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, HealthFacts, LockFact
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _CLOCKS = 300.0

@@ -471,10 +471,7 @@ def missing_backups(
 
 
 def order_of(
-    record: BackupRecord,
-    local: Sequence[LocalBackup],
-    there: Sequence[PlacedLink],
-    foreign: Collection[str] = (),
+    record: BackupRecord, local: Sequence[LocalBackup], there: Sequence[PlacedLink], foreign: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Return the ids of all stored backups and all backups that this host knows, oldest first.
 

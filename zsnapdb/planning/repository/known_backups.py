@@ -169,18 +169,14 @@ def judge(
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
     twins = {_guids(backup): backup.backup_id for backup in record.stored}
     twins |= {guids: name for name, guids in here.items()}
-    proofs: dict[str, KnownBy] = {}
-    foreign = dict[str, str]()
+    proofs, foreign = dict[str, KnownBy](), dict[str, str]()
     rewritten, inherited = list[str](), list[str]()
-    unsealed: dict[str, str] = {}
     heritage = _heritage(record, consolidated)
     for link in there:
         name, digest = link.backup_id, digests.get(link.backup_id, "")
         if name in stored:
             if _guids(link) == _guids(stored[name]) and stored[name].manifest in (None, digest):
                 proofs[name] = KnownBy.RECORD
-                if stored[name].manifest is None and digest:
-                    unsealed[name] = digest
             else:
                 foreign[name] = "it was rewritten: its manifest is not the one that this host stored under this id"
                 rewritten.append(name)
@@ -193,6 +189,7 @@ def judge(
             inherited.append(name)
         else:
             foreign[name] = _why(name, removed, twins.get(_guids(link)))
+    old = [name for name in proofs if name in stored and stored[name].manifest is None]
     claims = {link.backup_id for link in there if link.backup_id in foreign and _guids(link) in twins}
     return Provenance(
         knows_any=bool(ids),
@@ -201,7 +198,7 @@ def judge(
         rewritten=tuple(rewritten),
         untrusted=frozenset({*claims, *rewritten}),
         begun=frozenset(name for name in proofs if name in removed and name not in stored),
-        unsealed=unsealed,
+        unsealed={name: digests[name] for name in old if digests.get(name)},
         inherited=tuple(inherited),
         stored=ids,
         has_record=bool(stored),

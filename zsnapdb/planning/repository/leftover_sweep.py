@@ -55,12 +55,7 @@ NOT_KNOWN = "this host knows no backup of the instance, so nothing proves that t
 
 
 def decide(
-    leftovers: Sequence[Leftover],
-    now: datetime,
-    after: float,
-    stored: Collection[str] = (),
-    *,
-    knows_any: bool = True,
+    leftovers: Sequence[Leftover], now: datetime, after: float, stored: Collection[str] = (), *, knows_any: bool = True
 ) -> tuple[SweepDecision[Leftover], ...]:
     """Return a decision for each leftover.
 

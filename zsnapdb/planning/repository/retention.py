@@ -302,12 +302,7 @@ class _Family:
 
 
 def _apply_rules(
-    good: Sequence[str],
-    times: _Times,
-    rules: KeepRules,
-    now: datetime,
-    keep: dict[str, list[str]],
-    whose: str,
+    good: Sequence[str], times: _Times, rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str
 ) -> None:
     """Add the rules that keep each restorable backup (newest first) to its reasons. `whose` names the server."""
     for number, name in enumerate(good[: rules.last], 1):

@@ -385,10 +385,7 @@ def _choose_time(
         )
     if commit_time(route.to) < moment:
         at = shown(commit_time(route.to)) if route.to > route.point.taken else "the backup"
-        raise NotFound(
-            f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
-            hint=hint,
-        )
+        raise NotFound(f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}", hint=hint)
     first, last = _doubtful(route, moment, now)
     return RestoreRoute(target, route, route.files[: last + 1], route.files[last], first_doubtful=first)
 

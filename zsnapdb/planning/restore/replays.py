@@ -363,9 +363,7 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
 
 
 def located(
-    steps: Sequence[Replay],
-    local: Collection[tuple[str, str]],
-    digests: Mapping[tuple[str, str], str] | None = None,
+    steps: Sequence[Replay], local: Collection[tuple[str, str]], digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[Replay, ...]:
     """Return the steps with marks on the binlogs that are on this host.
 

@@ -254,8 +254,7 @@ def _refuse_options(extra: Sequence[str]) -> None:
     for line in extra:
         if option_name(line) in _REFUSED or line.lstrip().startswith(("[", "!")):
             raise PreflightError(
-                f"server.options has {line!r}",
-                hint="remove the line: the server of a copy must not set this option",
+                f"server.options has {line!r}", hint="remove the line: the server of a copy must not set this option"
             )
 
 

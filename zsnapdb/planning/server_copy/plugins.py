@@ -31,10 +31,7 @@ _LISTENS = "it opens a port or sends data to other hosts"
 _THREADS = "it shares the memory and processors of the source's host"
 
 LEFT_OUT: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("audit", "audit_log", "audit_log_filter", "null_audit", "server_audit", "sql_error_log"),
-        _LOGS,
-    ),
+    **dict.fromkeys(("audit", "audit_log", "audit_log_filter", "null_audit", "server_audit", "sql_error_log"), _LOGS),
     **dict.fromkeys(
         (
             "group_replication",

@@ -271,11 +271,7 @@ _STRICT = frozenset(name for flavour in Flavour for name in family(flavour).stri
 _PLAIN = re.compile(r"[A-Za-z0-9_,.+:=@-]*")
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*|[+-][0-9]{1,2}:[0-9]{2}")
 _TABLE = re.compile(r"[^/.\\\x00-\x1f]+/[^/.\\\x00-\x1f]+|")
-_FORMS = {
-    "time_zone": _ZONE,
-    "innodb_ft_server_stopword_table": _TABLE,
-    "innodb_ft_user_stopword_table": _TABLE,
-}
+_FORMS = {"time_zone": _ZONE, "innodb_ft_server_stopword_table": _TABLE, "innodb_ft_user_stopword_table": _TABLE}
 _TEXTS = frozenset(
     (
         "authentication_policy",
@@ -303,11 +299,6 @@ _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETW
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
 """Options that are given once for each part of the value. Their name differs between families."""
-
-
-def option_lists() -> frozenset[str]:
-    """Return the variables whose option is given once for each part of the value."""
-    return frozenset(_LISTS)
 
 
 @dataclass(frozen=True)

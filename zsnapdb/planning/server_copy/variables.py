@@ -46,13 +46,7 @@ class VariableClass(Enum):
 
 
 _KEPT = frozenset(
-    {
-        VariableClass.KEPT,
-        VariableClass.STATEMENT,
-        VariableClass.PLUGIN,
-        VariableClass.UNKNOWN,
-        VariableClass.ENCRYPTION,
-    }
+    {VariableClass.KEPT, VariableClass.STATEMENT, VariableClass.PLUGIN, VariableClass.UNKNOWN, VariableClass.ENCRYPTION}
 )
 
 NAMES: Mapping[VariableClass, str] = {

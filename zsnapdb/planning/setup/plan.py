@@ -153,14 +153,7 @@ class SetupPlan:
         binary = self.answers.binary or self.server.binary
         places = ServerPlaces(binary, self.server.server_id_file, self.server.service)
         return configuration_text(
-            self.answers,
-            login,
-            recipient,
-            identity,
-            places,
-            self.around,
-            signing=self.signing,
-            archives=self.archives,
+            self.answers, login, recipient, identity, places, self.around, signing=self.signing, archives=self.archives
         )
 
 

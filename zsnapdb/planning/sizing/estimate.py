@@ -173,9 +173,7 @@ def kept_backups(rules: tuple[tuple[str, Any], ...], every: float, full_every: f
     """Return the largest numbers of backups under the policy, once it removes backups."""
     keep = KeepRules.model_construct(**dict(rules))
     reach = max(
-        keep.within,
-        keep.last * every,
-        *(getattr(keep, name) * hours * 3600.0 for name, hours in _HOURS.items()),
+        keep.within, keep.last * every, *(getattr(keep, name) * hours * 3600.0 for name, hours in _HOURS.items())
     )
     stored: list[_Backup] = []
     most, full_age, pruned = KeptBackups(0, 0, 0.0), full_every, 0.0

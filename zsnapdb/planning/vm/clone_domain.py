@@ -14,14 +14,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.planning.vm.domain import (
-    QEMU_ARGUMENT,
-    QEMU_COMMAND_LINE,
-    DomainMark,
-    mark_element,
-    parse,
-    root_of,
-)
+from zsnapdb.planning.vm.domain import QEMU_ARGUMENT, QEMU_COMMAND_LINE, DomainMark, mark_element, parse, root_of
 
 _DEVICES = {
     "audio",

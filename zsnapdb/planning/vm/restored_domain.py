@@ -43,8 +43,7 @@ _TARGETS = _Shape(("type", "port", "name", "chassis", "chassisNr"), {"model": _M
 _LINE = _Shape(("type",), {"target": _TARGETS, **_PLACE})
 _DEVICES: Mapping[str, _Shape] = {
     "disk": _Shape(
-        ("device",),
-        {"target": _Shape(("dev", "bus")), "boot": _Shape(("order",)), "readonly": _Shape(), **_PLACE},
+        ("device",), {"target": _Shape(("dev", "bus")), "boot": _Shape(("order",)), "readonly": _Shape(), **_PLACE}
     ),
     "interface": _Shape(
         (), {"model": _MODEL, "boot": _Shape(("order",)), "mtu": _Shape(("size",)), "mac": _Shape(), **_PLACE}

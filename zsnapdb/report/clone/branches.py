@@ -126,11 +126,7 @@ def _lines(table: ComparedTable) -> list[str]:
         shown = [f"  {line}" for line in change_lines(table.shape, table.changes)]
         more = table.added + table.removed + table.changed - len(table.changes)
         rest = [f"  and {more} rows more"] if more else []
-        return [
-            f"{name}: {table.added} rows added, {table.removed} removed, {table.changed} changed",
-            *shown,
-            *rest,
-        ]
+        return [f"{name}: {table.added} rows added, {table.removed} removed, {table.changed} changed", *shown, *rest]
     if table.before is None or table.after is None:
         where, rows = ("only after", table.after) if table.before is None else ("only before", table.before)
         return [f"{name}: {where}, {rows or 0} rows"]

@@ -39,12 +39,7 @@ class RestorePlanView(View, kind="restore-plan", document=documents.RestorePlanD
         if plan.buffer_pool is not None:
             lines.append(f"  memory    {size(plan.buffer_pool)} of buffer pool to recover and replay")
         lines += [f"  {number}. {_step(step)}" for number, step in enumerate(plan.steps, 1)]
-        lines += [
-            f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}"
-            + (f" ({finding.hint})" if finding.hint else "")
-            for finding in self.findings
-        ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *_finding_lines(self.findings)])
 
 
 def point_lines(requested: str, chosen: RestorePoint) -> list[str]:
@@ -57,6 +52,14 @@ def point_lines(requested: str, chosen: RestorePoint) -> list[str]:
     if chosen.gtids is not None:
         lines.append(f"  holds     {chosen.gtids or '(no transactions)'}")
     return lines + [f"  note      {note}" for note in chosen.notes]
+
+
+def _finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
+    return [
+        f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}"
+        + (f" ({finding.hint})" if finding.hint else "")
+        for finding in findings
+    ]
 
 
 def _step(step: Step) -> str:
@@ -134,12 +137,7 @@ class MachineRestorePlanView(View, kind="machine-restore-plan", document=documen
             *(f"  note      {note}" for note in plan.notes),
             *(f"  {number}. {_machine_step(step)}" for number, step in enumerate(plan.steps, 1)),
         ]
-        lines += [
-            f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}"
-            + (f" ({finding.hint})" if finding.hint else "")
-            for finding in self.findings
-        ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *_finding_lines(self.findings)])
 
 
 class MachineRestoreView(View, kind="machine-restore", document=documents.MachineRestoreDocument, read_from="result"):
