@@ -129,7 +129,7 @@ def restore(
     if once is not None and (resume or abandon or further is not None):
         raise UsageError(
             "--once excludes --resume, --abandon and --continue-to",
-            hint="repeat the command with which the restore began: it goes on by itself",
+            hint="repeat the original command; it continues the restore",
         )
     settings, chosen = instance_metrics(config, instance, repository, binary=binary)
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)

@@ -65,7 +65,7 @@ class _ProgressLine(_Line):
 
     @property
     def measured_step(self) -> str:
-        """The step, if it has a measure: only zsnapdb names such steps ("": it has none).
+        """The step, if its progress is measured, else "". Only zsnapdb names such steps.
 
         Other lines repeat the last message, which can name datasets, files and hosts.
         """
@@ -183,7 +183,7 @@ class JobRunner:
             raise JobRefused(f"{name} began a moment ago on {self.host}", host_jobs.refuse_for_now(request))
         self._refuse_for_now(request, own, records)
         if name in self._running:
-            raise JobRefused(f"{name} is at work on {self.host} already", host_jobs.refuse_for_now(request))
+            raise JobRefused(f"{name} is already running on {self.host}", host_jobs.refuse_for_now(request))
         self._running.add(name)
         try:
             return await self._command(request, name, records, beat)

@@ -185,7 +185,9 @@ def create(
 
         _check_point(source, at, history)
         if once is not None and count is not None:
-            raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")
+            raise typer.BadParameter(
+                "--once applies to one clone; run one command, with its own --once id, for each clone of the set"
+            )
         settings, chosen = instance_metrics(config, instance, binary=binary)
         request = requests.CloneRequest(
             owner=owner or _owner(),
@@ -276,4 +278,4 @@ def _check_point(source: str, at: str | None, history: str | None) -> None:
     if at is not None and source != "latest":
         raise typer.BadParameter("give --from or --at, not both")
     if history is not None and at is None:
-        raise typer.BadParameter("--history is for a point that --at names")
+        raise typer.BadParameter("--history needs --at")
