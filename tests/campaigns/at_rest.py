@@ -148,7 +148,7 @@ class EncryptedServer(Release):
         for name in made["clone"]["volumes"].values() if "volumes" in made["clone"] else ():
             assert value(name, "encryption") != "off", name
         said = refused("clone", "detach", "seen")
-        assert "would lie in the clear" in said, said
+        assert "would be unencrypted" in said, said
         zsnapdb("clone", "destroy", "seen")
         run("zpool", "sync", "tank")
         assert not self.is_in_the_clear()
@@ -210,9 +210,9 @@ class EncryptedServer(Release):
         if not self.is_own:
             words = ("restore", "main", "--to", "latest-backup", "--plan", "--target")
             seen = json.dumps(zsnapdb(*words, "tank/beside")["findings"])
-            assert ("lies in the clear" in seen) != self.is_raw, seen
+            assert ("is unencrypted" in seen) != self.is_raw, seen
             seen = json.dumps(zsnapdb(*words, f"{ABOVE}/beside")["findings"])
-            assert "lies in the clear" not in seen, seen
+            assert "is unencrypted" not in seen, seen
         run("zfs", "create", *self.key, "-o", "mountpoint=none", "tank/locked")
         run("zfs", "unload-key", "tank/locked")
         said = refused("restore", "main", "--to", "latest-backup", "--plan", "--target", "tank/locked/restored")

@@ -195,7 +195,7 @@ def _kind_of(error: str) -> str:
     text = error.partition("hint:")[0].replace("\n", " ")
     for word in (
         "had another", "was named", "has no names", "binlog_row_image", "its type is", "no primary key", "triggers",
-        "changes rows with", "right before the transaction, and", "columns", "cannot be made", "script undoes nothing",
+        "changes rows with", "right before the transaction, and", "columns", "cannot be made", "script failed",
         "after the undo", "were changed since", "cannot be read",
     ):  # fmt: skip
         if word in text:

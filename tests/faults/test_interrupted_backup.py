@@ -186,7 +186,7 @@ def test_a_backup_whose_store_is_away_has_the_state_at_its_command(used: Guest) 
     used.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
     command = used.spawn(["zsnapdb", "backup", "--json"])
     deadline = time.monotonic() + 300
-    while "the store is away" not in command.output(2):
+    while "the store is unreachable" not in command.output(2):
         assert not command.done.wait(0.1), command.output(2)
         assert time.monotonic() < deadline, command.output(2)
     used.run(["sh", "-c", f"echo after > {moment} && sync"]).check()

@@ -176,7 +176,7 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
         # By other rules it would have to be masked twice.
         sql.write_text("UPDATE private.people SET name = 'x';\n")
         refused = lab.zsnapdb("clone", "create", "main", "--from", commit, "--name", "again", config=config)
-        assert (refused.code, "masked by other rules" in refused.stderr) == (4, True), refused.stderr
+        assert (refused.code, "masked with earlier rules" in refused.stderr) == (4, True), refused.stderr
     finally:
         assert lab.zsnapdb("clone", "destroy", "masked").code == 0
         remove_unused_sets(lab)
@@ -227,7 +227,7 @@ def test_a_set_is_masked_once_and_its_clones_and_their_resets_never_again(
         assert clone("reset", "golden")["clone"]["masked"]
         check(made)
         assert runs() == 1
-        # The form was masked by other rules: it is not used, by the reset of its own clone neither.
+        # The form was masked with earlier rules: not even the reset of its own clone uses it.
         sql.write_text("UPDATE private.people SET name = CONCAT('mZSECRET', id), email = '', note = '';\n")
         assert not clone("create", "main", "--plan")["masked_source"]
         assert clone("reset", "golden")["clone"]["masked"]

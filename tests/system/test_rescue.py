@@ -90,7 +90,7 @@ def test_what_was_committed_a_moment_ago_is_in_no_archive_and_comes_back_all_the
     done = lab.zsnapdb("rescue", "main", "--table", "shop.late", "--to", point, "--into", str(file), "--json")
     assert done.json["object"] == "shop.late"
     assert re.search(r"\(1\),\s*\(2\),\s*\(3\)", file.read_text())
-    assert "the server's own binlogs on this host do" in done.stderr
+    assert "the server's own binlogs on this host are used" in done.stderr
 
 
 def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, Any]) -> None:

@@ -142,12 +142,12 @@ def test_a_reset_undoes_rows_to_the_same_state_and_replaces_the_data_where_that_
     # What no binlog has, or no transaction can take back, replaces the data; the address stays.
     for change, said in (
         ("DELETE FROM `rows`.owners", "changes rows of other tables"),
-        ("CREATE TABLE `rows`.more (id INT)", "defined otherwise"),
+        ("CREATE TABLE `rows`.more (id INT)", "definition of a table differs"),
         ("DELETE FROM `rows`.old", "no plain InnoDB table"),
         # It goes to no binlog.
-        ("ALTER TABLE `rows`.parted ADD PARTITION NO_WRITE_TO_BINLOG PARTITIONS 1", "defined otherwise"),
+        ("ALTER TABLE `rows`.parted ADD PARTITION NO_WRITE_TO_BINLOG PARTITIONS 1", "definition of a table differs"),
         hidden(lab),
-        (with_histogram(lab), "defined otherwise"),
+        (with_histogram(lab), "definition of a table differs"),
     ):
         with connect(made) as here:
             ask(here, change)

@@ -471,7 +471,7 @@ def test_the_account_of_the_web_process_reads_nothing_and_nobody_else_is_answere
     assert json.loads(as_account(*listing, text=line).stdout)["kind"] == "result"
     # Who has the group by mistake may connect, and is another account all the same.
     other = json.loads(as_account(*listing, text=line, user="games").stdout)
-    assert (other["code"], "is not answered here" in other["message"]) == ("not-allowed", True)
+    assert (other["code"], "may not use this socket" in other["message"]) == ("not-allowed", True)
     assert "PermissionError" in as_account(*listing, text=line, user="games", group="games").stderr
 
 

@@ -65,7 +65,7 @@ def test_a_clone_keeps_its_port_and_is_swapped_where_its_rows_cannot_be_undone(
     assert zsnapdb("clone", "connect", "dev", "--dsn")["port"] == kept
     assert "HAProxy leads 1 port to clones" in lab.zsnapdb("doctor", "main", config=config).stdout
     planned = zsnapdb("clone", "reset", "dev", "--plan")
-    assert (planned["way"], planned["reason"]) == ("swap", "a table is defined otherwise"), planned
+    assert (planned["way"], planned["reason"]) == ("swap", "the definition of a table differs"), planned
     with reach(made, kept) as old, reach(made, kept) as locker:
         ask(locker, "LOCK TABLES ledger.journal WRITE")
         assert ask(old, "SHOW TABLES FROM ledger LIKE 'planted'")

@@ -231,7 +231,7 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
         (GOOD + '[serve]\nunmasked = ["shop"]\n', "'shop', which is not configured (configured: main)", ""),
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "at most one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
-        (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),
+        (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes gives one dataset two roles", ""),
         (GOOD + 's3.endpoint = "http://s3.lan:9000"\n', "use https://, or set allow_http = true", ""),
         (GOOD + 'endpoint = "http://127.0.0.1.evil.example"\n', "use https://, or set allow_http = true", ""),
         (GOOD + 's3.endpoint = "s3.lan"\n', "does not begin with https://", ""),
@@ -284,7 +284,7 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
         (GOOD.replace("tank/mysql/data", "fast/data"), "the pools fast and tank; all datasets of an instance must", ""),
         (
             GOOD.replace('"tank/mysql"', '"/tank/mysql"'),
-            "'/tank/mysql' is no dataset; write its name as `zfs list`",
+            "'/tank/mysql' is not a dataset; write its name as `zfs list`",
             "",
         ),
         (GOOD.replace('socket = "/run/mysqld/mysqld.sock"', 'host = "db:3306"'), "host contains a port", ""),
@@ -389,7 +389,7 @@ def test_the_example_configurations_are_valid(name: str) -> None:
 
 def test_a_host_without_the_server_says_so_when_it_is_asked() -> None:
     settings = parse((Path(__file__).parents[2] / "configs" / "restore-host.toml").read_text(), "x")
-    with pytest.raises(ServerError, match="names no server of instance main") as refused:
+    with pytest.raises(ServerError, match="no server of instance main is configured") as refused:
         Instance.of(settings, "main").session()
     assert "set socket or host in [instance.main]" in refused.value.hint
 
@@ -409,14 +409,14 @@ def test_the_schedules_of_the_agent_in_the_example_are_valid() -> None:
 
 def test_an_instance_whose_lock_strategy_does_not_exist_is_refused_with_the_names_of_those_there_are() -> None:
     settings = parse(GOOD + '\n[instance.main.lock]\nstrategy = "bogus"\n', "test")
-    with pytest.raises(ConfigError, match="'bogus' is no lock strategy"):
+    with pytest.raises(ConfigError, match="'bogus' is not a lock strategy"):
         Instance.of(settings, "main")
 
 
 @pytest.mark.parametrize(
     ("section", "reason"),
     [
-        ("[clones.address]\nfirst_port = 23100\n", "are also those of the servers"),
+        ("[clones.address]\nfirst_port = 23100\n", "overlap the ports of the servers"),
         ("[clones.address]\nfirst_port = 24000\nlast_port = 23999\n", "first_port to last_port"),
         ("[clones.address]\nfirst_port = 24000\nlast_port = 25000\n", "first_port to last_port"),
         ('[clones.address]\nsocket = "admin.sock"\n', "write an absolute path"),

@@ -73,7 +73,7 @@ def serve(
     settings = file.load()
     if not jobs_of(settings):
         raise ConfigError(
-            "the configuration gives the agent no job", hint="write one, such as backup, in [instance.NAME.agent]"
+            "the configuration has no job for the agent", hint="add one, such as backup, in [instance.NAME.agent]"
         )
     pages = Pages(settings, host)
     listener = Listener(pages.answers)
@@ -148,7 +148,7 @@ def check_schedules(settings: Settings, now: datetime) -> None:
         for problem in _short_limits(name, instance, schedules, now)
     ]
     if problems:
-        raise ConfigError("; ".join(problems), hint="raise the limit, or do it more often")
+        raise ConfigError("; ".join(problems), hint="raise the limit, or run the job more often")
 
 
 def _short_limits(

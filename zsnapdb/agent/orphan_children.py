@@ -36,7 +36,7 @@ class _Process:
 
 
 def work_of(pid: int, printed: int) -> ProcessWork:
-    """Return the work of the process and all its descendants. A process that has ended has none.
+    """Return the work of the process and all its descendants. A process that has ended did no work.
 
     Two equal results mean that the job did nothing between them: it read, sent and wrote no byte, and made no step. A
     process that polls does use the processor. Source: proc_pid_stat(5).
@@ -146,4 +146,4 @@ class Adoption:
 def _ask(wanted: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(wanted), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "the kernel gives this process no orphans")
+        raise OSError(ctypes.get_errno(), "the kernel does not pass orphaned processes to this process")

@@ -68,7 +68,7 @@ class Schedule:
             ) from error
         schedule = cls(cron, ZoneInfo(timezone), is_hourly=times.hour.startswith("*"))
         if cron.get_next_fire_time(None, _EPOCH) is None:
-            raise ConfigError(f"cron = {settings.cron!r} names no time", hint="check the day and the month")
+            raise ConfigError(f"cron = {settings.cron!r} matches no time", hint="check the day and the month")
         return schedule
 
     def after(self, moment: datetime) -> datetime | None:

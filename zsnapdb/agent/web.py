@@ -350,7 +350,7 @@ class Pages:
         """Return the metrics that the status job wrote, with their age. Raises OSError if there are none."""
         file = self.settings.agent.metrics_file
         if file is None:
-            raise FileNotFoundError(2, "the agent has no file of metrics")
+            raise FileNotFoundError(2, "no metrics file is configured for the agent")
         return file.read_text(encoding="utf-8")
 
     @property

@@ -30,7 +30,7 @@ def is_subject(text: str) -> bool:
 
 def _subject(text: str) -> str:
     if not is_subject(text):
-        raise ValueError(f"is no subject: {FORMS}")
+        raise ValueError(f"is not a subject: {FORMS}")
     return text
 
 

@@ -13,10 +13,10 @@ _TELLING_BYTES = 1 << 20
 
 
 def rate_of(size: int, seconds: float) -> float | None:
-    """Return the rate of a connection in bytes per second; None if `size` is too small to tell."""
+    """Return the rate of a connection in bytes per second; None if `size` is too small for a measurement."""
     return size / seconds if size >= _TELLING_BYTES and seconds > 0 else None
 
 
 def is_slow(rate: float) -> bool:
-    """Whether more connections next to one with this rate (bytes per second) increase the total rate."""
+    """Whether additional connections increase the total rate, if one connection has this rate (bytes per second)."""
     return rate < _SLOW

@@ -20,7 +20,7 @@ _OTHERS = 0o077
 
 def _is_private(at: int) -> None:
     if os.fstat(_made("private", at)).st_mode & _OTHERS:
-        raise OSError(0, "other accounts can read a file of mode 0600")
+        raise OSError(0, "other accounts can read a file with mode 0600")
 
 
 def _links(at: int) -> None:

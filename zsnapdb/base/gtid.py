@@ -181,4 +181,4 @@ def joined(previous: Gtids | None, more: Gtids | None) -> Gtids | None:
         return previous.union(more)
     if isinstance(previous, GtidPosition) and isinstance(more, GtidPosition):
         return GtidPosition(dict(sorted({**previous.heads, **more.heads}.items())))
-    raise ValueError("one GTID set is of MySQL, the other of MariaDB")
+    raise ValueError("one GTID set is from MySQL, the other from MariaDB")

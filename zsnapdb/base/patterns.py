@@ -204,7 +204,7 @@ def below(root: PurePath | str, *names: str) -> str:
     for name in names:
         if not is_line(name) or any(part in ("", ".", "..") for part in name.split("/")):
             raise DamagedError(
-                f"{name[:200]!r} does not name a place below {root}",
+                f"{name[:200]!r} is not a path below {root}",
                 hint="a document was altered, or a newer zsnapdb wrote it",
             )
         path = path.joinpath(*name.split("/"))

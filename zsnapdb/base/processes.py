@@ -23,7 +23,7 @@ class Running(Protocol):
 
 
 class Process(Running, Protocol):
-    """A child process of this one, whose end nobody else takes note of."""
+    """A child process of this one. Only its creator waits for its end."""
 
     @property
     def pid(self) -> int: ...

@@ -50,7 +50,7 @@ class Owner:
 def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
     """Open the folder for the block, for functions with `dir_fd`. With `makes`, create missing folders.
 
-    UnsafeFileError if a link that another account can create leads to it.
+    UnsafeFileError if its path contains a link that another account can create.
     """
     start, names = _start(os.path.abspath(path))
     opened, links = os.open(start, _FOLDER), 0
@@ -203,7 +203,7 @@ def _opened(file: Path, flags: int, mode: str) -> BinaryIO:
 
 def _unsafe(path: Path, problem: str) -> UnsafeFileError:
     return UnsafeFileError(
-        f"{path} {problem}", hint="zsnapdb runs as root and leaves it alone; check it, then remove it"
+        f"{path} {problem}", hint="zsnapdb runs as root and does not use such a file; check it, then remove it"
     )
 
 

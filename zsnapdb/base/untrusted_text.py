@@ -19,7 +19,7 @@ def fields_of(text: bytes | str) -> dict[str, object]:
     """Return the fields of the JSON object. ValueError if the text is not a JSON object."""
     document = parsed(text)
     if not isinstance(document, dict):
-        raise ValueError("the document is no object")
+        raise ValueError("the document is not an object")
     return document
 
 
@@ -33,19 +33,19 @@ def exact_fields_of(text: bytes | str) -> dict[str, object]:
     except RecursionError:
         raise ValueError("the document is nested too deeply") from None
     if not isinstance(document, dict):
-        raise ValueError("the document is no object")
+        raise ValueError("the document is not an object")
     return document
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name occurs twice")
     return fields
 
 
 def _no_number(_text: str) -> object:
-    raise ValueError("a number is none of JSON")
+    raise ValueError("a number is not valid JSON")
 
 
 CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"

@@ -63,7 +63,7 @@ def show_settings(
     if not chosen:
         near = difflib.get_close_matches(key or "", [one.key for one in every], n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`zsnapdb config show` lists all settings"
-        raise UsageError(f"{key!r} is no setting", hint=hint)
+        raise UsageError(f"{key!r} is not a setting", hint=hint)
     named = "environment" if str(file) == os.environ.get("ZSNAPDB_CONFIG") else "option"
     show(EffectiveConfigurationView(file, named if config is not None else "default", chosen), json)
 
@@ -150,7 +150,7 @@ def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: boo
 
     show(NotifiedView(targets, failed), json)
     if failed:
-        error = CommandError(f"{what} {', '.join(failed)}", hint="the reasons stand above; check the addresses")
+        error = CommandError(f"{what} {', '.join(failed)}", hint="the reasons are shown above; check the addresses")
         show_errors([error])
         raise typer.Exit(error.exit_code)
 
@@ -174,7 +174,7 @@ def notify_failed(
 
     settings = configuration(config)
     if not settings.notifications.to:
-        log.warn("no target of notifications is configured")
+        log.warn("no notification target is configured")
     failed = send_failed_unit(settings, unit, os.environ, log.warn)
     # The sender chooses the targets by their rules. This command only knows the targets that were not reached.
     _show(failed, failed, f"the failure of {unit} was not told to", json=json)

@@ -83,13 +83,15 @@ def doctor(
     """
     if load:
         if fix or format is DoctorFormat.NAGIOS:
-            raise UsageError("--load only watches", hint="leave out --fix and --format nagios")
+            raise UsageError(
+                "--load does not apply to --fix or --format nagios", hint="leave out --fix and --format nagios"
+            )
         _show_load(instance, period or _PERIOD, config, json or format is DoctorFormat.JSON)
         return
     if period is not None:
-        raise UsageError("--for is how long --load watches", hint="add --load")
+        raise UsageError("--for needs --load", hint="add --load")
     if fix and format is DoctorFormat.NAGIOS:
-        raise UsageError("--fix has no answer in the form of Nagios", hint="leave out --format nagios")
+        raise UsageError("--fix has no output in Nagios format", hint="leave out --format nagios")
     from zsnapdb.jobs.doctor import dependency_checks as job
     from zsnapdb.report.doctor import DoctorView
 
@@ -120,11 +122,11 @@ def _ask(commands: Iterable[str], json: bool) -> None:
     Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
     """
     if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("doctor --fix asks before it changes anything, and nobody can answer here", hint="add --yes")
+        raise UsageError("doctor --fix asks for a confirmation, which needs a terminal", hint="add --yes")
     for command in commands:
         print(printed(command), file=sys.stderr)
     if not typer.confirm("Run these commands?", err=True):
-        raise UsageError("nothing was changed", hint="the same command asks again")
+        raise UsageError("nothing was changed", hint="run the same command to be asked again")
 
 
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002

@@ -71,7 +71,7 @@ def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
     if wrong:
         raise UsageError(
             f"{', '.join(wrong)} cannot be used with a virtual machine",
-            hint="a backup of a machine has no history of points, and the machine runs its own server",
+            hint="backups of a machine have no points in time, and the machine runs its own server",
         )
 
 

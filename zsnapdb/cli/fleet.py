@@ -91,7 +91,7 @@ def worker(config: ConfigFile = None) -> None:
     own = configuration(config).fleet
     if own is None:
         raise ConfigError(
-            "the configuration names no fleet",
+            "no fleet is configured",
             hint="write [fleet] with server and host, as `zsnapdb example zsnapdb.toml` shows",
         )
     with extra():
@@ -182,7 +182,7 @@ def _meant(where: list[str] | None, every: bool) -> list[JobFilter]:
 
     if bool(where) == every:
         raise UsageError(
-            "--where and --all do not fit together" if every else "nothing says which jobs of the fleet are meant",
+            "--where and --all exclude each other" if every else "no jobs of the fleet are selected",
             hint="add --where, such as `--where instance=shop`, or --all for the whole fleet",
         )
     return [JobFilter.parse(text) for text in where or ()]
@@ -235,7 +235,7 @@ def run(
     from zsnapdb.report.fleet import status as report
 
     if verb not in set(FleetVerb):
-        raise UsageError(f"{verb!r} is nothing that a fleet does", hint=f"choose from: {', '.join(FleetVerb)}")
+        raise UsageError(f"{verb!r} is not a command of a fleet", hint=f"choose from: {', '.join(FleetVerb)}")
     filters = _meant(where, every)
     settings = load_jobs(jobs)
     with extra():

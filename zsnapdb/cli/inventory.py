@@ -38,7 +38,7 @@ def list_backups(
         return
     if local:
         if repository is not None:
-            raise UsageError("--local asks no repository", hint="leave out --repository")
+            raise UsageError("--local does not read a repository", hint="leave out --repository")
         _list_local(instance, config, json)
         return
     from zsnapdb.jobs.repository import inventory
@@ -122,7 +122,9 @@ def status(
     if every and instance is not None:
         raise UsageError("INSTANCE and --all are given", hint="leave out one of them")
     if notify and repository is not None:
-        raise UsageError("--notify is about the own repositories of the instances", hint="leave out --repository")
+        raise UsageError(
+            "--notify applies only to the configured repositories of the instances", hint="leave out --repository"
+        )
     try:
         code = _show(instance, every, repository, metrics, notify, config, json)
     except (ZsnapdbError, typer.Exit, BrokenPipeError):

@@ -124,7 +124,7 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
             records.end(known, answer.exit_code, kept.text(), kept.document())
         except PreflightError as error:
             # The action is complete, and the caller must get its answer.
-            log.write(LogLevel.WARNING, f"run {run} is not recorded, so it could be done twice: {error}")
+            log.write(LogLevel.WARNING, f"run {run} is not recorded, so the command could run twice: {error}")
         return answer
 
 

@@ -88,14 +88,14 @@ WaitTime = Annotated[
 def _adopted(given: str | None) -> str | None:
     """Make the given id the id of this run, before any code asks for it.
 
-    Raises: UsageError if it is not the id of a run.
+    Raises: UsageError if it is not a run id.
     """
     from zsnapdb.base import run_id
 
     if given is not None:
         if not run_id.is_one(given):
             raise UsageError(
-                f"--once {given!r} is not the id of a run",
+                f"--once {given!r} is not a run id",
                 hint=f"write a time (UTC) and 8 hexadecimal digits, such as {run_id.new()}",
             )
         run_id.adopt(given)
@@ -266,8 +266,8 @@ def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
     for name in ours:
         meant = nearest(name, known)
         if name not in known and (meant or name.startswith(beginnings)):
-            hint = f"{meant} may be meant" if meant else "`zsnapdb COMMAND --help` lists the options"
-            raise UsageError(f"the environment has {name}, and no option has this variable", hint=f"{hint}; unset it")
+            hint = f"{meant} may be the right option" if meant else "`zsnapdb COMMAND --help` lists the options"
+            raise UsageError(f"the environment has {name}, which belongs to no option", hint=f"{hint}; unset it")
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:

@@ -100,7 +100,7 @@ def _day(text: str) -> date:
             raise ValueError
         return found
     except ValueError as error:
-        raise UsageError(f"{text!r} is not a day", hint="write it as 2026-11-01") from error
+        raise UsageError(f"{text!r} is not a date", hint="write it as 2026-11-01") from error
 
 
 def _end(log: EvidenceLog) -> None:

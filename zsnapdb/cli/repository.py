@@ -304,11 +304,11 @@ def _ask(text: str) -> None:
     Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("adopt asks before it records anything, and nobody can answer here", hint="add --yes")
+        raise UsageError("adopt asks for a confirmation, which needs a terminal", hint="add --yes")
     for line in text.splitlines():
         print(printed(line), file=sys.stderr)
     if not typer.confirm("Adopt these?", default=False, err=True):
-        raise UsageError("nothing was changed", hint="the same command asks again")
+        raise UsageError("nothing was changed", hint="run the same command to be asked again")
 
 
 def acknowledge_removed(

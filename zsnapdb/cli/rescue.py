@@ -191,7 +191,7 @@ def undo(
         )
     job.refuse_existing(into)
     if applied and not yes and not sys.stdin.isatty():
-        raise UsageError("undo --apply asks before it changes rows, and nobody can answer here", hint="add --yes")
+        raise UsageError("undo --apply asks for a confirmation, which needs a terminal", hint="add --yes")
     account = user or "root"
     writing = chosen
     if account != chosen.settings.user and (user or applied or chosen.settings.socket):

@@ -177,7 +177,7 @@ def _refuse_contradictions(
     if once is not None and (resume or abandon or further is not None):
         raise UsageError(
             "--once excludes --resume, --abandon and --continue-to",
-            hint="repeat the command with which the restore began: it goes on by itself",
+            hint="repeat the original command; it continues the restore",
         )
 
 

@@ -81,7 +81,7 @@ def rewind(
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     ask = _always if yes else _ask_on_terminal
     if not yes and not plan and not sys.stdin.isatty():
-        raise UsageError("a rewind stops the server; no terminal can be asked", hint="add --yes")
+        raise UsageError("a rewind stops the server; the confirmation needs a terminal", hint="add --yes")
     if resume:
         if plan:
             raise UsageError("--plan and --resume exclude each other", hint="see `zsnapdb rewind --help`")

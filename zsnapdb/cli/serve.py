@@ -65,7 +65,7 @@ def serve(
         raise UsageError("a certificate needs its key", hint="give --tls-certificate and --tls-key, or neither")
     if address not in _LOOPBACK and tls_certificate is None:
         raise ConfigError(
-            f"{address} is beyond loopback, and this speaks no TLS",
+            f"{address} is not a loopback address, and TLS is not configured",
             hint="give --tls-certificate and --tls-key, or listen on 127.0.0.1 behind a reverse proxy that speaks TLS",
         )
     try:

@@ -167,7 +167,7 @@ def _remove(repository: str | None, instance: str, config: Path | None, *, yes: 
     from zsnapdb.report import setup as report
 
     if repository is not None:
-        raise UsageError("setup --remove takes no ADDRESS", hint="--instance names the instance to give up")
+        raise UsageError("setup --remove takes no ADDRESS", hint="name the instance with --instance instead")
     made = job.plan(instance, config)
     if plan:
         show(report.RemovalPlanView(made), json)
@@ -183,10 +183,10 @@ def _ask(view: View, json: bool) -> None:
     Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
     """
     if json or not _has_reader():
-        raise UsageError("setup asks before it changes anything, and nobody can answer here", hint="add --yes")
+        raise UsageError("setup asks for a confirmation, which needs a terminal", hint="add --yes")
     print(printed(view.text()), file=sys.stderr)
-    if not typer.confirm("Do the steps that are its own?", err=True):
-        raise UsageError("nothing was changed", hint="the same command asks again")
+    if not typer.confirm("Run the steps of setup?", err=True):
+        raise UsageError("nothing was changed", hint="run the same command to be asked again")
 
 
 def _has_reader() -> bool:

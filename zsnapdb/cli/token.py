@@ -95,10 +95,10 @@ def exchange_code(
     from zsnapdb.serve.issuer_requests import UnprivilegedHttps, document, exchanged, grant_in, tls_context
 
     if not json or sys.stdin.isatty():
-        raise UsageError("this is for the helper of `zsnapdb serve`", hint="log in at the page")
+        raise UsageError("only the helper of `zsnapdb serve` uses this command", hint="log in at the page")
     limits = configuration(config).serve
     chosen = limits.issuer.get(issuer)
     if chosen is None or chosen.login is None:
-        raise UsageError(f"nobody logs in by {issuer!r}", hint="write [serve.issuer.NAME.login]")
+        raise UsageError(f"no log-in is configured for issuer {issuer!r}", hint="write [serve.issuer.NAME.login]")
     ask = UnprivilegedHttps(tls_context(chosen), limits.fetch_account)
     print(document(exchanged(chosen, grant_in(sys.stdin.buffer.read(_MOST_OF_GRANT)), ask)))

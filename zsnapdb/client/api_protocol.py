@@ -50,7 +50,7 @@ class ApiPause:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request, and the host that gave it. `retry_after` is in seconds, None if the answer has none."""
+    """The answer to a request, and the host that gave it. `retry_after` is in seconds (None: not given)."""
 
     status: int
     body: bytes = field(repr=False)
@@ -298,7 +298,7 @@ def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
             operation = parsed(BegunOperation, answer.body, _WHO).operation
         if time.monotonic() >= deadline:
             raise CloneCommandError(
-                f"operation {operation} is still under way after {SECONDS:g} s", "look at the clone later"
+                f"operation {operation} is still running after {SECONDS:g} s", "look at the clone later"
             )
         yield ApiPause(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE)
@@ -323,7 +323,7 @@ def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
     reason = answer.reason if answer is not None else "no answer"
     raise CloneCommandError(
         f"{request.method} {request.path}: {reason}",
-        "is `zsnapdb serve` there? What was asked for may have been done all the same",
+        "check that `zsnapdb serve` runs; the request may have been carried out",
         6,
         code="unreachable",
     )
@@ -334,7 +334,7 @@ def _error(answer: ApiAnswer) -> CloneCommandError:
         said = models.Problem.model_validate_json(answer.body)
     except ValidationError:
         return CloneCommandError(
-            f"the answer has the status {answer.status}, and is none of zsnapdb",
+            f"the answer with the status {answer.status} is not from zsnapdb",
             "does the URL name `zsnapdb serve`?",
             status=answer.status,
         )

@@ -62,7 +62,7 @@ def connection(
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise other_form()
     if parts.username is not None or parts.password is not None:
-        raise unusable("the URL of `zsnapdb serve` has a login", f"leave it out; the token stands in {TOKEN}")
+        raise unusable("the URL of `zsnapdb serve` has a login", f"remove it; the token belongs in {TOKEN}")
     if parts.scheme == "http" and not (allows_http or _is_loopback(parts.hostname)):
         raise unusable(
             f"http to {parts.hostname} would send the token unencrypted",
@@ -71,8 +71,8 @@ def connection(
     secret = token if token is not None else environment.get(TOKEN, "")
     if _FORM.fullmatch(secret) is None:
         raise unusable(
-            "there is no token, or it has another form",
-            f"an administrator makes one with `zsnapdb token create`; set {TOKEN}",
+            "the token is missing or malformed",
+            f"ask an administrator for one (`zsnapdb token create`), and set {TOKEN}",
         )
     base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}{_ROOT}"
     return ApiConnection(base, parts.hostname, secret, ca_file)

@@ -218,7 +218,7 @@ def parsed(model: type[D], text: str | bytes, what: str) -> D:
         return model.model_validate_json(text)
     except ValidationError as error:
         raise CloneCommandError(
-            f"{what} answered with another document than this library knows",
+            f"{what} answered with a document that this library does not know",
             "install the same version of zsnapdb on both sides",
         ) from error
 

@@ -17,7 +17,7 @@ def _known_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{name!r} is no known time zone; write one such as Europe/Berlin") from error
+        raise ValueError(f"{name!r} is not a known time zone; use a name such as Europe/Berlin") from error
     return name
 
 
@@ -146,5 +146,5 @@ class AgentSettings(ConfigSection):
     @model_validator(mode="after")
     def _is_judged(self) -> AgentSettings:
         if self.http is not None and self.status is None:
-            raise ValueError('http answers what the status job judged; write status = { every = "5m" }')
+            raise ValueError('http serves the results of the status job; set status = { every = "5m" }')
         return self

@@ -26,7 +26,7 @@ class AddressSettings(ConfigSection):
     @model_validator(mode="after")
     def _range(self) -> AddressSettings:
         if not 0 <= self.last_port - self.first_port < _MOST_PORTS:
-            raise ValueError(f"first_port to last_port are not 1 to {_MOST_PORTS} ports")
+            raise ValueError(f"first_port to last_port must be 1 to {_MOST_PORTS} ports")
         return self
 
     @property

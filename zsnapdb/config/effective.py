@@ -95,7 +95,7 @@ def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int | None:
 
 
 def _inherited(path: KeyPath, settings: Settings) -> str:
-    """Return the table of the repository that an instance without an own one uses; "" if there is none."""
+    """Return the table of the default repository, for an instance without its own; "" if there is none."""
     if path[0] != "instance" or path[2:] != ("keep",):
         return ""
     repository = settings.instance[str(path[1])].repository

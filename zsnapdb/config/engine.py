@@ -55,7 +55,9 @@ class EngineSettings(ConfigSection):
         if self.certificate is None and (self.ca is not None or self.server_name is not None):
             raise ValueError("ca and server_name mean nothing without certificate and key")
         if self.certificate is None and not self.is_loopback:
-            raise ValueError("a server beyond loopback needs certificate and key: else anybody can ask this host")
+            raise ValueError(
+                "a server that is not on loopback needs certificate and key, or anyone could query this host"
+            )
         return self
 
 

@@ -41,14 +41,16 @@ class FleetSettings(ConfigSection):
     def _only_read(cls, repositories: dict[str, RepositorySettings]) -> dict[str, RepositorySettings]:
         for name, settings in repositories.items():
             if settings.encryption.signing_key_file is not None:
-                raise ValueError(f"{name}: a fleet is only read; leave out signing_key_file, and name signers")
+                raise ValueError(
+                    f"{name}: repositories of a fleet are only read; leave out signing_key_file, and name signers"
+                )
         return repositories
 
     @field_validator("objectives")
     @classmethod
     def _of_one_repository(cls, objectives: ObjectiveSettings) -> ObjectiveSettings:
         if objectives.copies or objectives.immutable_for is not None:
-            raise ValueError("copies and immutable_for are not judged in the view of a fleet; leave them out")
+            raise ValueError("the fleet view does not check copies and immutable_for; leave them out")
         return objectives
 
 

@@ -35,7 +35,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 
 def _parsed(statement: str) -> dict[str, Any] | None:
-    """Return the tables of a statement. None if its value goes on in the next line."""
+    """Return the tables of a statement. None if its value continues on the next line."""
     try:
         return tomllib.loads(statement)
     except tomllib.TOMLDecodeError:

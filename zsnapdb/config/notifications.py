@@ -105,11 +105,11 @@ class NotificationTarget(ConfigSection):
         if self.script and not self.script[0].startswith("/"):
             raise ValueError("script must begin with the absolute path of a program")
         if self.secret_file is not None and self.webhook is None and self.webhook_file is None:
-            raise ValueError("secret_file signs a webhook; there is none")
+            raise ValueError("secret_file needs a webhook")
         if self.is_ping != (self.of is not None):
-            raise ValueError("give `of` with a ping, and only there: the job that the ping is about, or objectives")
+            raise ValueError("`of` is required for a ping, and allowed only there: the name of a job, or objectives")
         if self.of is not None and self.of is not NotifiedJob.OBJECTIVES and len(self.instances) != 1:
-            raise ValueError("a ping of a job is about one instance: write instances = [NAME]")
+            raise ValueError("a ping for a job needs exactly one instance: set instances = [NAME]")
         return self
 
 

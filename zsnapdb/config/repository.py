@@ -202,8 +202,8 @@ class S3Settings(ConfigSection):
             raise ValueError(f"endpoint {self.endpoint!r} is not https://host[:port][/path]")
         if self.is_readable_on_the_way and not self.allow_http:
             raise ValueError(
-                f"endpoint {self.endpoint} is not encrypted: everybody on the way reads what is stored and can change"
-                " what is restored; use https://, or set allow_http = true"
+                f"endpoint {self.endpoint} is not encrypted: anyone on the network path can read stored data and"
+                f" change restored data; use https://, or set allow_http = true"
             )
         if self.sse_key is not None and self.sse != "aws:kms":
             raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')

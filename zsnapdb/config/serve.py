@@ -61,7 +61,7 @@ class IssuerRule(ConfigSection):
     @model_validator(mode="after")
     def _names_a_subject(self) -> IssuerRule:
         if self.subject != SUBJECT_OF_EMAIL and not is_subject(self.subject):
-            raise ValueError(f"subject is none: write {FORMS}, or {SUBJECT_OF_EMAIL}")
+            raise ValueError(f"the subject is invalid: write {FORMS}, or {SUBJECT_OF_EMAIL}")
         return self
 
 
@@ -92,7 +92,7 @@ class IssuerSettings(ConfigSection):
         for rule in self.allow if needed is not None else ():
             if needed is not None and not set(needed) & set(rule.claims):
                 raise ValueError(
-                    f"everybody can have tokens of {self.issuer}: each rule must name one of {', '.join(needed)}"
+                    f"anyone can get tokens of {self.issuer}, so each rule must contain one of {', '.join(needed)}"
                 )
         return self
 
@@ -104,7 +104,7 @@ _ORIGIN = rf"^(?:https://{_HOST}|http://(?:127\.0\.0\.1|localhost))(?::[0-9]{{1,
 
 def _project(text: str) -> str:
     if not text.startswith("ci:") or not is_subject(text):
-        raise ValueError("is no project: write ci:PROJECT, or a part of it, such as ci:shop or ci:shop/web")
+        raise ValueError("is not a project: write ci:PROJECT, or a part of it, such as ci:shop or ci:shop/web")
     return text
 
 
@@ -159,13 +159,13 @@ class ServeSettings(ConfigSection):
         if len(set(named)) != len(named):
             raise ValueError("two sections of serve.issuer name the same issuer")
         if self.fetch_account == self.account:
-            raise ValueError("fetch_account is the account of the web process")
+            raise ValueError("fetch_account must not be the account of the web process")
         return self
 
     @model_validator(mode="after")
     def _has_an_address_for_logins(self) -> ServeSettings:
         if self.url is None and any(one.login is not None for one in self.issuer.values()):
-            raise ValueError("serve.issuer.NAME.login needs serve.url, to which people come back")
+            raise ValueError("serve.issuer.NAME.login needs serve.url, to which the browser returns")
         return self
 
     @model_validator(mode="after")

@@ -32,7 +32,7 @@ _EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every
 
 def _dataset(name: str) -> str:
     if not is_dataset(name):
-        raise ValueError(f'{name!r} is no dataset; write its name as `zfs list` prints it, such as "tank/mysql"')
+        raise ValueError(f'{name!r} is not a dataset; write its name as `zfs list` prints it, such as "tank/mysql"')
     return name
 
 
@@ -233,7 +233,7 @@ class InstanceSettings(ConfigSection):
                 " get variables with such names"
             )
         if self.agent.pool is not None and self.pool is None:
-            raise ValueError("agent.pool fills a pool, and the instance has none; set pool.size")
+            raise ValueError("agent.pool needs a pool; set pool.size")
         if self.volumes is None:
             return self
         if not self.volumes:
@@ -241,7 +241,7 @@ class InstanceSettings(ConfigSection):
                 "volumes is empty; name at least the dataset of the data directory, or leave out volumes to detect them"
             )
         if len(set(self.volumes.values())) != len(self.volumes):
-            raise ValueError("volumes names a dataset under two roles")
+            raise ValueError("volumes gives one dataset two roles")
         if len(pools := sorted({dataset.partition("/")[0] for dataset in self.volumes.values()})) > 1:
             raise ValueError(
                 f"volumes has datasets in the pools {' and '.join(pools)}; all datasets of an instance must be in one"
@@ -313,7 +313,7 @@ class CloneSettings(ConfigSection):
             raise ValueError("last_port is less than first_port")
         if self.address is not None:
             if self.first_port <= self.address.last_port and self.address.first_port <= self.last_port:
-                raise ValueError("the ports of address are also those of the servers, from first_port to last_port")
+                raise ValueError("the ports of address overlap the ports of the servers, first_port to last_port")
             if self.accounts == "keep":
                 raise ValueError(
                     "with address the accounts of the source must be locked (accounts): HAProxy connects from this"

@@ -29,7 +29,7 @@ class At:
     """Source of a document's field: a path of attributes in the result, and a converter.
 
     `default` is the field if the path or the converter ends at None. Without At, a field is the attribute of its name.
-    Paths become text and members of an enumeration their values. The path "" leads to the result itself.
+    Paths become text and members of an enumeration their values. The path "" is the result itself.
     """
 
     path: str

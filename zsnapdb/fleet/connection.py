@@ -125,7 +125,8 @@ def refused(error: RPCError, doing: str) -> ServerError | UnreachableError:
     """Return the error for a request that the engine refused, or did not answer in time."""
     if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNAVAILABLE):
         return UnreachableError(
-            f"{doing}: the engine of the fleet did not answer: {first_line(error)}", hint="try again: it may be busy"
+            f"{doing}: the engine of the fleet did not answer: {first_line(error)}",
+            hint="try again; the engine may be busy",
         )
     return ServerError(
         f"{doing}: the engine of the fleet answers {error.status.name}: {first_line(error)}",

@@ -59,9 +59,9 @@ class _ProgressLine(_Line):
 
     @property
     def measured_step(self) -> str:
-        """The step if it counts its progress; else "".
+        """The step, if its progress is measured, else "". Only zsnapdb names such steps.
 
-        zsnapdb itself names such steps. Other lines repeat a message, which can name datasets, files and hosts.
+        Other lines repeat a message, which can name datasets, files and hosts.
         """
         return self.step if self.done is not None else ""
 
@@ -177,7 +177,7 @@ class JobRunner:
             raise JobRefused(f"{name} began a moment ago on {self.host}", host_jobs.refuse_for_now(request))
         self._refuse_for_now(request, own, records)
         if name in self._running:
-            raise JobRefused(f"{name} is at work on {self.host} already", host_jobs.refuse_for_now(request))
+            raise JobRefused(f"{name} is already running on {self.host}", host_jobs.refuse_for_now(request))
         self._running.add(name)
         try:
             return await self._command(request, name, records, beat)

@@ -129,7 +129,7 @@ def run(
     jobs = [job_of(settings, verb, name) for name in settings.instance]
     meant = [job for job in jobs if is_meant(filters, job, settings.instance[job.instance].host)]
     if not meant:
-        raise UsageError("no instance of the fleet is meant", hint="look at --where; `*` stands for anything")
+        raise UsageError("no instance of the fleet matches", hint="check --where; `*` matches anything")
     chosen = [job.model_copy(update={"run_id": run_id.new()}) for job in meant]
 
     async def begun(engine: FleetEngine) -> tuple[JobRun, ...]:

@@ -115,7 +115,7 @@ def _require_free(port: int) -> None:
         except OSError as error:
             raise CommandError(
                 f"listening on port {port} of 127.0.0.1: {error.strerror}",
-                hint="end the engine that has it, perhaps of a trial that was killed, or name another port with --port",
+                hint="stop the engine that uses it (perhaps from a killed trial), or give another port with --port",
             ) from error
 
 

@@ -86,7 +86,7 @@ class JobWorkflow:
             workflow.set_current_details(f"no host of queue {job.queue} takes it now")
             await asyncio.sleep(max(0.0, min(seconds, (ends - workflow.now()).total_seconds())))
             seconds = min(_LONGEST_PAUSE, 2 * seconds)
-        raise ApplicationError(f"no host of queue {job.queue} took it", type="untaken", non_retryable=True)
+        raise ApplicationError(f"no host of queue {job.queue} took the job", type="untaken", non_retryable=True)
 
     async def _take_slot(self, job: messages.FleetJob) -> None:
         """Wait until this run has a slot of its bucket, if it has a bucket. Missing slots are created."""

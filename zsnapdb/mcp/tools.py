@@ -104,7 +104,7 @@ class Toolbox:
             login = self._logins.get(name)
         if login is None:
             raise UsageError(
-                f"this session has no login of a clone {_name(name)}",
+                f"this session has no credentials for a clone {_name(name)}",
                 hint="create a clone with create_clone; a session queries only the clones that it created",
             )
         found = self.ask(

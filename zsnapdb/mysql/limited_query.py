@@ -30,7 +30,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class LimitedRows:
-    """Rows of a result. `left_out` describes what exceeds the limits ("": nothing)."""
+    """Rows of a result. `left_out` describes the part beyond the limits, if any."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]

@@ -315,7 +315,7 @@ class Session:
                         is_more = cursor.nextset()
                     if not is_more:
                         raise ServerError(
-                            f"statement {done} of the script does not end", hint="close every quote and comment"
+                            f"statement {done} of the script is not terminated", hint="close every quote and comment"
                         )
             with self._connection.exchange():
                 self._connection.commit()

@@ -24,7 +24,7 @@ class ServerVariables(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         raise ServerError(
-            f"the server does not tell its variable {name}",
+            f"the server did not return its variable {name}",
             hint=f"run SHOW GLOBAL VARIABLES LIKE '{name}' as zsnapdb's account; connect to the server, not to a proxy",
         )
 

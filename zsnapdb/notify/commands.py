@@ -68,7 +68,7 @@ def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tel
     `told` are the variables of systemd. Raise UsageError if `unit` is no unit name.
     """
     if re.fullmatch(UNIT_NAME, unit) is None:
-        raise UsageError(f"{unit!r} is no name of a unit", hint="write it without .service: zsnapdb-backup@main")
+        raise UsageError(f"{unit!r} is not the name of a unit", hint="write it without .service: zsnapdb-backup@main")
     result, status = (told.get(f"MONITOR_{name}", told.get(name, "")) for name in _TOLD)
     courier, occasion = Notifier(settings, tell), unit_properties_of(UnitEnd(unit, result, status), THIS_HOST.now())
     if occasion is None:

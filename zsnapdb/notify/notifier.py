@@ -121,7 +121,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> N
     """
     host = urlsplit(url).hostname
     if not url.startswith(("http://", "https://")):
-        raise DeliveryFailure("the address is none of http or https", may_work_later=False)
+        raise DeliveryFailure("the address is neither http nor https", may_work_later=False)
     request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")  # noqa: S310 - see above
     opener = urllib.request.build_opener(_Http, _Https, _NoRedirects)
     try:

@@ -70,12 +70,12 @@ def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) 
     needed = [snapshot for snapshot in snapshots if snapshot.is_needed]
     if may_go and needed:
         return PreflightError(
-            f"{what} has snapshots of others that a hold or a clone needs: {listed(needed)}",
+            f"{what} has snapshots of other programs that a hold or a clone needs: {listed(needed)}",
             hint="release the holds (`zfs release`) and destroy the clones first; nothing was stopped or destroyed",
         )
     if snapshots and not may_go:
         return PreflightError(
-            f"{what} has snapshots that others made: {listed(snapshots)}",
+            f"{what} has snapshots that other programs made: {listed(snapshots)}",
             hint=(
                 "add --with-foreign-snapshots to destroy these snapshots too; nothing was stopped or destroyed;"
                 " `zsnapdb example other-snapshots.md` says how to keep other programs away"

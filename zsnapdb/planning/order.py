@@ -228,8 +228,8 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
     """Return the ids of `ordered`, with ids that only other orders contain inserted at their places.
 
-    A missing id directly follows the latest of its predecessors in its own order, else it precedes its successor. If no
-    order tells more, it comes last, as it may be the newest state.
+    A missing id directly follows the latest of its predecessors in its own order, else it precedes its successor.
+    Without either it comes last, as it may be the newest state.
     """
     place = {name: at for at, name in enumerate(ordered)}
     added = set[str]()

@@ -51,7 +51,7 @@ class Plugin(BaseModel):
 
 
 class ServerPlugins(BaseModel):
-    """The plugins of a server, its plugin folder, and the minimum maturity of plugins ("": it has no such limit)."""
+    """The plugins of a server, its plugin folder, and the minimum maturity of plugins (empty: no limit)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 

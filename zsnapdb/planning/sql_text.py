@@ -47,7 +47,9 @@ def parse_table(text: str) -> TableName:
     """
     match = _QUOTED.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} names no table", hint="write schema.table; put a name with a dot into backticks")
+        raise UsageError(
+            f"{text!r} is not the name of a table", hint="write schema.table; put a name with a dot into backticks"
+        )
     quoted_schema, schema, quoted_table, table = match.groups()
     return TableName(schema or quoted_schema.replace("``", "`"), table or quoted_table.replace("``", "`"))
 

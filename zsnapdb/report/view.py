@@ -28,7 +28,7 @@ class View(ABC):
     """A result that can be printed as text for a person or as one JSON document for a program.
 
     A class with a kind becomes a frozen dataclass. The fields of its document are read from the attribute `read_from`
-    of the view ("": from the view itself).
+    of the view (empty: from the view itself).
     """
 
     kind: ClassVar[str]
@@ -106,7 +106,7 @@ class TabularView(View):
 
 
 def empty_note(parts: Sequence[Part]) -> str:
-    """Return the sentence for a list without a row, which a pipe does not get; "" if there is anything to list."""
+    """Return the sentence for an empty list; "" if the list has rows. The caller prints it on terminals only."""
     if any(isinstance(part, str) or part.rows or part.lines for part in parts):
         return ""
     return "; ".join(part.empty for part in parts if isinstance(part, Table))

@@ -159,7 +159,7 @@ class BackupJournal:
         entries = [_parse(line) for line in lines]
         if entries and entries[-1] is None:
             entries.pop()
-        hint = "the journal is removed with the snapshots of its backup; the next backup starts anew"
+        hint = "the journal is removed with the snapshots of its backup; the next backup starts from the beginning"
         if not entries:
             raise DamagedError(f"the journal {file} is empty", hint=hint)
         try:

@@ -152,7 +152,8 @@ class Keyring:
             raise DamagedError(
                 f"{name} is not encrypted, and this host encrypts its backups",
                 hint=(
-                    "if this host made it before it encrypted, set accept_plain = true under encryption; otherwise"
+                    "if this host made it before encryption was configured, set accept_plain = true under encryption;"
+                    " otherwise"
                     " somebody else wrote it"
                 ),
             )

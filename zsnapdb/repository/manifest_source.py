@@ -196,7 +196,7 @@ class FreezePart(Part):
 
 
 class BoundPart(Part):
-    """The published position of a server at a moment: binlog file and offset, GTIDs. None: it has none."""
+    """The published position of a server at a moment: binlog file and offset, GTIDs. None: not published."""
 
     binlog_file: FileName | None
     binlog_offset: Count | None

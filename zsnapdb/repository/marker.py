@@ -71,7 +71,7 @@ def prove_replacements(objects: RepositoryObjects) -> None:
 
 
 def note_of_removed(objects: RepositoryObjects) -> str:
-    """Return a note about a store that refuses a new object in the place of a removed one.
+    """Return a note if the store refuses a new object under the key of a removed one.
 
     "" if the store accepts it, or if this account may not remove objects.
     """

@@ -80,8 +80,8 @@ class RepositoryObjects:
     def put_alone(self, key: Key, body: Body) -> None:
         """Store a new object durably, while no other process writes it.
 
-        Some stores that keep versions refuse a new object in the place of a removed one. It is then written without the
-        condition.
+        Some stores that keep versions refuse a new object under the key of a removed one. It is then written without
+        the condition.
 
         Raises: ExistsError if the object exists.
         """
@@ -132,7 +132,7 @@ class RepositoryObjects:
         return (listed for listed in self.list_all(prefix) if listed is not None)
 
     def list_all(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K] | None]:
-        """Yield every object below the prefix, in the order of their keys. None stands for a foreign object.
+        """Yield every object below the prefix, in the order of their keys. A foreign object is yielded as None.
 
         The key of a foreign object does not have the form of the prefix's kind.
         """

@@ -135,7 +135,7 @@ def finding(
 ) -> VerificationRecord:
     """Return the record of a check. Known damage keeps the time of its first finding.
 
-    `by` names the check; "": verify. `digest` is that of the checked object, if known.
+    `by` names the check (empty: verify). `digest` is that of the checked object, if known.
     """
     known = _damaging(before)
     since = (known.since or known.when) if damage and known is not None else None

@@ -132,7 +132,7 @@ def _check(holder: Holder) -> None:
     texts = (holder.owner, holder.host, holder.process, holder.doing, holder.since, holder.expires, holder.state)
     numbers = (holder.pid, holder.beat, holder.seconds)
     if not all(isinstance(text, str) and text.isprintable() and len(text) <= _LONGEST for text in texts):
-        raise ValueError("a text of the lease is no short line")
+        raise ValueError("a text in the lease is not a short line")
     if not all(isinstance(number, int | float) and 0 <= number < 1 << 63 for number in numbers):
         raise ValueError("a number of the lease is out of range")
 
@@ -267,9 +267,10 @@ def _take(
                 refused += 1
                 if refused == _REFUSALS:
                     raise RepositoryError(
-                        f"the store says that the lease {key} is there when it is written, and not there when it is"
-                        " read",
-                        hint=f"remove every version of {key} in the bucket while no zsnapdb runs, and run it again",
+                        f"the store reports the lease {key} as existing when it is written, but as missing when it is"
+                        f" read",
+                        hint=f"remove every version of {key} in the bucket while no zsnapdb runs, then run the"
+                        f" command again",
                     ) from None
                 sleep(_PAUSE)
             continue
@@ -280,7 +281,7 @@ def _take(
             if version.tag != watched and watched:
                 if steady() >= give_up:
                     raise BusyError(
-                        f"another zsnapdb has the lease {key}: {holder.describe()}",
+                        f"another zsnapdb holds the lease {key}: {holder.describe()}",
                         hint="wait until it ends (--wait DURATION does); only one process may write at a time",
                     )
                 watched, since = version.tag, steady()
@@ -309,7 +310,7 @@ def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _
         marker.prove_version(repository, key, body, taken.replaced or marker.never(taken.tag))
     except PreflightError as error:
         raise RepositoryError(
-            f"the lease {key} keeps no other writer out, so nothing was written: {error.message}", hint=error.hint
+            f"the lease {key} does not exclude other writers, so nothing was written: {error.message}", hint=error.hint
         ) from error
 
 

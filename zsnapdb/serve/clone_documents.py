@@ -64,11 +64,11 @@ def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
     """
     rows = result.document.get("clones")
     if not isinstance(rows, list):
-        raise ConsistencyError("the list of clones is none", hint="update zsnapdb and its helper together")
+        raise ConsistencyError("the answer has no list of clones", hint="update zsnapdb and its helper together")
     try:
         found = [PublicClone.model_validate({**row, "fields": row} if isinstance(row, dict) else row) for row in rows]
     except ValidationError as error:
-        raise ConsistencyError("the list of clones has another form", hint="restart the helper", about=()) from error
+        raise ConsistencyError("the list of clones has an unknown form", hint="restart the helper", about=()) from error
     return tuple(one for one in found if not one.waits)
 
 

@@ -92,7 +92,7 @@ class ClonePages:
         """Return the clone that the person saw and confirmed. Raises RefusedPage if a later clone has its name."""
         clone = self._one_clone(visit, request)
         if request.form.get("created") != clone.facts.created:
-            raise RefusedPage(helper_messages.no_such("clone", f"{clone.facts.name} of that time").failure)
+            raise RefusedPage(helper_messages.no_such("clone", f"{clone.facts.name} of the page").failure)
         return clone
 
 

@@ -220,7 +220,7 @@ def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> Re
     return FailureAnswer(
         code="internal",
         message=f"the command ended with {code} and printed no document",
-        hint="the log of the helper has its last words",
+        hint="the log of the helper has its last output",
         exit_code=code if code > 0 else INTERNAL,
     )
 

@@ -95,7 +95,9 @@ class HelperServer:
     def _refuse_others(self, client: socket.socket) -> None:
         _, uid, _ = _CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         if uid not in self.uids:
-            raise NotAllowedError(f"uid {uid} is not answered here", hint="ask `zsnapdb serve`, or use `zsnapdb-clone`")
+            raise NotAllowedError(
+                f"uid {uid} may not use this socket", hint="ask `zsnapdb serve`, or use `zsnapdb-clone`"
+            )
 
     def _line(self, client: socket.socket) -> bytes:
         """Return the only line that the client sends. Raises UsageError if it is too long, or not the only one."""
@@ -104,13 +106,13 @@ class HelperServer:
             client.settimeout(max(0.001, deadline - time.monotonic()))
             part = client.recv(MOST_BYTES + 1 - len(received))
             if not part:
-                raise UsageError("the request has no end", hint="send one line")
+                raise UsageError("the request is incomplete", hint="send one line")
             received += part
             if len(received) > MOST_BYTES:
                 raise UsageError(f"the request is longer than {MOST_BYTES} bytes", hint="send less")
         line, _, rest = bytes(received).partition(b"\n")
         if rest:
-            raise UsageError("something follows the request", hint="send one request a connection")
+            raise UsageError("something follows the request", hint="send one request per connection")
         return line
 
     def _tell(self, client: socket.socket, begun: BegunAnswer) -> None:
@@ -139,7 +141,7 @@ def listening(path: Path, account: str, environment: Mapping[str, str]) -> socke
         return bound(path, lambda made: os.chown(made, os.geteuid(), group))
     except OSError as error:
         raise PreflightError(
-            f"listening on {path}: {error.strerror}", hint="run the helper as root; serve.socket names the place"
+            f"listening on {path}: {error.strerror}", hint="run the helper as root; serve.socket sets the path"
         ) from error
 
 

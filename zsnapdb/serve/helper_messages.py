@@ -101,7 +101,7 @@ def failure_of(error: errors.ZsnapdbError) -> FailureAnswer:
 
 def cancelled(message: str) -> FailureAnswer:
     """Return the ending of an operation that its subject cancelled."""
-    hint = "look at the clone: what was half made is removed by its command, or by `zsnapdb reap`"
+    hint = "check the clone; its command or `zsnapdb reap` removes incomplete clones"
     return FailureAnswer(code=CANCELLED, message=message, hint=hint, exit_code=errors.INTERRUPTED)
 
 
@@ -122,7 +122,7 @@ def unauthenticated() -> RefusedRequest:
     """Return the one answer to a token that is missing, unknown, expired, revoked, or whose holder has no access."""
     hint = (
         "send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
-        " and sees in the log of the helper why an id token is refused"
+        " and the log of the helper says why an id token is refused"
     )
     return RefusedRequest.because(errors.NotAllowedError("a valid token is needed", hint=hint), UNAUTHENTICATED)
 
@@ -135,7 +135,7 @@ def no_tokens() -> RefusedRequest:
 
 
 def no_log_in() -> RefusedRequest:
-    """Return the answer if an error of this host prevents a log-in. It tells a stranger nothing about the host."""
+    """Return the answer if an error of this host prevents a log-in. The answer contains no facts about the host."""
     error = errors.ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
     return RefusedRequest.because(error)
 
@@ -157,14 +157,12 @@ def unmasked(instance: str) -> RefusedRequest:
 def unmasked_words(clone: str) -> RefusedRequest:
     """Return the answer to a role that may not read texts of an unmasked clone, of an instance with masking."""
     reason = f"clone {clone} is not masked, and the answer can have words of its data: only an operator may read it"
-    return RefusedRequest.because(
-        errors.NotAllowedError(reason, hint="ask with the token that the clone was made with")
-    )
+    return RefusedRequest.because(errors.NotAllowedError(reason, hint="use the token with which the clone was created"))
 
 
 def no_such(what: str, name: str) -> RefusedRequest:
     """Return the one answer to an unknown name, and to a name that belongs to another subject."""
-    return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint="list what there is"))
+    return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint="list the existing ones"))
 
 
 def over_limit(refused: LimitRefusal) -> RefusedRequest:
@@ -174,7 +172,7 @@ def over_limit(refused: LimitRefusal) -> RefusedRequest:
 
 def key_reused() -> RefusedRequest:
     """Return the answer to a known Idempotency-Key with another request."""
-    error = errors.UsageError("this Idempotency-Key came before with another request", hint="send another key")
+    error = errors.UsageError("this Idempotency-Key was already used for another request", hint="send another key")
     return RefusedRequest.because(error, KEY_REUSED)
 
 

@@ -88,7 +88,7 @@ def fetch_with(run: RunCommand) -> Callable[[str], FetchedKeys]:
         try:
             return FetchedKeys.model_validate(answer.document)
         except ValidationError as error:
-            raise UnreachableError("the keys have another form", hint="restart the helper") from error
+            raise UnreachableError("the keys have an unknown form", hint="restart the helper") from error
 
     return fetch
 

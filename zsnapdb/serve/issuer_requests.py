@@ -137,7 +137,8 @@ class UnprivilegedHttps:
             found = pwd.getpwnam(self.account)
         except KeyError as error:
             raise ConfigError(
-                f"serve.fetch_account is {self.account}, and there is no such account", hint="name one without rights"
+                f"serve.fetch_account is {self.account}, and there is no such account",
+                hint="name an account without rights",
             ) from error
         if found.pw_uid == 0 or found.pw_gid == 0:
             raise ConfigError(f"serve.fetch_account {self.account} has the rights of root", hint="name another")
@@ -186,7 +187,7 @@ def _read(reading: int, seconds: float) -> bytes:
 
 _EXCHANGE_SECONDS = 40.0
 _MOST_OF_REASON = 100
-_HINT = "begin anew at /login"
+_HINT = "start again at /login"
 
 
 class CodeGrant(BaseModel):
@@ -332,7 +333,7 @@ def _said(issuer: str, ask: AskHttps) -> Mapping[str, object]:
     try:
         said = exact_fields_of(ask(HttpsRequest(place)).good())
         if said.get("issuer") != issuer:
-            raise ValueError("it is of another issuer")
+            raise ValueError("it belongs to another issuer")
     except ValueError as error:
         raise UnreachableError(
             f"{place}: {error}", hint="write issuer exactly as the issuer itself does, or set jwks_url"
@@ -347,7 +348,7 @@ def _place(said: Mapping[str, object], issuer: str, name: str) -> str:
         hint = (
             "set jwks_url" if name == "jwks_uri" else "without it nobody can log in: leave out serve.issuer.NAME.login"
         )
-        raise UnreachableError(f"{issuer.rstrip('/')}{DISCOVERY}: {name} is no address of https", hint=hint) from error
+        raise UnreachableError(f"{issuer.rstrip('/')}{DISCOVERY}: {name} is not an https address", hint=hint) from error
 
 
 def tls_context(issuer: IssuerSettings) -> ssl.SSLContext:

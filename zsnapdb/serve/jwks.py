@@ -37,9 +37,9 @@ class IssuerKey(BaseModel):
     def _is_whole(self) -> IssuerKey:
         if self.kty == "EC":
             if None in (self.crv, self.x, self.y) or (self.n, self.e) != (None, None):
-                raise ValueError("is no key of a curve")
+                raise ValueError("is not an EC key")
         elif self.n is None or self.e is None or (self.crv, self.x, self.y) != (None, None, None):
-            raise ValueError("is no key of RSA")
+            raise ValueError("is not an RSA key")
         elif _number(self.n).bit_length() not in _BITS or _number(self.e) < 3 or not _number(self.e) % 2:
             raise ValueError("is too weak")
         return self

@@ -146,7 +146,7 @@ class LoginHandler:
         places = self.keys.login(verb.login, issuer)
         if places is None:
             raise UnreachableError(
-                f"where people log in by {verb.login} is not known", hint="the log of the helper says why"
+                f"the log-in address of {verb.login} is not known", hint="the log of the helper says why"
             )
         holder = self._holder(verb, limits, issuer.login.client_id, places)
         made = self.tokens.open_session(holder.subject, holder.role, holder.issuer, limits.session, self.now())
@@ -176,7 +176,7 @@ class LoginHandler:
             self._places.release()
         if holder is None:
             raise NotAllowedError(
-                f"{verb.login} vouches for nobody whom this host lets in",
+                f"{verb.login} did not confirm a user whom this host admits",
                 hint="an administrator sees the reason in the log of the helper, and writes rules into serve.issuer",
             )
         return holder

@@ -104,9 +104,9 @@ class Operations:
             self._sweep(record.subject)
             running = [one.subject.casefold() for one in self._known.values() if one.ending is None]
             if (mine := running.count(record.subject.casefold())) >= _MOST_RUNNING:
-                raise too_busy(f"{mine} operations of {record.subject} are under way")
+                raise too_busy(f"{mine} operations of {record.subject} are running")
             if len(running) >= _MOST_RUNNING_OF_ALL:
-                raise too_busy("as many operations are under way as this host begins at once")
+                raise too_busy("this host already runs its maximum number of operations")
             self._store(record)
             self._cancels[record.id] = cancel
         threading.Thread(target=self._run, args=(record.id, work), name=record.id, daemon=True).start()
@@ -219,7 +219,7 @@ def new_id() -> str:
 def _interrupted(record: OperationRecord) -> FailureAnswer:
     return FailureAnswer(
         code=INTERRUPTED,
-        message=f"the helper ended while {record.verb} of {record.clone} was under way",
+        message=f"the helper ended while {record.verb} of {record.clone} was running",
         hint="check the clone, and repeat the request with another key; `zsnapdb reap` removes incomplete clones",
         exit_code=CommandError.exit_code,
     )

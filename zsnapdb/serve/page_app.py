@@ -203,9 +203,9 @@ async def _form(request: Request) -> dict[str, str]:
                 if len(body) > MOST_BYTES:
                     break
     except TimeoutError:
-        raise RefusedPage.because(BusyError("the form did not come in time", hint="send it again"), 408) from None
+        raise RefusedPage.because(BusyError("the form did not arrive in time", hint="send it again"), 408) from None
     except ClientDisconnect:
-        raise RefusedPage.because(UsageError("the form has no end", hint="send it again")) from None
+        raise RefusedPage.because(UsageError("the form is incomplete", hint="send it again")) from None
     return form_of(request.headers.get("content-type", ""), bytes(body))
 
 

@@ -106,7 +106,7 @@ class PreLogins:
             del self._begun[key]
 
 
-_HINT = "begin anew at /login"
+_HINT = "start again at /login"
 _MOST_OF_REASON = 300
 _MOST_OF_ADDRESS = 3
 """The greatest number of code exchanges of one address, running or waiting. The helper has four places."""
@@ -133,7 +133,9 @@ class LoginPages:
             return Redirect("/")
         login = next((one for one in known_logins(self.helper) if one.name == request.path.get("login")), None)
         if login is None:
-            raise RefusedPage.because(UnknownNameError("there is no such log-in", hint="/login shows those that are"))
+            raise RefusedPage.because(
+                UnknownNameError("there is no such log-in", hint="/login lists the existing ones")
+            )
         begun = self.pre_logins.begin(login)
         # Lax: the browser sends it when the issuer's site leads it back.
         own_id, is_https = begun.id.get_secret_value(), _is_https(login)
@@ -191,7 +193,7 @@ class LoginPages:
             begun = self.pre_logins.take(login_id) if login_id else None
             if begun is not None and _is_https(begun.login) is is_https:
                 return begun
-        raise _refused("this browser did not begin this log-in in the last ten minutes, or has finished it")
+        raise _refused("this browser did not start this log-in in the last ten minutes, or has finished it")
 
 
 def _require_answer_to(begun: PreLogin, request: PageRequest) -> None:

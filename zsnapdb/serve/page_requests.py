@@ -127,7 +127,7 @@ def form_of(content_type: str, body: bytes) -> dict[str, str]:
     if len(body) > MOST_BYTES:
         raise _refused(f"the form is longer than {MOST_BYTES} bytes", "send less", _TOO_LARGE)
     if content_type.partition(";")[0].strip().lower() != FORM:
-        raise _refused("the body is no form of this page", f"send it as {FORM}", _WRONG_TYPE)
+        raise _refused("the request body is not a valid form of this page", f"send it as {FORM}", _WRONG_TYPE)
     try:
         pairs = parse_qsl(
             body.decode("ascii"),
@@ -137,9 +137,9 @@ def form_of(content_type: str, body: bytes) -> dict[str, str]:
             max_num_fields=_MOST_FIELDS,
         )
     except ValueError:
-        raise _refused("the body is no form", "send the form of the page as it is") from None
+        raise _refused("the request body is not a form", "send the form of the page as it is") from None
     if len(dict(pairs)) != len(pairs):
-        raise _refused("a field of the form came twice", "send the form of the page as it is")
+        raise _refused("a field of the form occurs twice", "send the form of the page as it is")
     return dict(pairs)
 
 

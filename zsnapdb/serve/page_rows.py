@@ -392,6 +392,6 @@ def read(model: type[Model], fields: object) -> Model:
 def _other_form() -> RefusedPage:
     return RefusedPage.because(
         ConsistencyError(
-            "the answer of the helper has another form", hint="restart zsnapdb-serve and zsnapdb-serve-helper"
+            "the answer of the helper has an unknown form", hint="restart zsnapdb-serve and zsnapdb-serve-helper"
         )
     )

@@ -235,7 +235,9 @@ class Visits:
             raise MissingSession
         if not session.is_csrf(request.form.get(CSRF_FIELD, "")):
             raise RefusedPage.because(
-                NotAllowedError("the form is of no page of this session", hint="open the page again and send its form")
+                NotAllowedError(
+                    "the form does not belong to a page of this session", hint="open the page again and send its form"
+                )
             )
         return session
 
@@ -271,7 +273,7 @@ class Visits:
         answer = self.helper.begin(_request(visit.session, verb))
         if not isinstance(answer, BegunAnswer):
             document_of(_of_valid_token(answer))
-            raise RefusedPage.because(BusyError("nothing was begun", hint="look at the clone, and ask again"))
+            raise RefusedPage.because(BusyError("nothing was started", hint="check the clone, then try again"))
         visit.session.began(answer.operation, SessionOperations(doing, self.sessions.now()))
         return Redirect(f"/operations/{answer.operation}")
 
@@ -281,7 +283,7 @@ def document_of(ending: Ending) -> Document:
     if isinstance(ending, FailureAnswer):
         raise RefusedPage(ending)
     if isinstance(ending, PendingAnswer):
-        raise RefusedPage.because(BusyError("the helper takes longer", hint="try again in some seconds"))
+        raise RefusedPage.because(BusyError("the helper did not answer in time", hint="try again in some seconds"))
     return ending.document
 
 
@@ -313,7 +315,7 @@ def opened_login(helper: HelperClient, verb: login_messages.OpenSessionVerb) -> 
     if isinstance(ending, FailureAnswer):
         raise RefusedPage(ending)
     if not isinstance(ending, ResultAnswer):
-        raise RefusedPage.because(BusyError("the helper takes longer", hint="log in again at /login"))
+        raise RefusedPage.because(BusyError("the helper did not answer in time", hint="log in again at /login"))
     try:
         return login_messages.OpenedLogin.model_validate(ending.document)
     except ValidationError:

@@ -218,7 +218,7 @@ def narrowed(model: type[_M], answer: ResultAnswer) -> _M:
     try:
         return model.model_validate(answer.document)
     except ValidationError as error:
-        raise ConsistencyError("a command printed another document than is known", hint="restart the helper") from error
+        raise ConsistencyError("a command printed an unknown document", hint="restart the helper") from error
 
 
 def _objectives(state: _State) -> api.InstanceObjectives:

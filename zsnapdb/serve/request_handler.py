@@ -212,7 +212,7 @@ class RequestHandler:
         return ResultAnswer(document={"logins": []} if isinstance(verb, ListLoginsVerb) else {"closed": False})
 
     def _holder(self, token: str) -> CredentialHolder:
-        """Return the holder of the token. Raises RefusedRequest, which tells nothing about this host."""
+        """Return the holder of the token. Raises RefusedRequest, whose text contains no facts about this host."""
         try:
             asks = self.tokens.holder(token, self.now())
         except ZsnapdbError as error:
@@ -249,8 +249,8 @@ class RequestHandler:
                 _, instance = self.settings().one_instance(verb.name)
                 if instance.vm is not None:
                     raise UsageError(
-                        f"{verb.name} is a virtual machine, and no clones of it are made here",
-                        hint="`GET /api/v1/instances` lists of what there are clones",
+                        f"{verb.name} is a virtual machine, and cannot be cloned by HTTP",
+                        hint="`GET /api/v1/instances` lists the instances that can be cloned",
                     )
             case verbs.ListDrillsVerb() | verbs.ListEvidenceVerb():
                 self.settings().one_instance(verb.instance)

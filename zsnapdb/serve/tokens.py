@@ -44,7 +44,7 @@ class TokenKind(StrEnum):
 class StoredToken(BaseModel):
     """A stored token. It is valid until it expires or is revoked.
 
-    `issuer` vouched for the subject of a session; "" is this host itself.
+    `issuer` confirmed the subject of a session (empty: this host).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -100,7 +100,7 @@ class TokenBook:
         Raises UsageError if the subject is invalid, or the time is not between a second and ten years.
         """
         if not is_subject(subject):
-            raise UsageError(f"{subject!r} is no subject", hint=f"write {FORMS}")
+            raise UsageError(f"{subject!r} is not a subject", hint=f"write {FORMS}")
         if not 1 <= seconds <= _LONGEST:
             raise UsageError("a token lasts between a second and ten years", hint="give --expires 90d")
         with self._changing() as known:

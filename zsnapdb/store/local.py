@@ -110,7 +110,7 @@ class TimedFolder(Layer):
     def _error(self, seconds: float) -> UnreachableError:
         return UnreachableError(
             f"{self._folder} does not answer: a call has not ended for {seconds:.0f} s",
-            hint="check the mount and its server; what hangs in the kernel ends when the server answers, or by"
+            hint="check the mount and its server; a call that hangs in the kernel ends when the server answers, or with"
             " `umount -f`",
         )
 
@@ -261,7 +261,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _folder(self, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-        """Open a folder of the repository. RepositoryError if a link leads to it: it could lead anywhere."""
+        """Open a folder of the repository. RepositoryError if its path contains a link, which could point anywhere."""
         try:
             with safe_open.folder_below(self.folder, names, makes=makes) as at:
                 yield at
@@ -326,7 +326,7 @@ class LocalStore:
                 except TimeoutError as error:
                     raise RepositoryError(
                         f"changing an object in {self.folder}: {error.strerror}",
-                        hint="see what that process does with `ps`, and end it if it is no zsnapdb; then try again",
+                        hint="see what that process does with `ps`, and end it if it is not zsnapdb; then try again",
                     ) from error
                 yield
         except FileNotFoundError:

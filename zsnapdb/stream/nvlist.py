@@ -62,6 +62,6 @@ def _pairs(data: bytes, at: int, *, nested: bool) -> tuple[dict[str, Value], int
             pairs[name] = value[:count]
         elif kind == _LIST:
             if not nested or len(value) != _LIST_BYTES:
-                raise ValueError("a list in a list")
+                raise ValueError("a list is nested in a list")
             pairs[name], at = _pairs(data, at, nested=False)
     return pairs, at + 4

@@ -64,7 +64,7 @@ def parse_token(token: str) -> ResumePoint:
     matched = _TOKEN.fullmatch(token)
     try:
         if matched is None or not 0 < int(matched[1], 16) <= _MOST_BYTES:
-            raise ValueError("it has another form")
+            raise ValueError("it has an unknown form")
         unpacker = zlib.decompressobj()
         packed = unpacker.decompress(bytes.fromhex(matched[2]), _MOST_BYTES)
         if not unpacker.eof:

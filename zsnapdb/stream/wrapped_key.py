@@ -88,13 +88,13 @@ def _of(keys: Mapping[str, nvlist.Value]) -> WrappedKey:
     def number(name: str) -> int:
         value = keys[name]
         if not isinstance(value, int):
-            raise ValueError(f"{name} is no number")
+            raise ValueError(f"{name} is not a number")
         return value
 
     def octets(name: str, count: int) -> bytes:
         value = keys[name]
         if not isinstance(value, bytes) or len(value) < count:
-            raise ValueError(f"{name} has not {count} bytes")
+            raise ValueError(f"{name} does not have {count} bytes")
         return value[:count]
 
     suite, version = number("DSL_CRYPTO_SUITE"), number("DSL_CRYPTO_VERSION")

@@ -235,7 +235,7 @@ class Core:
     def exists(self, name: str) -> bool | None:
         """Whether a dataset or snapshot exists. The name must be valid and have at most 255 bytes.
 
-        None if the kernel does not tell, for example if the pool's I/O is suspended. lzc_exists() asks the kernel
+        None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks the kernel
         without a program (libzfs_core.c). It returns only success or failure, with the reason in errno. It truncates
         longer names and does not know bookmarks.
         """

@@ -84,7 +84,7 @@ def unmount_elsewhere(name: str) -> None:
 
 
 def _end_in_namespace(mount: mounts.ForeignMount) -> NoReturn:
-    """Unmount the filesystem in its namespace, if the path still leads to it there. Then end this process."""
+    """Unmount the filesystem in its namespace, if the path is still its mount point there. Then end this process."""
     try:
         namespace = os.open(f"/proc/{mount.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         if _libc.setns(namespace, _NEW_NAMESPACE) == 0:

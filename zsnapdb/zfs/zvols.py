@@ -90,7 +90,7 @@ def dataset_behind(path: Path) -> str | None:
 
 
 def is_partition(path: Path) -> bool:
-    """Whether the path leads to a partition and not to a whole block device (sysfs, `partition`)."""
+    """Whether the path is a partition and not a whole block device (sysfs, `partition`)."""
     try:
         number = os.stat(path).st_rdev
     except OSError:
@@ -99,7 +99,7 @@ def is_partition(path: Path) -> bool:
 
 
 def wait_for_device(dataset: str, patience: float) -> Path:
-    """Return the link of the volume's device, as soon as it leads to a device of this dataset.
+    """Return the link of the volume's device, as soon as it points to a device of this dataset.
 
     ConsistencyError after `patience` seconds, with the actual target of the link.
     """

@@ -59,7 +59,7 @@ def test_an_interval_has_the_same_times_after_a_restart() -> None:
     assert schedule.after(first) == first + timedelta(hours=1)
 
 
-@pytest.mark.parametrize(("cron", "words"), [("61 * * * *", "61"), ("0 0 31 2 *", "names no time")])
+@pytest.mark.parametrize(("cron", "words"), [("61 * * * *", "61"), ("0 0 31 2 *", "matches no time")])
 def test_an_expression_that_cannot_be_used_is_an_error_of_the_configuration(cron: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Schedule.of(ScheduleSettings(cron=cron), "UTC")

@@ -176,7 +176,7 @@ def test_what_was_done_is_shown_also_if_that_cannot_be_recorded(site: Site, caps
     show_once(site.host, RUN, site.command(), fills_the_disk, json=True)
     shown = capsys.readouterr()
     assert documents(shown.out)[0]["number"] == 1
-    assert "could be done twice" in shown.err
+    assert "could run twice" in shown.err
 
 
 def test_without_an_id_nothing_is_recorded(site: Site) -> None:

@@ -113,7 +113,7 @@ def test_tunnel_with_port_asks_no_service(tmp_path: Path, programs: Path) -> Non
     [
         (("mine",), "give --via HOST and --port PORT"),
         (("mine", "--port", "23070"), "give --via HOST, too"),
-        (("mine", "--port", "23070", "--via=-oProxyCommand=x"), "is no host for ssh"),
+        (("mine", "--port", "23070", "--via=-oProxyCommand=x"), "is not an SSH host"),
     ],
 )
 def test_tunnel_that_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:

@@ -33,9 +33,9 @@ def test_every_variable_is_named_after_its_option_and_its_command() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("ZSNAPDB_BACKUP_WIAT", "ZSNAPDB_BACKUP_WAIT may be meant"),
-        ("ZSNAPDB_BAKCUP_WAIT", "ZSNAPDB_BACKUP_WAIT may be meant"),
-        ("ZSNAPDB_CONFG", "ZSNAPDB_CONFIG may be meant"),
+        ("ZSNAPDB_BACKUP_WIAT", "ZSNAPDB_BACKUP_WAIT may be the right option"),
+        ("ZSNAPDB_BAKCUP_WAIT", "ZSNAPDB_BACKUP_WAIT may be the right option"),
+        ("ZSNAPDB_CONFG", "ZSNAPDB_CONFIG may be the right option"),
         ("ZSNAPDB_DRILL_SOMETHING", "lists the options"),
         ("ZSNAPDB_CLONE_CREATE_SOMETHING", "lists the options"),
     ],

@@ -98,7 +98,7 @@ def test_what_a_command_refuses_is_said_with_its_hint_and_code(clones: LocalClon
 @pytest.mark.parametrize("document", ["x", {}, {**CREATED, "clone": {**CLONE, "port": "many"}}, []])
 def test_an_answer_of_another_form_is_refused(clones: LocalClones, tmp_path: Path, document: object) -> None:
     answers(tmp_path, "create", document)
-    with pytest.raises(CloneCommandError, match="another document"):
+    with pytest.raises(CloneCommandError, match="does not know"):
         clones.create("main", "mine")
 
 

@@ -325,7 +325,7 @@ def test_a_job_whose_queue_nobody_serves_says_so_and_ends_with_its_time(yard: Ya
         return (await engine.told(known[0])).message if known else ""
 
     until(lambda: asked(yard, told) == "waits for a host that serves queue host.nobody")
-    assert ended(yard, ends) == "no host of queue host.nobody took it"
+    assert ended(yard, ends) == "no host of queue host.nobody took the job"
     asked(yard, lambda client: client.get_workflow_handle(waits).cancel())
     assert ended(yard, waits) == "CancelledError"
 

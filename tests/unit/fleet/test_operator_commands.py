@@ -62,7 +62,7 @@ class LateList:
 def test_nothing_is_done_to_the_whole_fleet_unless_that_is_said(tmp_path: Path, words: tuple[str, ...]) -> None:
     jobs = trial_engine.jobs_file(tmp_path, 1)
     command = ("fleet", *words, "--jobs", str(jobs))
-    for more, said in (((), "nothing says which"), (("--all", "--where", "host=db1"), "do not fit together")):
+    for more, said in (((), "no jobs of the fleet"), (("--all", "--where", "host=db1"), "exclude each other")):
         done = zsnapdb(*command, *more)
         assert (done.returncode, said in done.stderr) == (2, True)
         assert "hint: add --where, such as `--where instance=shop`, or --all" in done.stderr

@@ -211,6 +211,6 @@ def test_nothing_is_removed_whose_last_state_has_no_snapshot(pool: Pool) -> None
 
 @pytest.mark.parametrize("name", [OLD, "tank/mysql", "tank/mysql/data"])
 def test_nothing_is_removed_that_belongs_to_a_restore_under_way(pool: Pool, name: str) -> None:
-    with pytest.raises(PreflightError, match="belongs to a restore of main that is under way"):
+    with pytest.raises(PreflightError, match="belongs to an unfinished restore of main"):
         live_server_checks.remove(sealed(), {name: "main"})
     assert pool.destroyed == []

@@ -156,7 +156,7 @@ def test_a_server_that_runs_on_zfs_is_not_put_back_though_systemd_says_that_it_f
             raise CommandError("it did not end in time")
 
     host.at_start = late
-    with pytest.raises(ServerError, match="the server runs on ZFS, and setup did not go on"):
+    with pytest.raises(ServerError, match="the server runs on ZFS, but setup could not continue"):
         setup_move.execute(host.move())
     host.write()
     go_on()

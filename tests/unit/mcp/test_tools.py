@@ -128,7 +128,7 @@ def test_what_is_refused_is_told_with_its_hint_and_runs_nothing(host: ServeHost,
     tools = Toolbox(service, ask=server)
     assert "there is no clone theirs" in call(tools, "destroy_clone", clone="theirs")
     assert "there is no clone theirs" in call(tools, "reset_clone", clone="theirs")
-    assert "no login of a clone theirs" in call(tools, "query", clone="theirs", sql="SELECT 1")
+    assert "no credentials for a clone theirs" in call(tools, "query", clone="theirs", sql="SELECT 1")
     for name in ("../instances", "x/reset", "", "A", "a" * 33, "x?y", "-x"):
         assert "the name of a clone" in call(tools, "destroy_clone", clone=name)
         assert "the name of a clone" in call(tools, "create_clone", instance="main", name=name)
@@ -185,7 +185,7 @@ def test_what_takes_long_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
         left = Toolbox(service)
         with monkeypatch.context() as impatient:
             impatient.setattr(api_protocol, "SECONDS", 0.2)
-            assert "is still under way" in call(left, "create_clone", instance="main")
+            assert "is still running" in call(left, "create_clone", instance="main")
         # What was begun under a name of ours is destroyed although nobody was told that it is there.
         host.let("go", "")
         deadline = time.monotonic() + 120
@@ -281,7 +281,7 @@ def test_what_names_no_service_is_refused_without_the_token(
 def test_the_command_says_what_is_missing() -> None:
     for words, variables, what, code in (
         ((), {}, "the URL of `zsnapdb serve` is missing", 3),
-        ((), {"ZSNAPDB_URL": "https://clones.example.org"}, "there is no token", 3),
+        ((), {"ZSNAPDB_URL": "https://clones.example.org"}, "the token is missing", 3),
         (("--ttl=soon",), {}, "is not a duration", 2),
         (("--tls-ca=/none",), {"ZSNAPDB_URL": "https://x", "ZSNAPDB_TOKEN": "x"}, "/none has no certificate", 3),
     ):

@@ -107,7 +107,7 @@ class CutSession(Session):
 def test_a_list_of_variables_that_is_cut_is_an_error() -> None:
     assert len(global_variables(CutSession(5))) == 5
     for rows in range(5):
-        with pytest.raises(ServerError, match="does not tell its variable"):
+        with pytest.raises(ServerError, match="did not return its variable"):
             global_variables(CutSession(rows))
 
 

@@ -116,7 +116,7 @@ def test_removed_lease_is_never_taken_without_a_condition(site: Site) -> None:
 
     take()
     repository.delete(layout.lease("main/writer"))
-    with pytest.raises(RepositoryError, match="not there when it is read"):
+    with pytest.raises(RepositoryError, match="missing when it is read"):
         take()
     with pytest.raises(NotFound):
         repository.get(layout.lease("main/writer"))

@@ -235,7 +235,7 @@ class _NotFoundNorAbsent(Layer):
 def test_a_lease_that_is_there_and_not_there_is_an_error_and_no_endless_loop(store: Store) -> None:
     clock = Clock()
     with (
-        pytest.raises(RepositoryError, match="not there when it is read"),
+        pytest.raises(RepositoryError, match="missing when it is read"),
         take(Repository(_NotFoundNorAbsent(store), "", "id"), clock),
     ):
         pytest.fail("nobody can have this lease")
@@ -338,7 +338,7 @@ def test_a_lease_that_keeps_no_other_writer_out_is_refused_with_the_fault_of_the
         repository = Repository(s3_that_ignores(header), "", "id")
         for _ in range(2 if header == "If-Match" else 1):
             with (
-                pytest.raises(RepositoryError, match=f"keeps no other writer out.*{header}") as caught,
+                pytest.raises(RepositoryError, match=f"does not exclude other writers.*{header}") as caught,
                 take(repository),
             ):
                 raise AssertionError

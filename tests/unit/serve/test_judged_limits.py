@@ -171,4 +171,4 @@ def test_a_verb_over_its_limit_begins_no_command(tmp_path: Path, terms: str, ver
         answer = host.ask(host.token(SUBJECT), verb)
         assert isinstance(answer, FailureAnswer)
         assert terms.partition(" ")[0] in f"{answer.message} {answer.hint}"
-        assert not host.calls(), "nothing was begun"
+        assert not host.calls(), "nothing was started"

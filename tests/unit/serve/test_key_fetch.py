@@ -65,11 +65,11 @@ def test_an_issuer_says_where_its_keys_are(server: HttpsIssuer) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"issuer": "https://other.example.org", "jwks_uri": "URL/keys"}, "of another issuer"),
-        ({"issuer": "URL/", "jwks_uri": "URL/keys"}, "of another issuer"),
-        ({"issuer": "URL"}, "no address of https"),
-        ({"issuer": "URL", "jwks_uri": "http://localhost/keys"}, "no address of https"),
-        ({"issuer": "URL", "jwks_uri": "file:///etc/passwd"}, "no address of https"),
+        ({"issuer": "https://other.example.org", "jwks_uri": "URL/keys"}, "to another issuer"),
+        ({"issuer": "URL/", "jwks_uri": "URL/keys"}, "to another issuer"),
+        ({"issuer": "URL"}, "not an https address"),
+        ({"issuer": "URL", "jwks_uri": "http://localhost/keys"}, "not an https address"),
+        ({"issuer": "URL", "jwks_uri": "file:///etc/passwd"}, "not an https address"),
         ({"issuer": "URL", "jwks_uri": "URL/nothing"}, "answered 404"),
         ({"issuer": "URL", "jwks_uri": "https://localhost:99999/keys"}, "https://localhost:99999/keys"),
     ],

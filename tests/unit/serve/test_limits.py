@@ -153,7 +153,7 @@ def test_the_shortest_lease_of_site_and_projects_holds() -> None:
 
 @pytest.mark.parametrize("name", ["shop", "user:anna@example.org", "ci:", "ci:shop/../x", "unix:anna"])
 def test_a_project_is_one_of_a_ci(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="is no project"):
+    with pytest.raises(ConfigError, match="is not a project"):
         ServeHost(tmp_path, more=f'[serve.project."{name}"]\nclones = 1').settings()
 
 

@@ -210,7 +210,7 @@ def test_another_browser_cannot_finish_a_log_in(site: LoginSite) -> None:
     """The victim's browser is sent to the answer of the attacker's log-in, so as to act as the attacker."""
     back = site.one.come_back(site.begin())
     victim = site.browser.another()
-    assert "did not begin this log-in" in site.refused(back, victim)
+    assert "did not start this log-in" in site.refused(back, victim)
     site.begin(victim)
     assert "not the answer" in site.refused(back, victim)
     assert site.one.exchanges == []
@@ -223,7 +223,7 @@ def test_a_state_must_be_that_of_the_log_in(site: LoginSite, state: str | None) 
     changed = {**query, "state": earlier if state == "earlier" else state}
     sent = {name: one for name, one in changed.items() if one is not None}
     assert "not the answer" in site.refused(f"/login/one/callback?{urlencode(sent)}")
-    assert "did not begin" in site.refused(f"/login/one/callback?{urlencode(query)}"), "it is tried once"
+    assert "did not start" in site.refused(f"/login/one/callback?{urlencode(query)}"), "it is tried once"
     assert site.one.exchanges == []
 
 
@@ -232,7 +232,7 @@ def test_a_log_in_is_finished_once(site: LoginSite) -> None:
     who = site.browser.another()
     who.cookies.update(site.browser.cookies)
     assert site.browser.get(back).status_code == 200
-    assert "did not begin" in site.refused(back, who)
+    assert "did not start" in site.refused(back, who)
     assert len(site.one.exchanges) == 1
 
 
@@ -248,7 +248,7 @@ def test_a_log_in_is_finished_in_ten_minutes(site: LoginSite) -> None:
 
 def test_a_code_of_another_log_in_is_worth_nothing(site: LoginSite) -> None:
     """The attacker puts a code that he got hold of into his own log-in."""
-    for checks, why in ((True, "invalid_grant"), (False, "vouches for nobody")):
+    for checks, why in ((True, "invalid_grant"), (False, "did not confirm a user")):
         site.one.checks_verifier = checks
         code = query_of(site.one.come_back(site.begin(site.browser.another())))["code"]
         own = query_of(site.one.come_back(site.begin()))
@@ -285,7 +285,7 @@ def test_a_code_is_used_once(site: LoginSite) -> None:
 def test_an_id_token_must_be_the_answer(site: LoginSite, changed: Mapping[str, object], why: IdTokenRefusal) -> None:
     site.one.changed = dict(changed)
     page = site.refused(site.one.come_back(site.begin()))
-    assert "vouches for nobody" in page
+    assert "did not confirm a user" in page
     assert site.said == [f"an id token of serve.issuer.one is refused: {why}"]
     site.one.changed = {"aud": [CLIENT, "another client"], "azp": CLIENT}
     assert site.log_in().status_code == 200
@@ -294,13 +294,13 @@ def test_an_id_token_must_be_the_answer(site: LoginSite, changed: Mapping[str, o
 def test_an_id_token_is_fresh(site: LoginSite) -> None:
     seconds = site.host.now.timestamp()
     site.one.changed = {"iat": seconds - 700, "exp": seconds + 300}
-    assert "vouches for nobody" in site.refused(site.one.come_back(site.begin()))
+    assert "did not confirm a user" in site.refused(site.one.come_back(site.begin()))
     assert site.said[-1].endswith(IdTokenRefusal.OLD)
 
 
 def test_an_id_token_must_be_signed_by_the_issuer(site: LoginSite) -> None:
     site.one.key = OTHER
-    assert "vouches for nobody" in site.refused(site.one.come_back(site.begin()))
+    assert "did not confirm a user" in site.refused(site.one.come_back(site.begin()))
     whole = site.one.id_token(NONCE).split(".")
     no_algorithm = part({"alg": "none", "kid": "rsa"})
     for raw in (
@@ -312,7 +312,7 @@ def test_an_id_token_must_be_signed_by_the_issuer(site: LoginSite) -> None:
         "zsnapdb_" + "A" * 43,
     ):
         site.one.raw = raw or "nothing"
-        assert "vouches for nobody" in site.refused(site.one.come_back(site.begin()))
+        assert "did not confirm a user" in site.refused(site.one.come_back(site.begin()))
     reasons = {one.partition("refused: ")[2] for one in site.said}
     assert reasons == {IdTokenRefusal.SIGNATURE, IdTokenRefusal.ALGORITHM, IdTokenRefusal.FORM, IdTokenRefusal.HEADER}
 
@@ -328,7 +328,7 @@ def test_a_provider_speaks_for_itself_alone(site: LoginSite) -> None:
 
     back = site.one.come_back(site.begin())
     site.one.raw = site.two.id_token([*site.one.codes.values()][-1]["nonce"])
-    assert "vouches for nobody" in site.refused(back)
+    assert "did not confirm a user" in site.refused(back)
     assert site.said[-1].endswith(IdTokenRefusal.ISSUER)
 
 
@@ -338,7 +338,7 @@ def test_an_id_token_of_a_log_in_is_no_bearer_credential(site: LoginSite) -> Non
     token = site.one.id_token(NONCE, aud=AUDIENCE)
     assert site.host.done(token, GetSubjectVerb()).document["subject"] == SUBJECT
     site.one.raw = token
-    assert "vouches for nobody" in site.refused(site.one.come_back(site.begin(who := site.browser.another())), who)
+    assert "did not confirm a user" in site.refused(site.one.come_back(site.begin(who := site.browser.another())), who)
 
 
 def test_what_a_provider_says_is_shown_as_text_and_only_for_this_log_in(site: LoginSite) -> None:
@@ -411,7 +411,7 @@ def test_log_ins_keep_no_more_places_than_theirs(site: LoginSite, monkeypatch: p
     waits.set()
     for thread in threads:
         thread.join()
-    assert "vouches for nobody" in site.host.refused("", verb).message, "the places are free again"
+    assert "did not confirm a user" in site.host.refused("", verb).message, "the places are free again"
 
 
 def test_begun_log_ins_are_bounded() -> None:
@@ -457,9 +457,9 @@ def test_what_an_issuer_does_not_say_lets_nobody_log_in(site: LoginSite) -> None
         fetched(issuer, asked)
 
     for more in (b"", b', "authorization_endpoint": "javascript:alert(1)"', b', "authorization_endpoint": "http://a/"'):
-        with pytest.raises(UnreachableError, match="authorization_endpoint is no address of https"):
+        with pytest.raises(UnreachableError, match="authorization_endpoint is not an https address"):
             ask(more)
-    with pytest.raises(UnreachableError, match="token_endpoint is no address of https"):
+    with pytest.raises(UnreachableError, match="token_endpoint is not an https address"):
         ask(b', "authorization_endpoint": "https://a.example.org/a"')
 
 

@@ -236,6 +236,8 @@ def _check_options(source: str, at: str | None, history: str | None, once: str |
     if at is not None and source != "latest":
         raise typer.BadParameter("give --from or --at, not both")
     if history is not None and at is None:
-        raise typer.BadParameter("--history is for a point that --at names")
+        raise typer.BadParameter("--history needs --at")
     if once is not None and count is not None:
-        raise typer.BadParameter("--once is for one clone; give each clone of a set a command and a run of its own")
+        raise typer.BadParameter(
+            "--once applies to one clone; run one command, with its own --once id, for each clone of the set"
+        )

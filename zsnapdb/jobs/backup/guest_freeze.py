@@ -74,7 +74,7 @@ def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callabl
 
 
 class GuestFreeze:
-    """A freeze that can begin without delay. `problem` says why it does not count; "" if it counts."""
+    """A freeze that can begin without delay. `problem` is the reason why it is not valid; "" if it is valid."""
 
     def __init__(self, instance: Instance, hypervisor: Agent, uuid: str, deadline: float) -> None:
         self._instance = instance

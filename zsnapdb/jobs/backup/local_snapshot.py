@@ -321,7 +321,7 @@ def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> t
         later = local_snapshot_sets.decide_local(local, rules, time.wall)
         kept = {one.backup_id for one in decided if one.keep} - {one.backup_id for one in later if one.keep}
         if kept:
-            events.warn(f"{len(kept)} local sets stay that would expire by the clock: {time.doubt}: {CONFIRM}")
+            events.warn(f"{len(kept)} local sets that have expired by the clock are kept: {time.doubt}: {CONFIRM}")
     return decided
 
 

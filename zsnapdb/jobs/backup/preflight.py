@@ -403,5 +403,5 @@ def role_of(path: str, observed: Observed, instance: Instance) -> str:
     mounts = [MountedFilesystem(point, "zfs", role) for role, point in observed.mountpoints.items()]
     mount = mount_of(path, mounts)
     if mount is None:
-        raise PreflightError(f"{path} lies on no volume of instance {instance.name}")
+        raise PreflightError(f"{path} is not on a volume of instance {instance.name}")
     return mount.source

@@ -352,7 +352,7 @@ def _under_least_lock(
                 except LockNotGranted as error:
                     if choice.fallback is None:
                         raise
-                    hooked.events.warn(f"{choice.name}: {error.message}; going on with {choice.fallback.name}")
+                    hooked.events.warn(f"{choice.name}: {error.message}; continuing with {choice.fallback.name}")
                     choice = replace(
                         choice.fallback, reason=f"{choice.fallback.reason}; {choice.name} was not granted at once"
                     )
@@ -470,7 +470,7 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
     if half_done:
         request.withdraw()
         raise LockNotGranted(
-            f"{half_done} DDL statement(s) were half done in the snapshot",
+            f"{half_done} DDL statement(s) were incomplete in the snapshot",
             hint="set lock.strategy = 'stage', which waits for DDL statements",
         )
 

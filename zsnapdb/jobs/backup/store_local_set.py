@@ -138,8 +138,8 @@ def wait_for_store(instance: Instance, events: KeptWarnings, early: OutageSnapsh
     """
     patience = instance.repository.patience
     events.warn(
-        f"the store is away ({outage.message}): the snapshots of {early.set.backup_id} are made, and are stored when it"
-        f" is back, within {patience:.0f} s"
+        f"the store is unreachable ({outage.message}): the snapshots of {early.set.backup_id} exist, and are stored"
+        f" if the store returns within {patience:.0f} s"
     )
     deadline = time.monotonic() + patience
     while (error := store_is_away(instance)) is not None:

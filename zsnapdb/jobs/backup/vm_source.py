@@ -140,7 +140,10 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 
 
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
-    """Raise PreflightError unless the host's name leads to an address of the machine. Another server proves nothing."""
+    """Raise PreflightError unless the host's name resolves to an address of the machine.
+
+    Another server proves nothing.
+    """
     try:
         resolved = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}
     except OSError as error:
@@ -364,7 +367,7 @@ class MachineSource:
                     continue
                 if self._minimum is Grade.QUIESCED:
                     raise
-                hooked.events.warn(f"{error.message}; going on without the lock of the server")
+                hooked.events.warn(f"{error.message}; continuing without the lock of the server")
                 return None
             return server
 
@@ -397,7 +400,7 @@ class MachineSource:
         """
         known = self.hypervisor.find(observed.known.domain.uuid)
         if known is None:
-            raise PreflightError(f"the domain {self.settings.domain} is gone", hint="see `virsh list --all`")
+            raise PreflightError(f"the domain {self.settings.domain} no longer exists", hint="see `virsh list --all`")
         return _power_of(known)
 
     def prove(self, _observed: ObservedMachine, hold: MachineHold, made: SnapshotSet) -> MachineProof:

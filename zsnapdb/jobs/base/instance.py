@@ -35,7 +35,7 @@ FIRST_LEVEL = 3
 def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
     """Return the error for an address at which no repository was found, with the address that was tried."""
     return NotFound(
-        f"nothing is there: is the address right? Repository {repository!r} is at {url}, and {error.message}",
+        f"no repository was found at the address of repository {repository!r}, {url}: {error.message}",
         hint=error.hint,
     )
 
@@ -165,7 +165,7 @@ class Instance:
         if self.settings.volumes is None:
             raise PreflightError(
                 f"the volumes of instance {self.name} are not configured, and were not discovered from its server",
-                hint="name the datasets under volumes",
+                hint="list the datasets in the setting `volumes`",
             )
         return self.settings.volumes
 
@@ -220,7 +220,7 @@ class Instance:
             )
         if s.socket is None and s.host is None:
             raise ServerError(
-                f"the configuration names no server of instance {self.name} on this host: only its backups can be used",
+                f"no server of instance {self.name} is configured on this host: only its backups can be used",
                 hint=f"where a server of it runs, set socket or host in [instance.{self.name}]",
             )
         return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port, tls=self.tls)

@@ -77,7 +77,7 @@ def shared(name: str, *, patience: float, folder: Path | None = None) -> Iterato
                     return
                 continue
             if time.monotonic() >= deadline:
-                raise BusyError(f"another zsnapdb is at work: {_holder(file)}", hint="wait until it ends; see `ps`")
+                raise BusyError(f"another zsnapdb is running: {_holder(file)}", hint="wait until it ends; see `ps`")
         time.sleep(_POLL_SECONDS)
 
 
@@ -103,7 +103,7 @@ def exclusive_with_child(
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise BusyError(
-                        f"another zsnapdb is at work: {_holder(file)}",
+                        f"another zsnapdb is running: {_holder(file)}",
                         hint="wait until it ends (--wait DURATION does, where a command has it); see it with `ps`",
                     ) from None
                 if not is_told:

@@ -169,8 +169,9 @@ def archive_once(instance: Instance) -> Round:
         raise PreflightError(
             f"the newest binlog of instance {instance.name} cannot be archived: {result.blocked}",
             hint=(
-                "encrypted binlogs are read with the file of component_keyring_file or file_key_management alone: with"
-                " another keyring set binlog_encryption (MySQL) or encrypt_binlog (MariaDB) to OFF"
+                "zsnapdb reads encrypted binlogs only with the key file of component_keyring_file or"
+                " file_key_management; with another keyring, set binlog_encryption (MySQL) or encrypt_binlog"
+                " (MariaDB) to OFF"
             ),
         )
     return result
@@ -179,7 +180,7 @@ def archive_once(instance: Instance) -> Round:
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
     """Archive until `stop` is set, then once more.
 
-    If no backup leads to the newly archived binlogs, warn, and call `start_backup` if the configuration says so. Every
+    If the newly archived binlogs continue no backup, warn, and call `start_backup` if the configuration says so. Every
     committed transaction is in the repository within `binlog.interval` while the repository can be reached. Errors of
     server and repository are reported, and archiving continues.
     """

@@ -203,7 +203,7 @@ class CompletenessRecorder:
     def _warn(self, why: str) -> None:
         if why != self._trouble:
             self._trouble = why
-            self._events.warn(f"until when the archive is complete cannot be recorded: {why}")
+            self._events.warn(f"the time until which the archive is complete cannot be recorded: {why}")
 
 
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
@@ -359,7 +359,7 @@ class Archiver:
 
     def _id(self) -> str:
         if self._incarnation is None:
-            raise ConsistencyError("no incarnation was begun")
+            raise ConsistencyError("no new incarnation was started")
         return self._incarnation.id
 
     def _key(self, name: str) -> DataKey | None:

@@ -213,7 +213,7 @@ def _read_archived(instance: Instance, reading: _Reading, live: Sequence[_LiveBi
     if not loaded.files and not live:
         raise NotFound(
             f"no binlogs of {instance.name} are archived, and the server has none that can be read",
-            hint="run `zsnapdb binlog archive`; see also the problem with the server",
+            hint="run `zsnapdb binlog archive`, and solve the problem with the server",
         )
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
         for file in chosen:
@@ -264,7 +264,7 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
     conditions = request.filter()
     if request.between is not None or request.user_time is not None or request.largest:
         raise UsageError(
-            "--follow reports what is committed from now on, in its order",
+            "--follow reports only new transactions, in commit order",
             hint="leave --between, --user-time and --largest out",
         )
     with instance.session() as session:

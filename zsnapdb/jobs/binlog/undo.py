@@ -32,7 +32,7 @@ from zsnapdb.planning.binlog.table_shape import METADATA_HINT, TableShape, logge
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, StateBefore
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
-HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
+HINT = "restore next to the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ def refuse_conflicts(undone: Undo) -> None:
     if undone.conflicts:
         raise PreflightError(
             f"{undone.changed_since} transaction {undone.gtid}, the first in {undone.conflicts[0].change.shape.name}",
-            hint=f"`zsnapdb undo {undone.instance} --gtid {undone.gtid}` names them, and the commands that show them as"
-            " they were; nothing was changed",
+            hint=f"`zsnapdb undo {undone.instance} --gtid {undone.gtid}` lists them, with commands that show their"
+            f" former state; nothing was changed",
         )
 
 
@@ -226,8 +226,8 @@ def write(instance: Instance, undone: Undo, into: Path) -> Undo:
 def _check_rights(session: Session) -> None:
     if not _sees_triggers(session):
         raise PreflightError(
-            "whether the tables have triggers is not known: the account has not the privilege TRIGGER, or has it by a"
-            " role",
+            "it is not known whether the tables have triggers: the account lacks the privilege TRIGGER, or has it"
+            " through a role",
             hint="add --user root, or grant SELECT and TRIGGER on *.* to the account of the instance",
         )
 

@@ -31,7 +31,7 @@ def settings_of(settings: Settings) -> AddressSettings:
         ConfigError: `clones.address` is not configured.
     """
     if settings.clones.address is None:
-        raise ConfigError("clones keep no ports of their own", hint="add a section [clones.address]")
+        raise ConfigError("permanent ports for clones are not configured", hint="add a section [clones.address]")
     return settings.clones.address
 
 

@@ -35,7 +35,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class CloneBranches:
-    """The branches of a clone and its commits by id. `made` is the commit that a new branch required ("": none)."""
+    """The branches of a clone and its commits by id. `made` is the commit that was created for a new branch, if any."""
 
     info: CloneInfo
     branches: Branches
@@ -156,7 +156,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
     if info.set_name:
         raise PreflightError(
             f"clone {info.label} is one of the set {info.set_name}",
-            hint="branches are of clones that replicate nothing",
+            hint="use a clone that is not part of a set",
             about=(info.owner,),
         )
     # A clone whose reset was interrupted was never started either. Its data is not the head of its branch.

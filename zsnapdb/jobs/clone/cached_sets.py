@@ -115,7 +115,7 @@ def anchor_of(home: str, kind: str, name: str) -> str:
 
 
 def name_of(source: CloneSource, rules: str) -> str:
-    """Return the name of the source's prepared form, masked by the rules with this digest ("": not masked).
+    """Return the name of the source's prepared form, masked by the rules with this digest (empty: unmasked).
 
     Sets of two instances or of two moments can share an id; the key distinguishes them.
     """
@@ -233,7 +233,7 @@ def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]
 
 
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
-    """Return the prepared form of the source that is masked by the rules of this digest ("": not masked).
+    """Return the prepared form of the source that is masked by the rules of this digest (empty: unmasked).
 
     If it does not exist, return the form that is not masked; if that does not exist either, the source itself. A form
     of other data with the same name is not used.

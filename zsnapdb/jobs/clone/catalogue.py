@@ -230,7 +230,9 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
         UnknownNameError: the name now belongs to another clone.
     """
     if now.guid != meant.guid:
-        raise UnknownNameError(f"clone {meant.label} is gone; another has its name", hint="nothing was changed")
+        raise UnknownNameError(
+            f"clone {meant.label} no longer exists; another clone has its name", hint="nothing was changed"
+        )
     return now
 
 
@@ -257,7 +259,7 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
 
 @contextlib.contextmanager
 def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
-    """Take the lock of the clone with that label or name, and yield the clone as it is under the lock.
+    """Take the lock of the clone with that label or name, and yield the current state of the clone.
 
     The errors are those of `ready`.
     """

@@ -246,9 +246,9 @@ class CloneInfo(CloneRecord):
 
     `datasets` are the anchor and all datasets below it that have the clone's name, outer datasets first. `volumes` (by
     role) are the datasets of the current revision. `origins` (by role) are the snapshots from which these were cloned
-    ("-" or "": the volume depends on no snapshot). `leftovers` are the datasets of other revisions. `masked` is the
-    time when masking was complete (None: not masked). `own_bytes` is the space that only the clone occupies, snapshots
-    included, in bytes. `quota` is the limit of that space in bytes (0: no limit).
+    ("-" or empty if the volume depends on no snapshot). `leftovers` are the datasets of other revisions. `masked` is
+    the time when masking was complete (None: not masked). `own_bytes` is the space that only the clone occupies,
+    snapshots included, in bytes. `quota` is the limit of that space in bytes (0: no limit).
     """
 
     masked: str | None

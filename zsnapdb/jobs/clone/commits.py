@@ -185,7 +185,8 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
     except ValueError as error:
         raise DamagedError(
             f"the property {BRANCHES_PROPERTY} of {info.top} cannot be read: {error}",
-            hint="`zsnapdb clone show` lists the commits of the clone; `zfs inherit` of it forgets its branches",
+            hint="`zsnapdb clone show` lists the commits of the clone; `zfs inherit` of this property deletes its"
+            " branches",
         ) from error
     last = newest_commit(info, made)
     return recorded.with_head(last.set.backup_id) if last is not None else recorded
@@ -202,7 +203,7 @@ def parent_of(info: CloneInfo) -> str:
 
 
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
-    """Return the branches that the anchor must record before the clone gets other data ("": no change).
+    """Return the branches that the anchor must record before the clone gets other data (empty: no change).
 
     A reset changes the data but no branch; a detach changes neither. `made` is as for `newest_commit`.
     """

@@ -169,7 +169,7 @@ def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules:
         with at_low_priority():
             return prepare_source(settings, instance, source, rules, unasked=True)
     except (BusyError, PreflightError) as error:
-        instance.events.warn(f"the set is not masked once for all its clones, this clone alone is: {error.message}")
+        instance.events.warn(f"only this clone was masked, not its snapshot set for all clones: {error.message}")
         return None
 
 

@@ -46,7 +46,7 @@ from zsnapdb.zfs import datasets
 class PlannedSource:
     """The source of a planned clone.
 
-    `source` is a snapshot set on this host, a backup that must be received, or the restore plan that leads to a point.
+    `source` is a snapshot set on this host, a backup that must be received, or the plan that restores a point in time.
     None means a snapshot set that is taken now. `snapshots` (by role) are the existing snapshots. `receives` are the
     backups to receive first, oldest first. `replays` counts the batches of archived binlogs to replay first. `rules` is
     the digest of the rules that already masked the source ("": not masked), `masking` the way in which the clone is
@@ -324,7 +324,7 @@ def check_account(source: ServerSettings, clones: CloneSettings) -> None:
     if own.pw_uid in (0, *(other.pw_uid for other in others)):
         raise PreflightError(
             f"the account {name} of clones.server_user is that of {'root' if own.pw_uid == 0 else source.user}",
-            hint=f"name an account of its own, such as one made by `{_MAKE_ACCOUNT} zsnapdb-clone`",
+            hint=f"use a separate account, such as one made by `{_MAKE_ACCOUNT} zsnapdb-clone`",
         )
     if {0, *(other.pw_gid for other in others)} & set(os.getgrouplist(name, own.pw_gid)):
         raise PreflightError(

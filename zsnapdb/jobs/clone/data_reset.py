@@ -120,9 +120,9 @@ def _proved(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource |
     """
     if info.original_key != found.key and (info.original_key or info.original.startswith("@")):
         raise PreflightError(
-            f"clone {info.label} was created from {info.original}, and it is not proved that what is called so now is"
-            " the same",
-            hint=f"`--from {info.original}` takes what is called so now",
+            f"clone {info.label} was created from {info.original}, but the object that now has this name may be"
+            f" another one",
+            hint=f"`--from {info.original}` uses the object that now has this name",
         )
     return found
 
@@ -258,7 +258,7 @@ def _replace_data(
         start_locked(settings, host, changed, password)
     except BaseException as error:
         error.add_note(
-            f"clone {info.label} has its new data and is not started: `zsnapdb clone start {info.label}` does"
+            f"clone {info.label} has its new data but is not started; run `zsnapdb clone start {info.label}`"
         )
         raise
     datasets.set_on_all(list(changed.volumes.values()), {"canmount": "on"})

@@ -95,7 +95,7 @@ def _refuse_clear(info: CloneInfo) -> None:
     for dataset in sorted(info.volumes.values()):
         if seen[dataset].cipher is not None:
             raise PreflightError(
-                f"{dataset} is encrypted ({seen[dataset].cipher}); its copy below {info.top} would lie in the clear",
+                f"{dataset} is encrypted ({seen[dataset].cipher}); its copy below {info.top} would be unencrypted",
                 hint="clones keep the encryption of their source while they depend on it: do not detach this one",
             )
 

@@ -1,4 +1,4 @@
-"""The account for which root runs a command and the clone that is meant, from environment variables.
+"""The account for which root runs a command and the expected clone, from environment variables.
 
 Between the check of a clone's owner and the command's lock, the clone can be destroyed and another clone can take its
 name. So the command gets the observed owner and checks again. Only root can set a variable for a command that runs as
@@ -25,9 +25,9 @@ MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
 
 
 class ExpectedClone(BaseModel):
-    """The clone that is meant: its owner, and its id and time of creation.
+    """The expected clone: its owner, and its id and time of creation.
 
-    If id and time are None, any clone of the owner is meant. `id` is its unchanging name, `created` its time of
+    If id and time are None, any clone of the owner is accepted. `id` is its unchanging name, `created` its time of
     creation as in its properties.
     """
 
@@ -48,7 +48,7 @@ class ExpectedClone(BaseModel):
 
 
 def expected_clone() -> ExpectedClone | None:
-    """Return the clone that is meant; None if the environment names none, so that any clone is allowed.
+    """Return the expected clone; None if the environment names none, so that any clone is allowed.
 
     Raises:
         UsageError: the variable has another form.
@@ -60,13 +60,13 @@ def expected_clone() -> ExpectedClone | None:
         return ExpectedClone.model_validate_json(given)
     except ValidationError:
         raise UsageError(
-            f"the variable {MEANT_VARIABLE} names no clone",
+            f"the variable {MEANT_VARIABLE} does not name a clone",
             hint="zsnapdb itself sets it: unset it to use a command by hand",
         ) from None
 
 
 def require(info: CloneInfo, name: str) -> None:
-    """Raise UnknownNameError, as for a missing name, unless this clone is the meant one.
+    """Raise UnknownNameError, as for a missing name, unless this clone is the expected one.
 
     A caller that changes the clone holds its lock, so the clone stays the same.
     """

@@ -47,7 +47,9 @@ def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> 
     if port not in seen:
         raise PreflightError(f"HAProxy at {settings.socket} does not listen at port {port}", hint=HINT)
     if seen[port] != route:
-        raise PreflightError(f"HAProxy at {settings.socket} does not lead port {port} where it was told to", hint=HINT)
+        raise PreflightError(
+            f"HAProxy at {settings.socket} does not forward port {port} to the configured server", hint=HINT
+        )
 
 
 def account() -> str | None:
@@ -83,10 +85,11 @@ def _refuse_foreign(settings: AddressSettings) -> None:
     above, own = os.stat(place.parent), os.lstat(place)
     if above.st_uid not in trusted or above.st_mode & 0o022 or own.st_uid not in trusted:
         raise PreflightError(
-            f"others than root can replace {place}", hint=f"make {place.parent} a folder that only root can write"
+            f"accounts other than root can replace {place}",
+            hint=f"make {place.parent} a folder that only root can write",
         )
     if not stat.S_ISSOCK(own.st_mode):
-        raise PreflightError(f"{place} is no socket", hint=HINT)
+        raise PreflightError(f"{place} is not a socket", hint=HINT)
 
 
 def routed_ports(settings: AddressSettings | None) -> set[int]:

@@ -36,7 +36,7 @@ def beat(host: Host, name: str) -> None:
         os.utime(file, (now, now), follow_symlinks=False)
     except OSError as error:
         raise PreflightError(
-            f"noting the heartbeat in {file}: {error.strerror}", hint="free space in the file system of /run"
+            f"recording the heartbeat in {file}: {error.strerror}", hint="free space in the file system of /run"
         ) from error
 
 

@@ -133,7 +133,7 @@ def start_first(
     *,
     is_noted: bool = True,
 ) -> FirstStart:
-    """Remove the source's identity from the files, mask them by these rules ("": no masking), and start the server.
+    """Remove the source's identity from the files, mask them by these rules (empty: do not mask), and start the server.
 
     Its users get the password. None: the server is not started, and nothing is masked. `is_noted`: record the state of
     the clone for a fast reset.
@@ -337,7 +337,7 @@ def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> 
         watched = os.pidfd_open(process)
     except OSError as error:
         raise NotFound(
-            f"there is no process {process} to beat for: {error.strerror}", hint="name a process that runs"
+            f"there is no process {process} to send heartbeats for: {error.strerror}", hint="name a process that runs"
         ) from error
     try:
         return heartbeat_until(settings, host, name, lambda seconds: bool(select.select([watched], [], [], seconds)[0]))
@@ -383,7 +383,9 @@ def login(settings: Settings, host: Host, name: str) -> Login:
     again = ready(settings, host, info.id)
     if (again.name, again.guid) != (info.name, info.guid):
         raise UnknownNameError(
-            f"the clone {name} is gone", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
+            f"the clone {name} no longer exists",
+            hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own",
+            about=(),
         )
     return Login(info.host, info.client_port, info.process.socket, ACCOUNT, password, info.bind_address)
 
@@ -403,7 +405,7 @@ def _password(info: CloneInfo, file: Path) -> SecretStr:
     password = credentials.read(file)
     if password is None:
         raise ServerError(
-            f"the credentials file {file} is gone",
+            f"the credentials file {file} no longer exists",
             hint=f"run `zsnapdb clone stop {info.label}`, then `zsnapdb clone start {info.label}` for a new password",
         )
     return password
@@ -536,7 +538,7 @@ def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Call
         line = lines.within(seconds)
         if line is not None:
             if line.strip() != _RESET:
-                raise UsageError(f"stdin asks for {line[:80]!r}", hint="write `reset` on a line of its own")
+                raise UsageError(f"unknown request on stdin: {line[:80]!r}", hint="write `reset` on a line of its own")
             reset(info)
         return lines.has_ended
 

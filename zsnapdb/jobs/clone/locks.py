@@ -95,7 +95,7 @@ def turn(places: int | None = None, *, patience: float = _TURN_SECONDS, folder: 
         if number == places - 1:
             if time.monotonic() > deadline:
                 raise BusyError(
-                    f"no turn to start a server within {patience:.0f} s",
+                    f"other servers are starting, and none had finished after {patience:.0f} s",
                     hint="look at the other zsnapdb processes with `ps`",
                 )
             time.sleep(_POLL_SECONDS)

@@ -72,7 +72,7 @@ def is_masked_commit(source: CloneSource) -> bool:
 
 
 def masked_by(names: Collection[str]) -> str:
-    """Return the digest of the rules that masked these volumes or commits; "" unless all record the same digest."""
+    """Return the digest of the rules that masked these volumes or commits; "" if records differ or are missing."""
     seen = datasets.properties_of(list(names), [MASKED_BY_PROPERTY])
     found = {
         values[MASKED_BY_PROPERTY].value if values[MASKED_BY_PROPERTY].is_local else "" for values in seen.values()
@@ -87,15 +87,15 @@ def refuse_other_rules(commit: Collection[str], rules: str) -> None:
     """
     if masked_by(commit) not in ("", rules):
         raise PreflightError(
-            f"commit {min(commit)} was masked by other rules than those of now, and is not masked twice",
-            hint="make a clone of the instance, which is masked by the rules of now, and commit that",
+            f"commit {min(commit)} was masked with earlier rules, and cannot be masked again",
+            hint="create a clone of the instance, which is masked with the current rules, and commit that",
         )
 
 
 def ensure(
     settings: MaskingSettings, host: Host, clone: CloneServer, position: Position, rules: str, volumes: Collection[str]
 ) -> MaskingReport | None:
-    """Mask the clone with these volumes by the rules of this digest ("": no masking).
+    """Mask the clone with these volumes by the rules of this digest (empty: do not mask).
 
     Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone of a
     masked clone's commit, or of a prepared set that was masked by the same rules, is masked already.
@@ -109,8 +109,8 @@ def ensure(
     inherited = bool(origins) and are_masked(origins, rules)
     if rules and not inherited and origins and have_rules(origins):
         raise PreflightError(
-            f"the data of clone {name} was masked by other rules than those of now, and is not masked twice",
-            hint=f"run `zsnapdb clone reset {name}`: it takes the data of before, and masks that",
+            f"the data of clone {name} was masked with earlier rules, and cannot be masked again",
+            hint=f"run `zsnapdb clone reset {name}`: it masks the original data with the current rules",
         )
     if rules and inherited and is_of_commit:
         refuse_other_rules(origins, rules)
@@ -148,7 +148,7 @@ def refuse_snapshots(volumes: Collection[str]) -> None:
     if early:
         raise PreflightError(
             f"the clone has snapshots from before its masking was complete: {', '.join(early)}",
-            hint="end what makes snapshots of the clones' datasets, then make the clone again",
+            hint="stop the program that makes snapshots of the clones' datasets, then create the clone again",
         )
 
 

@@ -109,8 +109,8 @@ def plan_load(settings: Settings, instance: Instance, source: str, seconds: floa
     server = server_source(manifest).server
     if replayer_of(settings, server.flavour, server.version) == "client":
         raise PreflightError(
-            f"{server.flavour} {server.version} of {instance.name} does not replay binlogs by itself (or restore.replay"
-            " says so), so they cannot be replayed at their pace",
+            f"{server.flavour} {server.version} of {instance.name} does not apply binlogs itself (or restore.replay"
+            f" excludes it), so they cannot be replayed at the original rate",
             hint="leave out --load",
         )
     return stored_or_here(instance, lambda repository: _from(instance, repository, manifest, seconds))
@@ -142,7 +142,7 @@ def _from(instance: Instance, repository: Repository, manifest: Manifest, second
     steps = located_in(chosen.replays(_ALL), archive, local)
     if not steps:
         raise NotFound(
-            f"no binlog has what was committed in the {format_duration(seconds)} after {manifest.backup_id}",
+            f"no binlog contains the transactions of the {format_duration(seconds)} after {manifest.backup_id}",
             hint="run `zsnapdb binlog status` to list the archived binlogs",
         )
     return PlannedLoad(manifest, steps[0], repository)
@@ -171,7 +171,7 @@ def start_load(settings: Settings, instance: Instance, clone: RunningClone, plan
     """Copy the binlogs into the clone and start their replay by its server.
 
     Raises:
-        PreflightError: the clone has no space for the binlogs, or nothing was committed in the time of the load.
+        PreflightError: the clone has no space for the binlogs, or nothing was committed during the load.
     """
     copy, step = server_of(settings, clone.info).copy, planned.step
     free = datasets.available(clone.info.top)
@@ -189,7 +189,7 @@ def start_load(settings: Settings, instance: Instance, clone: RunningClone, plan
     first = next(_commits(step, logs), None)
     if first is None:
         raise PreflightError(
-            f"nothing was committed after {planned.backup_id} in the time of the load", hint="name a longer --load"
+            f"nothing was committed after {planned.backup_id} during the load", hint="name a longer --load"
         )
     logs.take(len(step.logs), copy.settings.user)
     sizes = tuple(part.size for part in step.logs)
@@ -276,13 +276,13 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
     if a load was requested.
 
     Raises:
-        UsageError: the set is the live state, which does not outlive its first clone, or no migration is named.
+        UsageError: the set is the live state, which does not outlive its first clone, or no migration command is given.
         ConfigError: the program does not exist.
     """
     source, limits = request.source, instance.settings.migration
     if source == LIVE_STATE:
         raise UsageError(
-            "a migration needs a snapshot set that stays for two clones, and the live state is of one",
+            "a migration needs two clones of one snapshot set, and `live` gives only one",
             hint=f"run `zsnapdb snapshot {instance.name}`, and leave out --from",
         )
     hook = _hook(request.words, limits, request.folder, instance.name)
@@ -304,8 +304,8 @@ def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path, instanc
     command = tuple(words) or limits.command
     if not command:
         raise UsageError(
-            "no migration is named",
-            hint=f"name it: `zsnapdb migration-check {instance} -- COMMAND`, or set command in"
+            "no migration command is given",
+            hint=f"give it: `zsnapdb migration-check {instance} -- COMMAND`, or set command in"
             f" [instance.{instance}.migration]",
         )
     program = shutil.which(command[0], path=os.environ.get("PATH", os.defpath))

@@ -154,7 +154,9 @@ def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
     status = binlog_status(session)
     is_same = state is not None and (state.file, str(state.offset)) == (status.get("File"), status.get("Position"))
     if not is_same or server_use(session).clients:
-        raise ConsistencyError("it was used while it waited", hint="the next filling of the pool makes another one")
+        raise ConsistencyError(
+            "it was used before it was handed out", hint="the next filling of the pool makes another one"
+        )
 
 
 def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> dict[str, str]:

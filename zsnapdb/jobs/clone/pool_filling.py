@@ -115,8 +115,8 @@ def host_metrics(settings: Settings, instance: str, above: str, *, makes_form: b
 def refuse_pool(settings: Settings, instance: Instance) -> None:
     """Raise ConfigError if the free memory or space of this host is too small for the full pool of the instance.
 
-    Space counts only if the dataset of the clones is known without a server. That is so if volumes or clones.dataset
-    are configured, or if this host has one pool.
+    Space counts only if the dataset of the clones is known without a server: volumes or clones.dataset are
+    configured, or this host has one pool.
     """
     configured = instance.settings.pool
     if configured is None:

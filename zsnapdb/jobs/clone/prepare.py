@@ -99,7 +99,7 @@ def _steps(
 def prepare_source(
     settings: Settings, instance: Instance, source: CloneSource, own: str, *, unasked: bool = False
 ) -> PreparedSet:
-    """Prepare a set on this host, masked by the rules of this digest ("": not masked), and return its prepared form.
+    """Prepare a set on this host, masked by the rules of this digest (empty: unmasked), and return its prepared form.
 
     A form that exists, or that another process is creating, is returned. An `unasked` form may take no more of the pool
     than one clone, and meanwhile the limit of all clones is reduced by that amount. `instance` includes its volumes.
@@ -159,7 +159,7 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
 
 
 def is_done(source: CloneSource, rules: str) -> bool:
-    """Return whether the source is prepared, and masked by the rules of this digest ("": no masking needed)."""
+    """Return whether the source is prepared, and masked by the rules of this digest, if it is not empty."""
     return source.is_prepared and source.rules == rules
 
 

@@ -213,7 +213,7 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
         and beats.is_over(at := removal_time(host).at)
         and not heartbeat.heartbeat(host, info.name, beats.every, beats.last).is_over(at)
     ):
-        raise PreflightError(f"the holder of clone {info.label} is there again", hint="nothing was removed")
+        raise PreflightError(f"the holder of clone {info.label} is active again", hint="nothing was removed")
     else:
         destroy_locked(settings, host, info.name, also)
 

@@ -29,7 +29,7 @@ class CloneRequest:
     """The request of a caller.
 
     `history` is the id of the binlog history with the point `at`, if there are several. `name` None: a random name.
-    `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that leads to `at`, if the
+    `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that restores `at`, if the
     caller has made it already; then no other plan is made. `requested` is the source that the user named, if the caller
     replaced it by another `source`.
     """

@@ -60,10 +60,10 @@ class ResetWay(StrEnum):
 
 @dataclass(frozen=True)
 class ResetIntention:
-    """The plan of a reset: undo so many changes of rows, exchange for a waiting clone, or replace the data.
+    """The plan of a reset: undo a number of row changes, exchange it for a pool clone, or replace its data.
 
-    `reason` says why the cheaper ways are impossible ("": it is the cheapest way, or the request excluded the cheaper
-    ones).
+    `reason` says why the cheaper ways are impossible (empty if it is the cheapest way, or the request excluded the
+    cheaper ones).
     """
 
     info: CloneInfo
@@ -84,8 +84,8 @@ class ResetIntention:
 class ResetClone:
     """A clone after a reset: rows were undone, a swap took `swap_seconds`, or its data was replaced.
 
-    `reason` says why the cheaper ways were impossible ("": it was the cheapest way, or the request excluded the cheaper
-    ones).
+    `reason` says why the cheaper ways were impossible (empty if it was the cheapest way, or the request excluded the
+    cheaper ones).
     """
 
     info: CloneInfo
@@ -283,7 +283,7 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
                 pool.set_aside(instance, slot, error)
                 continue
             return _exchange(settings, host, info, slot, events)
-    raise PreflightError("no other clone of the pool is good", hint=_HINT)
+    raise PreflightError("no other clone of the pool is usable", hint=_HINT)
 
 
 def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:

@@ -98,11 +98,11 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
                 _set_counters_back(own, state)
                 analyze_again(own, state.at)
                 state = state.model_copy(update={"at": server_time(own)})
-                _refuse(None if definitions(own) == state.definitions else "a table is defined otherwise")
+                _refuse(None if definitions(own) == state.definitions else "the definition of a table differs")
                 # The state is not read from the server again, because later writes must count as changes.
                 reset_baseline.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
-    raise PreflightError("others write all the time", hint=_HINT)
+    raise PreflightError("other sessions keep writing", hint=_HINT)
 
 
 def _moved(copy: Copy, state: ResetBaseline, since: _Since) -> ResetBaseline:
@@ -133,9 +133,9 @@ def _state(settings: Settings, host: Host, info: CloneInfo) -> ResetBaseline:
     _refuse(_unsuitable(settings, info))
     state = reset_baseline.read(host, info)
     if state is None:
-        raise PreflightError("it is not known how the server was when its user got it", hint=_HINT)
+        raise PreflightError("the initial state of the server was not recorded", hint=_HINT)
     is_masked_so = state.rules == masking_policy.rules_of_clone(settings, info)
-    _refuse(None if is_masked_so else "the rules of masking are others now")
+    _refuse(None if is_masked_so else "the masking rules have changed")
     _refuse(None if state.counters is not None else f"it has more than {planning.MOST_TABLES} tables")
     _refuse(
         None if state.locks_accounts else "the accounts of its source can log in, and keep changes out of the binlog"
@@ -181,9 +181,9 @@ def _since(copy: Copy, own: Session, state: ResetBaseline) -> _Since:
     """Return the changes since the state, up to the end of the binlog that the server reports."""
     _refuse(planning.log_objection(binlog_status(own)))
     routine = routine_of_another(own)
-    _refuse(f"routine {routine} has the rights of another account" if routine is not None else None)
-    _refuse("transactions of XA are prepared" if has_prepared_transactions(own) else None)
-    _refuse(None if definitions(own) == state.definitions else "a table is defined otherwise")
+    _refuse(f"routine {routine} runs with the rights of another account" if routine is not None else None)
+    _refuse("there are prepared XA transactions" if has_prepared_transactions(own) else None)
+    _refuse(None if definitions(own) == state.definitions else "the definition of a table differs")
     file, offset = _end(own)
     tables = _Tables(own)
     changes: list[RowChange] = []
@@ -211,7 +211,7 @@ def _transactions(
         raise PreflightError("the server writes no binlog", hint=_HINT)
     names = [Path(entry).name for entry in index_entries(Path(copy.paths.translate(index[1])))]
     if state.file not in names or names[-1] != last:
-        raise PreflightError(f"the index of binlogs does not lead from {state.file} to {last}", hint=_HINT)
+        raise PreflightError(f"the binlog index does not connect {state.file} to {last}", hint=_HINT)
     for name in names[names.index(state.file) :]:
         with open_binlog(folder / name, copy.keys) as file:
             _refuse("its binlog is encrypted" if key_of(file) is not None else None)
@@ -268,14 +268,14 @@ def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
     wrong = wrong or any(bool(own.query(one.question)) is one.is_absent for one in undo.undone(changes))
     if wrong:
         own.query("ROLLBACK")
-        raise PreflightError("a row is not as its last change in the binlog left it", hint=_HINT)
+        raise PreflightError("a row differs from its last change in the binlog", hint=_HINT)
     own.query("COMMIT")
 
 
 def _set_counters_back(own: Session, state: ResetBaseline) -> None:
     wanted, now = state.by_table, counters(own, planning.MOST_TABLES)
     if now is None or wanted is None or now.keys() != wanted.keys():
-        raise PreflightError("there are other tables with counters than there were", hint=_HINT)
+        raise PreflightError("the set of tables with counters has changed", hint=_HINT)
     moved = {table: value for table, value in wanted.items() if now[table] != value}
     if moved:
         set_back(own, moved)

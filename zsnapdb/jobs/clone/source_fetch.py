@@ -88,7 +88,7 @@ def point_plan(
     accepts_older: bool = False,
     history: str | None = None,
 ) -> RestorePlan:
-    """Return the plan for `reach` that leads to the state at a time or GTID; change nothing.
+    """Return the plan by which `reach` restores the state at a time or GTID; change nothing.
 
     `restore_id` of the plan is the id of the set that `reach` creates; `layout` names its datasets. The errors are
     those of a restore.

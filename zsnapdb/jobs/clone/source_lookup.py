@@ -131,7 +131,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
         raise PreflightError(
             f"nothing shows that {', '.join(places)} ever had the state of {stored.backup_id}, the newest backup of"
             f" {instance.name}: there is neither a snapshot nor a bookmark of it",
-            hint=f"`zsnapdb backup {instance.name}` makes one of now; `--from {stored.backup_id}` takes that backup",
+            hint=f"`zsnapdb backup {instance.name}` makes a new one; `--from {stored.backup_id}` uses that backup",
         )
 
 

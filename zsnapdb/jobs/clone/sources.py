@@ -55,8 +55,8 @@ class CloneSource:
     """A snapshot set on this host, and the facts about its server.
 
     `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules` is the digest of the
-    rules that masked it then (`masking.digest`; "": not masked). `is_stored`: it belongs to a stored backup.
-    `prepared_of` is the key of the set from which it was prepared ("": it was not prepared).
+    rules that masked it then (`masking.digest`; empty if unmasked). `is_stored`: it belongs to a stored backup.
+    `prepared_of` is the key of the set from which it was prepared (empty if it was not prepared).
     """
 
     kind: SourceKind
@@ -351,9 +351,9 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
 
 
 def begun_of(source: object) -> str:
-    """Return the time when the data of a commit was first cloned from its instance; "" for other sources.
+    """Return the time when the data of a commit was first cloned from its instance; empty for other sources.
 
-    It is also "" if the time is not recorded.
+    It is also empty if the time is not recorded.
     """
     if not isinstance(source, CloneSource) or source.kind is not SourceKind.COMMIT:
         return ""

@@ -127,7 +127,7 @@ def new_clone_metrics(settings: Settings, free: int, wanted: int | None = None) 
         UsageError: no server starts with so little.
     """
     if wanted is not None and wanted < LEAST:
-        raise UsageError(f"a clone needs {size(LEAST)} of its own, not {size(wanted)}", hint="name a larger quota")
+        raise UsageError(f"a clone needs {size(LEAST)} as its quota, not {size(wanted)}", hint="name a larger quota")
     return clone_quota(settings.clones.quota if wanted is None else wanted, free, settings.clones.free_floor)
 
 
@@ -145,9 +145,9 @@ def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> i
     left = info.quota - info.own_bytes if keeps_data else info.written_quota
     if left < LEAST:
         raise PreflightError(
-            f"the commits of clone {info.label} keep {size(info.own_bytes)} of the {size(info.quota)} that it may have"
-            f" of its own, and other data needs {size(LEAST)}",
-            hint=f"`zsnapdb clone extend {info.label} --quota SIZE` gives it more",
+            f"the commits of clone {info.label} use {size(info.own_bytes)} of its quota of {size(info.quota)}, and"
+            f" other data needs {size(LEAST)}",
+            hint=f"`zsnapdb clone extend {info.label} --quota SIZE` raises the quota",
             about=(info.owner,),
         )
     return left
@@ -213,14 +213,14 @@ def extension(
     """
     if quota < info.own_bytes:
         raise UsageError(
-            f"clone {info.label} has {size(info.own_bytes)} of its own, which is more than {size(quota)}",
+            f"clone {info.label} already uses {size(info.own_bytes)}, more than {size(quota)}",
             hint="name a larger quota",
         )
     free, floor = datasets.available(pool_of(info.top)), settings.clones.free_floor
     if quota - info.own_bytes > free - floor:
         raise PreflightError(
-            f"the pool has {size(free)} free and must keep {size(floor)}, so clone {info.label} cannot have"
-            f" {size(quota)} of its own",
+            f"the pool has {size(free)} free and must keep {size(floor)}, so clone {info.label} cannot have a quota"
+            f" of {size(quota)}",
             hint="free space in the pool, or lower clones.free_floor",
         )
 
@@ -288,7 +288,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
     if reason is not None:
         raise PreflightError(
             f"{name} is not received: {reason}",
-            hint="destroy your clones of these sets: a set goes with its last clone",
+            hint="destroy your clones of these sets: a set is removed with its last clone",
             about=(owner,),
         )
     reason = planning.objection_to_sets_of_all(

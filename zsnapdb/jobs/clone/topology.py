@@ -85,7 +85,8 @@ def plan_set(
     catalogue.refuse_label(catalogue.claims(settings).copies, name)
     if request.heartbeat is not None:
         raise UsageError(
-            "a set of clones with a heartbeat: nobody could beat for its first clones while the others are made",
+            "a set of clones cannot have a heartbeat: nothing could send it for the first clones while the others are"
+            " created",
             hint="give the set a --ttl, or make the clones one by one",
         )
     first = create_plan.plan(settings, instance, replace(request, name=names[0]))

@@ -33,7 +33,7 @@ from zsnapdb.planning.binlog.undo import (
 )
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 
-_HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
+_HINT = "restore next to the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
 _LONGEST_SECONDS = 86400.0
 
 
@@ -64,7 +64,7 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
         after = exact_rows(session, before.questions)
     difference = count_difference(logged, before.questions, before.rows, after)
     if difference is not None:
-        raise ConsistencyError(f"the binlog has another count than the clones: {difference}", hint=_HINT)
+        raise ConsistencyError(f"the row counts of the binlog and the clones differ: {difference}", hint=_HINT)
     changes = proven_changes(before.questions, before.rows, after)
     _try(settings, instance, gtid, changes, before)
     return UndoProof(changes, before)
@@ -131,7 +131,7 @@ def _refuse_others(session: Session, expected: Sequence[Expectation], gtid: str,
     wrong = [one for one in expected if bool(session.query(one.question)) is one.is_absent]
     if wrong:
         raise ConsistencyError(
-            f"{len(wrong)} rows of a clone right {when} transaction {gtid} are not what the binlog says, the first in"
+            f"{len(wrong)} rows of a clone right {when} transaction {gtid} differ from the binlog, the first in"
             f" {wrong[0].change.shape.name}: a definition was changed outside of the binlog",
             hint=_HINT,
         )
@@ -152,7 +152,7 @@ def _try(settings: Settings, instance: Instance, gtid: str, changes: Sequence[Ro
                 session.query(statement)
         except ServerError as error:
             raise PreflightError(
-                f"on a clone of the server the script undoes nothing: {error.message}",
+                f"the script failed on a clone of the server: {error.message}",
                 hint="a row was changed since, or another table refuses its undo; nothing on the server was changed",
             ) from error
         wrong = before.row_difference(exact_rows(session, before.questions))
@@ -180,7 +180,7 @@ def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterat
 
 
 def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
-    """Return the plan that leads to the state, from this host alone if possible."""
+    """Return the plan that restores the state, from this host alone if possible."""
     home = home_for(settings, list(instance.volumes.values()))
     here = offline_repository(instance)
     if here is not None:

@@ -227,7 +227,7 @@ def _upgrade_program(binary: Path) -> Path:
             if os.access(folder / name, os.X_OK):
                 return folder / name
     raise PreflightError(
-        f"there is no mariadb-upgrade beside {binary}",
+        f"there is no mariadb-upgrade next to {binary}",
         hint="install the client programs of the new version in the same folder",
     )
 

@@ -201,7 +201,7 @@ def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> 
     """Warn that these snapshots of other programs keep the clone's former data."""
     if kept:
         events.warn(
-            f"the data of before stays in the pool, because others made snapshots of clone {name}: {listed(kept)};"
+            f"the former data stays in the pool, because other programs made snapshots of clone {name}: {listed(kept)};"
             " `zsnapdb reap --with-foreign-snapshots` removes both"
         )
 

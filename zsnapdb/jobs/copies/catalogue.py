@@ -81,7 +81,7 @@ class CopyDatasets:
         """
         value = self.text(key)
         if not is_number(value):
-            raise ValueError(f"{key} is {value!r}, which is no number")
+            raise ValueError(f"{key} is {value!r}, which is not a number")
         return int(value)
 
     def phase(self) -> CopyPhase:
@@ -93,7 +93,7 @@ class CopyDatasets:
         stated = self.facts[PHASE_PROPERTY]
         if not stated.is_local or stated.value not in set(CopyPhase):
             raise ValueError(
-                f"{PHASE_PROPERTY} is {stated.value!r}, which is no phase; that of a complete copy is ready"
+                f"{PHASE_PROPERTY} is {stated.value!r}, which is not a phase; a complete copy has the phase ready"
             )
         return CopyPhase(stated.value)
 
@@ -210,7 +210,7 @@ def known(
     for found in there:
         try:
             if is_named and len(anchors[found.name]) > 1:
-                raise ValueError(f"there are two of that name: {' and '.join(anchors[found.name])}")
+                raise ValueError(f"two copies have that name: {' and '.join(anchors[found.name])}")
             copies.append(read(found))
         except (ValueError, DamagedError) as error:
             instance = found.facts[INSTANCE_PROPERTY].value

@@ -269,7 +269,7 @@ def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFin
 
 
 def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Warn if no backup leads to the newest archived state."""
+    """Warn if the newest archived state cannot be restored from any backup."""
     unprotected = stored.window.unprotected
     if unprotected is None:
         return []
@@ -327,7 +327,7 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
 def _clock(host: Host) -> list[FitnessFinding]:
     """Return a finding if removals do not count with the clock of this host."""
     doubt = removal_time(host).doubt
-    return [warning("clock", f"nothing is removed before its time: {doubt}", CONFIRM)] if doubt else []
+    return [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
 
 
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
@@ -345,7 +345,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
             findings.append(_expired(settings, one, f"{text}; expired"))
         elif expires is None and now - one.replaced > _LONG_KEPT:
             hint = "if nobody needs them, destroy them, or set restore.keep_replaced and run `zsnapdb reap`"
-            findings.append(warning("replaced", f"{text}; nothing says how long they are kept", hint))
+            findings.append(warning("replaced", f"{text}; restore.keep_replaced is not set", hint))
         else:
             findings.append(ok("replaced", text))
     return findings
@@ -356,9 +356,9 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
     findings = []
     for exchange in restore_journal.under_way(instance):
         onward, back = exchange.commands
-        hint = f"`{onward}` goes on, `{back}` gives it up"
+        hint = f"`{onward}` continues it, `{back}` gives it up"
         if exchange.server is ExchangedServer.AWAY:
-            text = f"a rewind that was begun at {stamp(exchange.started)} is at work, and the server is down meanwhile"
+            text = f"a rewind that was begun at {stamp(exchange.started)} is running; the server is down until it ends"
             findings.append(warning("rewind", text, "wait until it ends"))
         elif exchange.stopped is not None:
             text = f"a rewind that did not end stopped the server at {stamp(exchange.stopped)}"

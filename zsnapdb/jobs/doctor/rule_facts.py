@@ -250,7 +250,7 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
         ports = ", ".join(str(kept.port) for kept in wrong)
         is_listened_at = all(kept.is_listened_at for kept in wrong)
         follows = "run `zsnapdb clone addresses --follow`, or `zsnapdb reap`" if is_listened_at else haproxy.HINT
-        return [warning("clones", f"HAProxy does not lead where it must: port {ports}", follows)]
+        return [warning("clones", f"HAProxy does not forward to the right servers: port {ports}", follows)]
     return [ok("clones", f"HAProxy leads {counted(len(known.ports), 'port')} to clones")]
 
 

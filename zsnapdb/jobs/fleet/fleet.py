@@ -83,7 +83,9 @@ class FleetRequest:
     def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
         """Return the request for typed filters and a typed order. Raises UsageError if one is invalid."""
         if order not in list(overview.SortKey):
-            raise UsageError(f"--sort {order!r} is no order", hint=f"choose from: {', '.join(overview.SortKey)}")
+            raise UsageError(
+                f"--sort {order!r} is not a sort order", hint=f"choose from: {', '.join(overview.SortKey)}"
+            )
         return cls(tuple(overview.Filter.parse(text) for text in filters), overview.SortKey(order), cached)
 
     def part(self, after: int, most: int) -> FleetRequest:
@@ -144,7 +146,7 @@ def _repository(
         )
     seen = reading.seen if reading is not None else memory.repository(files) if memory else files.repository()
     if seen is None and error is None:
-        error = NotFound(f"nothing is known of repository {name} yet", hint="run `zsnapdb fleet status` once")
+        error = NotFound(f"repository {name} has not been read yet", hint="run `zsnapdb fleet status` once")
     return RepositoryState(
         name=name,
         seen=seen,

@@ -216,7 +216,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
     """Write the changes of the policy, and then the record, unless the record is about the policy itself."""
-    with _warning(instance, "what was done"):
+    with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compared(instance, repository.id) as changes:
             if changes:
@@ -265,7 +265,7 @@ class EvidencePage:
 
     @property
     def last_number(self) -> int | None:
-        """The number after which the later records are; None if there are none."""
+        """The number of the last record of the page; None if no later records exist."""
         return self.records[-1].link.number if self.records and not self.is_last else None
 
 

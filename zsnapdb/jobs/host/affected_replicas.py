@@ -118,7 +118,7 @@ def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None)
         atomic_file.replace(file, before.with_note(made, in_place).model_dump_json().encode(), 0o600)
     except OSError as error:
         raise PreflightError(
-            f"noting in {file} which replicas must be rebuilt: {error.strerror}",
+            f"recording in {file} which replicas must be rebuilt: {error.strerror}",
             hint="free space there, or make the folder writable for the account that runs zsnapdb",
         ) from error
 
@@ -216,6 +216,6 @@ def _read(instance: Instance) -> ReaderNotes:
         return ReaderNotes()
     except (OSError, ValidationError) as error:
         raise PreflightError(
-            f"the note of which replicas must be rebuilt, {_file(instance)}, cannot be read",
-            hint="move it away; then rebuild every replica that followed the server before it was put back",
+            f"the list of replicas to rebuild, {_file(instance)}, cannot be read",
+            hint="move it away; then rebuild every replica that followed the server before the rewind",
         ) from error

@@ -21,7 +21,7 @@ def pool_for_copy(dataset: str, hint: str) -> str:
     own, pools = pool_of(dataset), datasets.pools()
     if own not in pools and len(pools) != 1:
         raise PreflightError(
-            f"there is no pool {own} here, and the host has {len(pools)}: {', '.join(pools) or 'none'}", hint=hint
+            f"this host has no pool {own}, but {len(pools)} others: {', '.join(pools) or 'none'}", hint=hint
         )
     pool = own if own in pools else pools[0]
     refuse_alternate_root(pool)
@@ -36,6 +36,7 @@ def refuse_alternate_root(pool: str) -> None:
     root = datasets.alternate_root(pool)
     if root is not None:
         raise PreflightError(
-            f"the pool {pool} is imported with altroot={root}, so no copy would be mounted where its server looks",
+            f"the pool {pool} is imported with altroot={root}, so a copy would not be mounted at the path that its"
+            f" server uses",
             hint=f"stop what uses the pool, then `zpool export {pool}` and `zpool import {pool}`, without -R",
         )

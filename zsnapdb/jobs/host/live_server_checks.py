@@ -72,8 +72,8 @@ def refuse_strangers(places: Mapping[str, str]) -> None:
     if inside:
         listed = ", ".join(f"{one.name} ({one.what})" for one in inside)
         raise ForeignInsideError(
-            f"the datasets of the server cannot be exchanged: inside them lies what is no volume of it: {listed}",
-            hint=f"move it away with `{_away(inside[0].name)}`, or name it under volumes of the instance",
+            f"the datasets of the server cannot be exchanged: they contain datasets that are not its volumes: {listed}",
+            hint=f"move it away with `{_away(inside[0].name)}`, or add it to `volumes` of the instance",
         )
 
 
@@ -150,7 +150,7 @@ def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Map
     if missing:
         raise PreflightError(
             f"{missing[0]} does not exist, so {', '.join(replaced)} may be the only copy of the server",
-            hint="see `zfs list`; a restore or rewind that was interrupted goes on with --resume",
+            hint="see `zfs list`; continue an interrupted restore or rewind with --resume",
         )
     if not servers_on(places):
         raise PreflightError(
@@ -192,8 +192,8 @@ def _refuse_use(replaced: Collection[str]) -> None:
     if clones:
         raise PreflightError(
             f"{', '.join(clones)} depend on the replaced datasets {', '.join(replaced)}",
-            hint="destroy clones with `zsnapdb clone destroy NAME`; a prepared form of a set goes with `zsnapdb reap`"
-            " when it was not used for clones.keep_unused",
+            hint="destroy clones with `zsnapdb clone destroy NAME`; `zsnapdb reap` removes a prepared set that was"
+            " not used for clones.keep_unused",
         )
     held = [name for name, use in uses.items() if use.holds]
     if held:
@@ -358,8 +358,8 @@ def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]
     busy = [name for name in (*names, *places.values()) if name in under_way]
     if busy:
         raise PreflightError(
-            f"{busy[0]} belongs to a restore of {under_way[busy[0]]} that is under way",
-            hint=f"end it first: `zsnapdb rewind {under_way[busy[0]]} --resume`, or `zsnapdb restore"
+            f"{busy[0]} belongs to an unfinished restore of {under_way[busy[0]]}",
+            hint=f"finish it first: `zsnapdb rewind {under_way[busy[0]]} --resume`, or `zsnapdb restore"
             f" {under_way[busy[0]]} --resume` or --abandon",
         )
     seal = {snapshot.dataset: snapshot.full_name for snapshot in server.sealed.values()}

@@ -108,7 +108,7 @@ def _copy(name: str, path: str, source: int, target: int) -> Iterator[CopiedFile
     elif stat.S_ISREG(status.st_mode):
         yield _copy_file(name, path, source, target)
     else:
-        raise PreflightError(f"{path} is no plain file", hint="move it out of the data directory, or remove it")
+        raise PreflightError(f"{path} is not a regular file", hint="move it out of the data directory, or remove it")
 
 
 def _copy_folder(name: str, path: str, source: int, target: int) -> Iterator[CopiedFile]:

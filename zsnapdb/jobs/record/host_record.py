@@ -145,8 +145,8 @@ def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, poo
             return
         names = ", ".join(sorted(turned.abandoned.keys() - known.abandoned.keys()))
         instance.events.warn(
-            f"the pool was replaced by an older copy of itself: set {made.backup_id} comes after {names}, whose state"
-            " it does not have"
+            f"the pool was replaced by an older copy of itself: set {made.backup_id} comes after {names}, but does"
+            f" not contain their state"
         )
         record.change_backups(lambda now: now.with_turn(pool_guid, made.createtxg))
 

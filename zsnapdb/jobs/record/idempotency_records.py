@@ -117,7 +117,7 @@ class OnceRecords:
     def note_given_up(self, run: str) -> None:
         """Record that the action of the run is abandoned, if the run is recorded. A repeated run does not restart it.
 
-        "" is no run: the journals of older versions name none.
+        A run of "" is ignored: the journals of older versions contain no run.
         """
         known = self.read(run) if run else None
         if known is not None and not known.is_done:
@@ -150,7 +150,7 @@ class OnceRecords:
         except OSError as error:
             raise PreflightError(
                 f"recording run {record.run_id} in {file}: {error.strerror}",
-                hint="free space there; without a record the command could be done twice",
+                hint="free space there; without a record the command could run twice",
             ) from error
 
     def _sweep(self) -> None:

@@ -83,5 +83,5 @@ def note(instance: Instance, made: ProductionRestore) -> None:
     except (OSError, ZsnapdbError) as error:
         instance.events.warn(
             f"recording in {file} that restore {made.restore_id} put {instance.name} back failed ({error}): until the"
-            " next backup, `latest` may be what it took back"
+            " next backup, `latest` may be a state that the restore discarded"
         )

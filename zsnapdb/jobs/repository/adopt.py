@@ -34,7 +34,7 @@ _PARALLEL_LISTINGS = 8
 
 @dataclass(frozen=True)
 class AdoptCandidate:
-    """A foreign backup: the reason why it is foreign, its known facts, and the objection ("": none).
+    """A foreign backup: the reason why it is foreign, its known facts, and the objection, if any.
 
     A backup with an objection is only adopted by its id.
     """
@@ -87,7 +87,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     for name in names:
         if name not in {backup.backup_id for backup in foreign}:
             raise NotFound(
-                f"backup {name} of instance {instance.name} is not a foreign one that can be read",
+                f"backup {name} of instance {instance.name} is not a readable foreign backup",
                 hint=f"`zsnapdb adopt {instance.name} --plan` lists the foreign backups",
             )
     shown = [backup for backup in foreign if not names or backup.backup_id in names]
@@ -279,7 +279,7 @@ def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
     for name in names:
         if name not in missing:
             raise NotFound(
-                f"backup {name} of instance {instance.name} is not one that this host stored and the repository lacks",
+                f"backup {name} of instance {instance.name} is not a missing backup of this host",
                 hint="run `zsnapdb list` to see the missing backups",
             )
     chosen = names or tuple(missing)

@@ -152,7 +152,7 @@ def _refuse_wrong_clock(instance: Instance, counted: Sequence[Summary], store: d
     doubt = removal_time(instance.host).prune_doubt(store, times)
     if doubt:
         raise ClockDoubtError(
-            f"pruning instance {instance.name} is refused, as its rules count time: {doubt}",
+            f"pruning instance {instance.name} is refused, because its retention rules depend on the clock: {doubt}",
             hint="nothing was removed. Check `date -u`; if the clock is right, back up first, or use --trust-clock",
         )
 
@@ -374,8 +374,8 @@ class _Run:
                 if damage:
                     raise DamagedError(
                         f"backup {name}, which would stay, is damaged: {damage[0]}",
-                        hint=f"nothing was removed. Run `zsnapdb verify {self._name}`, which records the damage: then"
-                        " the backup takes no place of others",
+                        hint=f"nothing was removed. Run `zsnapdb verify {self._name}`, which records the damage; the"
+                        f" backup then no longer counts for retention",
                     )
 
     def _check_faulty(self) -> None:
@@ -388,7 +388,7 @@ class _Run:
                 self._repository, self._name, name, verify.reader(self._instance, self._repository)
             ):
                 raise PreflightError(
-                    f"a check in the repository calls backup {name} damaged, and it is whole",
+                    f"a check in the repository marks backup {name} as damaged, but it is intact",
                     hint=f"nothing was removed. Run `zsnapdb verify {self._name} --deep`, which clears it",
                 )
 

@@ -110,12 +110,12 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
     """
     if status.damaged or any(finding.is_alarming for finding in status.missing):
         return DamagedError(
-            f"something of instance {status.instance} in the repository is damaged, or is missing there",
+            f"the repository has damaged or missing objects of instance {status.instance}",
             hint="run `zsnapdb verify`, which lists the restorable backups",
         )
     if not status.window.ranges and not status.machines:
         return NotFound(
-            f"nothing of instance {status.instance} can be restored: the repository has no backup that can",
+            f"nothing of instance {status.instance} can be restored: the repository has no restorable backup",
             hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
         )
     return None

@@ -104,7 +104,7 @@ def _read_document(repository: Repository, key: Key) -> bool | DamagedError | No
     except DamagedError as error:
         return error
     except ValueError:
-        return DamagedError(f"{place} is no document", hint="the object was altered")
+        return DamagedError(f"{place} is not a document", hint="the object was altered")
     return document.has_digest
 
 
@@ -234,7 +234,7 @@ class VerifyResult:
         """
         if not self.is_whole:
             return DamagedError(
-                f"something of instance {self.plan.instance} in the repository is damaged, or is missing there",
+                f"the repository has damaged or missing objects of instance {self.plan.instance}",
                 hint="read the lists of damaged and restorable backups; begin a new chain with `zsnapdb backup --full`",
             )
         if not self.plan.backups.backups:
@@ -512,8 +512,8 @@ class Reader:
                 )
                 if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
                     return DamagedError(
-                        f"{what}: its stored bytes do not have the SHA-256 the manifest says, though they open to the"
-                        " right ones"
+                        f"{what}: its stored bytes do not have the SHA-256 the manifest says, although they decrypt"
+                        f" to the right content"
                     )
                 return plain
             except NotFound:

@@ -68,8 +68,9 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
             known[planned.layout.top] = journal
     if len(known) != 1:
         raise UnknownNameError(
-            f"no single restore of {instance.name}{f' to {top}' if top else ''} was left stopped or to look around",
-            hint=f"those that can go on: {', '.join(known) or 'none'}; name the dataset with --target",
+            f"no single restore of {instance.name}{f' to {top}' if top else ''} was left stopped or open for"
+            f" inspection",
+            hint=f"restores that can be continued: {', '.join(known) or 'none'}; name the dataset with --target",
         )
     return next(iter(known.values()))
 
@@ -116,12 +117,12 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         target = parse_target(requested)
     if isinstance(target, AtBackup | Latest):
         raise UsageError(
-            f"a restore goes on to a time or a GTID, not to {request.to}",
-            hint="`zsnapdb binlog status` says until when the archive reaches",
+            f"a restore can be moved forward only to a time or a GTID, not to {request.to}",
+            hint="`zsnapdb binlog status` shows where the archive ends",
         )
     if before.point.gtids is None:
         raise PreflightError(
-            "the transactions of the restored server have no GTIDs, so nothing proves where it is",
+            "the transactions of the restored server have no GTIDs, so its position cannot be proved",
             hint="restore to the point again, into another dataset",
         )
     after_look = isinstance(before.steps[-1], ReadOnlyStart)
@@ -182,7 +183,7 @@ def next_transaction(planned: RestorePlan) -> str:
     following = planned.point.following
     if following is None or following.gtid is None:
         raise NotFound(
-            f"no transaction is known behind {planned.requested}, the point of the restore",
+            f"no transaction is known after {planned.requested}, the point of the restore",
             hint="name a later time or GTID; `zsnapdb binlog find` lists transactions",
         )
     return str(following.gtid)

@@ -70,13 +70,13 @@ def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
     """Raise PreflightError if the datasets cannot be identified, or if the restored ones are not complete."""
     if exchange.state is ExchangeState.UNCLEAR and not exchange.has_begun:
         raise PreflightError(
-            f"nothing of the server of {plan.instance} was exchanged, and {'; '.join(exchange.reasons)}",
+            f"no dataset of the server of {plan.instance} was exchanged: {'; '.join(exchange.reasons)}",
             hint=f"a run that gave the restore up was interrupted: end it with `zsnapdb restore {plan.instance}"
             f" --abandon --target {plan.layout.top}`",
         )
     if exchange.state is ExchangeState.UNCLEAR:
         raise PreflightError(
-            f"the exchange of the datasets is in a state that no run of zsnapdb left: {'; '.join(exchange.reasons)}",
+            f"the exchange of the datasets is in a state that zsnapdb never leaves: {'; '.join(exchange.reasons)}",
             hint="nothing was changed; see `zfs list -r` and `zfs get guid`, and put the datasets back by hand",
         )
 
@@ -153,9 +153,9 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
     refuse_unclear(plan, exchange)
     if exchange.state is ExchangeState.IN_PLACE:
         raise PreflightError(
-            f"the restored datasets of {plan.instance} are in place of the server's own already",
-            hint=f"go on with `zsnapdb rewind {plan.instance} --resume`, or, after `zsnapdb restore --handover"
-            f" promote`, with `zsnapdb restore {plan.instance} --resume`; what was replaced is kept",
+            f"the restored datasets of {plan.instance} have already replaced the server's own",
+            hint=f"continue with `zsnapdb rewind {plan.instance} --resume`, or, after `zsnapdb restore --handover"
+            f" promote`, with `zsnapdb restore {plan.instance} --resume`; the replaced datasets are kept",
         )
     live_server_checks.refuse_running(names_in(step), "the exchange of datasets is to be undone")
     for new, old in recovery_commands(step):
@@ -412,8 +412,8 @@ def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
             encryption.load_key(root)
         except CommandError as error:
             warn(
-                f"the key of {root} is not loaded: what is mounted goes on, and nothing more can be mounted until"
-                f" somebody runs `zfs load-key {root}` ({error.message})"
+                f"the key of {root} is not loaded: mounted datasets stay usable, but no others can be mounted before"
+                f" you run `zfs load-key {root}` ({error.message})"
             )
 
 

@@ -84,8 +84,8 @@ def handover_step(
         )
     if instance.tls.mode_to(source.host) is TlsMode.REQUIRED and instance.tls.ca is None:
         raise PreflightError(
-            f"the connection to the source {source.host} requires TLS, and the replica knows no authority to verify its"
-            " certificate by",
+            f"the connection to the source {source.host} requires TLS, and the replica has no certificate authority"
+            f" to verify it with",
             hint=f"set tls_ca of instance {instance.name} to a file that the server's account may read",
         )
     return MakeReplica(
@@ -114,8 +114,8 @@ def _promoted_server_id(
         _refuse_old_server_id(planned, requested)
     if requested is None and is_stand_in(repository):
         raise PreflightError(
-            "while the store is away it is not known which GTIDs the old server gave, so the restored server must not"
-            " go on under its server_id",
+            "the store is unreachable, so the GTIDs of the old server are unknown, and the restored server must not"
+            " reuse its server_id",
             hint="choose a server_id that no server had before, name it with --server-id, and set it in the option file"
             " of the server before its first start",
         )
@@ -123,8 +123,8 @@ def _promoted_server_id(
     repeated = repeated_after(instance, repository, planned, used)
     if repeated:
         raise PreflightError(
-            f"in place of the old server, and under server_id {used}, the restored server would give GTIDs a second"
-            f" time: {repeated} stand for transactions that this restore leaves out",
+            f"with server_id {used}, the restored server would reuse GTIDs of the old server: {repeated} stand for"
+            f" transactions that this restore leaves out",
             hint="choose a server_id that no server had before, name it with --server-id, and set it in the option file"
             " of the server before its first start",
         )

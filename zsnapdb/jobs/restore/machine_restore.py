@@ -143,7 +143,7 @@ def _newest_wanted(
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
         raise UsageError(
-            f"--to {request.to} is a point between backups, and a virtual machine has none",
+            f"--to {request.to} lies between two backups; a virtual machine can be restored only to a backup",
             hint="give latest, or the id of a backup (`zsnapdb list`)",
         )
     known = read_known(

@@ -52,8 +52,8 @@ def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
         if origin is RestoreOrigin.REPOSITORY or not local_snapshot.load(instance):
             raise
         instance.events.warn(
-            f"the store is away ({error.message}): only what is on this host is used, and whether a newer state is"
-            " stored is not known"
+            f"the store is unreachable ({error.message}): only data on this host is used, and a newer state may be"
+            f" stored"
         )
         return _stand_in(instance)
 
@@ -109,7 +109,7 @@ def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in
             planned = None
         if planned is None:
             raise
-    instance.events.warn("the archive does not reach the point yet: the server's own binlogs on this host do")
+    instance.events.warn("the archive does not reach the point yet: the server's own binlogs on this host are used")
     return planned
 
 
@@ -170,8 +170,9 @@ class _HostArchive(BinlogArchive):
     def fetch(self, file: ArchivedFile, target: Path) -> None:
         """Raise UnreachableError: nothing can be downloaded while the store is unreachable."""
         raise UnreachableError(
-            f"binlog {file.name} is no longer on this host as it was, and the store is away: {target} was not written",
-            hint="run the restore again, or wait until the store is back",
+            f"binlog {file.name} on this host was changed or removed, and the store is unreachable: {target} was not"
+            f" written",
+            hint="run the restore again, or wait until the store is reachable",
         )
 
 

@@ -77,5 +77,5 @@ def _refuse_exchange(now: datetime, journal: RestoreJournal) -> None:
         return
     raise PreflightError(
         f"the restore of {journal.plan.instance} that run {journal.run_id} began {when}",
-        hint=f"look at the server; then `zsnapdb restore {journal.plan.instance} --resume --target {journal.top}`",
+        hint=f"check the server, then run `zsnapdb restore {journal.plan.instance} --resume --target {journal.top}`",
     )

@@ -150,7 +150,7 @@ def origin_of(word: str) -> RestoreOrigin:
         UsageError: there is no such origin.
     """
     if word not in set(RestoreOrigin):
-        raise UsageError(f"{word} is no origin of a restore", hint=f"choose one of {', '.join(RestoreOrigin)}")
+        raise UsageError(f"{word} is not a restore origin", hint=f"choose one of {', '.join(RestoreOrigin)}")
     return RestoreOrigin(word)
 
 

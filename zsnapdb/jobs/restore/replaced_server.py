@@ -250,7 +250,7 @@ def _text_of(file: Path) -> str | None:
         return None
     if status.st_size > _LONGEST_OPTION_FILE:
         raise PreflightError(
-            f"{file} has {status.st_size} bytes, and zsnapdb writes it",
+            f"{file} has {status.st_size} bytes, more than zsnapdb writes",
             hint="control.server_id_file must name a file that zsnapdb alone writes",
         )
     return text_files.read_text(file, "control.server_id_file", "name a file that zsnapdb alone writes")

@@ -122,8 +122,8 @@ def _engine_stops(
         raise ConsistencyError(refused, hint=OTHER_POINT)
     if planned.unknown:
         work.events.warn(
-            f"nothing says the storage engine of {named(planned.unknown)}, made without ENGINE: with the replay they"
-            f" get {start.engine}, the source's default at the backup"
+            f"the storage engine of {named(planned.unknown)} is not recorded, because ENGINE was omitted: the replay"
+            f" uses {start.engine}, the source's default at the backup"
         )
     if planned.bare:
         work.events.warn(
@@ -163,7 +163,7 @@ def _give_events_back(work: ServerWork, session: Session, before: EventStates, a
     if unknown:
         work.events.warn(
             f"{len(unknown)} event(s) were made or altered after the backup, and the replay left them disabled;"
-            f" those that were enabled at the source need this: {'; '.join(sorted(unknown))}"
+            f" to enable those that were enabled at the source, run: {'; '.join(sorted(unknown))}"
         )
 
 

@@ -218,7 +218,7 @@ class RestoreRun(Generic[J]):
         try:
             self.work.remove()
         except Exception as second:
-            error.add_note(f"removing what was restored failed too: {second}")
+            error.add_note(f"removing the restored datasets failed too: {second}")
             return False
         return True
 
@@ -271,7 +271,7 @@ def refuse_active(journals: JournalFolder[J], plan: AnyRestorePlan) -> None:
     started = journals.read(plan.top)
     if started is not None:
         raise PreflightError(
-            f"a restore to {plan.top} was begun at {started.plan.created:%Y-%m-%d %H:%M} UTC",
+            f"a restore to {plan.top} was started at {started.plan.created:%Y-%m-%d %H:%M} UTC",
             hint="continue with --resume, or give the restore up with --abandon",
         )
     for top in journals.tops() if plan.mounts else ():
@@ -280,7 +280,7 @@ def refuse_active(journals: JournalFolder[J], plan: AnyRestorePlan) -> None:
             shared = [] if beside is None else [mount for mount in plan.mounts if mount in beside.plan.mounts]
             if shared:
                 raise PreflightError(
-                    f"the restore to {top}, which is under way, uses the mount point {shared[0]} too",
+                    f"the unfinished restore to {top} uses the mount point {shared[0]} too",
                     hint="choose a target whose last part differs",
                 )
 
@@ -290,7 +290,7 @@ def refuse_existing(top: str, mounts: Sequence[str]) -> None:
     if datasets.exists(top):
         raise ExistsError(
             f"the target dataset {top} exists",
-            hint="name a new dataset; to continue a restore that was begun, use --resume",
+            hint="name a new dataset; to continue an unfinished restore, use --resume",
         )
     for mount in map(Path, mounts):
         if mount.exists() and any(mount.iterdir()):

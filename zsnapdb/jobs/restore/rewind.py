@@ -97,7 +97,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
     if handover.server_id is not None and file is None:
         raise PreflightError(
             f"{family(planned.flavour).title} must get a new server_id, or it would reuse GTIDs of transactions that"
-            " are left out; nothing says where",
+            f" are left out; no option file for it is configured",
             hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
             f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
         )
@@ -131,7 +131,7 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
         return restore_plan.make(settings, instance, repository, _wanted(instance, request, request.origin))
     except ZsnapdbError as error:
         if on_host is not None:
-            error.add_note(f"with what is on this host alone: {on_host.message}")
+            error.add_note(f"with the data on this host alone: {on_host.message}")
         raise
 
 
@@ -233,7 +233,7 @@ def _under_way(journals: Journals, instance: Instance) -> RestoreJournal | None:
     if len(started) > 1:
         tops = ", ".join(journal.plan.layout.top for journal in started)
         raise PreflightError(
-            f"several restores of {instance.name} that replace its server are under way: {tops}",
+            f"several restores of {instance.name} that replace its server are unfinished: {tops}",
             hint="give all but one up with `zsnapdb restore --abandon --target DATASET`",
         )
     return started[0] if started else None
@@ -249,7 +249,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
         if is_in_place(journal.plan):
             outage = journal.old_server.down if journal.old_server is not None else 0.0
             return RewindResult(journal.plan, 0.0, outage, journal.done[-1].finished)
-    raise UnknownNameError(f"no rewind of {instance.name} is under way", hint="begin one with --to POINT")
+    raise UnknownNameError(f"{instance.name} has no unfinished rewind", hint="start one with --to POINT")
 
 
 def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:

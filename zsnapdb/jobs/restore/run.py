@@ -180,7 +180,7 @@ def resume(
 
 @dataclass(frozen=True)
 class AbandonedRun:
-    """An abandoned restore. `left` is the state of the server that it was to replace; "" if it replaced none."""
+    """An abandoned restore. `left` is the state of the server to replace (empty if there was none)."""
 
     plan: RestorePlan
     left: str = ""

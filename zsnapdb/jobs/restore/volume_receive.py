@@ -315,7 +315,7 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
             return False
         if time.monotonic() > deadline:
             raise CommandError(
-                f"{step.dataset} exists without its snapshot, and not as a part of it",
+                f"{step.dataset} exists without its snapshot, and is not a partial receive of it",
                 hint="end any other `zfs receive` into the dataset; if there is none, destroy the dataset by hand",
             )
         time.sleep(0.2)
@@ -392,7 +392,7 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
             if _kept(step) is not None:
                 owned.drop_partial(step.dataset, work.mark)
                 work.events.warn(
-                    f"the pool is full, so what was received of the {step.role} volume of {step.backup_id} was removed"
+                    f"the pool is full, so the partly received {step.role} volume of {step.backup_id} was removed"
                 )
         except ZsnapdbError as second:
             error.add_note(f"removing the part of {step.dataset} that was received failed: {second}")
@@ -437,7 +437,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
     owned.prove([step.dataset], work.mark)
     if datasets.origin_guid(step.dataset) != step.guid:
         raise ConsistencyError(
-            f"{step.dataset} is not a clone of {step.origin} as it was when the restore was planned",
+            f"{step.dataset} is no longer a clone of {step.origin}, as the restore planned",
             hint=f"give it up with `zsnapdb restore {work.plan.instance} --abandon`, and start again",
         )
     start = f"{step.dataset}@{step.snapshot}"

@@ -148,7 +148,7 @@ class Copy:
         if len(hidden) < len(self.key_files):
             return None
         return PreflightError(
-            f"the binlog of the copied server is encrypted, and its sandbox does not show {', '.join(hidden)}",
+            f"the binlog of the copied server is encrypted, and its sandbox lacks {', '.join(hidden)}",
             hint="add the file to server.sandbox_reads of the instance",
         )
 
@@ -205,7 +205,7 @@ class Copy:
         for link in links_in(str(self.datadir)):
             if not link.path.startswith(top + "/"):
                 raise PreflightError(
-                    f"{link.what} leads to {link.path}, outside the copy",
+                    f"{link.what} points to {link.path}, outside the copy",
                     hint="a server on the copy would open the source's file; it was not started",
                 )
 
@@ -344,7 +344,7 @@ class Copy:
         when = difference(expected_offsets(time_zone.host_zones(self.zone)), seen)
         if when is not None:
             raise ConsistencyError(
-                f"the server was started with the time zone {self.zone.describe()}, and shows other times {when}",
+                f"the server was started with the time zone {self.zone.describe()}, but its times differ {when}",
                 hint="it was stopped; set default_time_zone in server.options, and report this",
             )
 

@@ -42,7 +42,7 @@ class _Record(BaseModel):
 
 
 def written(file: Path, instance: str) -> WrittenTables | None:
-    """Return the instance's tables in the file that an earlier setup wrote; None if there are none, or changed."""
+    """Return the instance's tables from the file of an earlier setup; None if they are missing or were changed."""
     document = document_of(_text(file)) or {}
     entries = _record(file).of(instance, document)
     return WrittenTables(entries[-1].tables) if entries else None

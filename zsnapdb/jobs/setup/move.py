@@ -236,7 +236,7 @@ class _Moving:
         if free < needed:
             name = self.move.datasets[0].name
             raise PreflightError(
-                f"{name} has copies of the files that nobody uses; another copy takes {size(needed)}, and {size(free)}"
+                f"{name} contains unused copies of the files; another copy takes {size(needed)}, and {size(free)}"
                 " are free",
                 hint=f"remove these copies: `zfs destroy -r {name}`, then run the same setup again",
             )
@@ -277,14 +277,14 @@ class _Moving:
             # The option file is written after the rename: a server that a reboot starts in between finds no folder.
             # With the file, it could start in a schema named `data`, with the redo logs of the old files.
             if os.path.lexists(move.places.old):
-                raise ExistsError(f"{move.places.old} is there already", hint="give it another name")
+                raise ExistsError(f"{move.places.old} already exists", hint="give it another name")
             try:
                 # `mv` would copy and remove the old files if the folder cannot be renamed.
                 os.rename(move.server.datadir, move.places.old)
             except OSError as error:
                 raise PreflightError(
                     f"renaming {move.server.datadir} to {move.places.old}: {error.strerror}",
-                    hint="the folder must lie whole on one filesystem (not in a lower layer of an overlay)",
+                    hint="the folder must be entirely on one filesystem (not in a lower layer of an overlay)",
                 ) from error
             atomic_file.sync_folder(Path(move.places.old).parent)
 
@@ -369,7 +369,7 @@ class _Moving:
             message = f"the server did not start on ZFS and runs on its old files again: {why}"
             raise ServerError(message, hint=hint) from error
         if facts.runs is ServedPlace.NEW:
-            raise ServerError(f"the server runs on ZFS, and setup did not go on: {why}", hint=hint) from error
+            raise ServerError(f"the server runs on ZFS, but setup could not continue: {why}", hint=hint) from error
         give_up = f"To give up what is in {move.datasets[0].name}: {move.given_up(is_switched=True)}"
         if facts.runs is not ServedPlace.NOWHERE:
             give_up = f"It was not stopped: {facts.where}. Make a dump before you change more, its files may be in both"
@@ -421,7 +421,7 @@ class _Moving:
             return
         if os.path.realpath(datadir) != os.path.realpath(self.move.datadir):
             raise ServerError(
-                f"the server runs on ZFS, and the one that answers on {self.move.server.sockets[0]} uses {datadir}",
+                f"the server runs on ZFS, but the server that answers on {self.move.server.sockets[0]} uses {datadir}",
                 hint=f"see `ls -l /proc/*/cwd`; the move has ended: {self.move.forgotten}",
             )
 

@@ -88,7 +88,7 @@ def execute(
     init.prove(settings, plan.around.repository)
     if plan.around.target and plan.kept is None and not hears(settings, plan.around.target):
         why = f"the test message did not reach {plan.answers.notify}, and nothing was changed"
-        raise CommandError(why, hint="the reason stands above; name another way with --notify, or leave it out")
+        raise CommandError(why, hint="the reason is shown above; give another target with --notify, or leave it out")
     with exclusive("setup", doing="setting up this host"):
         recipient, signer = plan.recipient, plan.signer
         if plan.move is not None and plan.way is SetupWay.MOVE:
@@ -142,7 +142,7 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
         command.run(line.split(), timeout=_RESTART_SECONDS)
         raise ServerError(
             f"the server did not start with {file}, which was removed again: {error.message}",
-            hint=f"see `journalctl -u {line.split()[-1]}` and the server's log; leave --binlogs out to go on",
+            hint=f"see `journalctl -u {line.split()[-1]}` and the server's log; leave --binlogs out to continue",
         ) from error
     if not int(_answer(socket, "SELECT @@GLOBAL.log_bin")):
         raise ServerError(

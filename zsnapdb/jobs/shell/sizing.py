@@ -75,12 +75,12 @@ def parse_prices(text: str) -> tuple[StorePrice, ...]:
     file = Path(text)
     hint = f"choose from all, {', '.join(PRICES)}, or write a TOML file with the keys {', '.join(_keys())}"
     if "/" not in text and not file.suffix:
-        raise UsageError(f"{text!r} is no price list", hint=hint)
+        raise UsageError(f"{text!r} is not a price list", hint=hint)
     table = read_toml(read_text(file, "the price list", hint), str(file))
     numbers = {key: value for key, value in table.items() if key in _keys() and isinstance(value, int | float)}
     texts = {key: value for key, value in table.items() if key in _keys() and isinstance(value, str)}
     if set(numbers) | set(texts) != set(_keys()) or not set(texts) >= {"name", "date", "source", "currency"}:
-        raise ConfigError(f"{file} has not the keys of a price list", hint=hint)
+        raise ConfigError(f"{file} does not have the keys of a price list", hint=hint)
     values: dict[str, Any] = {**texts, **numbers}
     return (StorePrice(**values),)
 

@@ -137,8 +137,8 @@ class JournalFolder(Generic[J]):
             listing = ", ".join(journal.top for journal in readable if journal.plan.instance == instance) or "none"
             torn = "".join(f"; {path} cannot be read" for path in unreadable)
             raise UnknownNameError(
-                f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
-                hint=f"under way: {listing}{torn}; name the target with --target",
+                f"there is not exactly one unfinished restore of {instance}{f' to {top}' if top else ''}",
+                hint=f"unfinished: {listing}{torn}; name the target with --target",
             )
         return known[0]
 

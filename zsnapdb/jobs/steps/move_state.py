@@ -196,7 +196,7 @@ def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
 
 
 def _in_the_way(move: ServerMove) -> str:
-    """Return the mount point of the copies if foreign files are there, else ""."""
+    """Return the mount point of the copies if it contains foreign files, else ""."""
     place = move.places.mount
     if is_mounted(place, move.datasets[0].name) or not os.path.lexists(place):
         return ""

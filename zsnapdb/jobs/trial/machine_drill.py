@@ -154,7 +154,8 @@ def _bound_position(flavour: Flavour, bound: BoundPart) -> Position:
         return PositionPart(**dict(bound), source="manifest").position(flavour)
     except ValueError as error:
         raise DamagedError(
-            f"the manifest says that the server had published {printable(bound.gtids or '')[:200]}, which are no GTIDs",
+            f"the manifest says that the server had published {printable(bound.gtids or '')[:200]}, which is not a"
+            f" GTID set",
             hint="the manifest was altered, or a newer zsnapdb wrote it",
         ) from error
 
@@ -289,7 +290,7 @@ def plan(
         )
     if not parse(planned.define.xml).has_agent:
         raise PreflightError(
-            f"the machine of {instance.name} has no channel of a guest agent, so a drill cannot see that it boots",
+            f"the machine of {instance.name} has no channel of a guest agent, so a drill cannot check that it boots",
             hint="add the channel org.qemu.guest_agent.0, install qemu-guest-agent in the machine, and back it up",
         )
     server = machine_restore.machine_source(repository.manifest(instance.name, planned.backup_id)).server

@@ -36,7 +36,7 @@ EndUsers = Callable[[str], None]
 
 
 def nobody(_container: str) -> None:
-    """End nothing, because only servers in folders use the copy."""
+    """Do nothing: only servers in folders use the copy, and no process must be ended."""
 
 
 @dataclass(frozen=True)

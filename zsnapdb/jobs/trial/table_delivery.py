@@ -268,7 +268,7 @@ def check_rights(target: Target, name: TableName, requested: Transport | None) -
     words = ", ".join(lacking)
     raise PreflightError(
         f"{account} may not put {name} into {target.address}: it lacks {words} on {name.schema}",
-        hint=f"name an account that may with --user, or give it the rights: GRANT {words} ON {name.schema}.* TO …",
+        hint=f"name an account that has the rights with --user, or grant them: GRANT {words} ON {name.schema}.* TO …",
     )
 
 

@@ -213,7 +213,7 @@ def machines(settings: Settings) -> list[Machine]:
 def _read(kind: type[M], found: CopyDatasets) -> M:
     """Return the base or machine. ValueError also if the name does not have zsnapdb's form."""
     if not NAME.fullmatch(found.name):
-        raise ValueError(f"{found.name!r} is not a name of a machine")
+        raise ValueError(f"{found.name!r} is not the name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}
     volumes = {name[len(found.anchor) + 1 :]: name for name, type_ in types.items() if type_ == "volume"}
     known = record.read(kind, found)

@@ -68,8 +68,7 @@ def refuse_unreachable(shows: ReadyMarker, network: str) -> None:
     """Raise PreflightError if the marker is a server on a network where this host has no address."""
     if shows.kind is ReadyKind.SERVER and network == f"network {ISOLATED_NETWORK}":
         raise PreflightError(
-            f"a server is waited for (--wait-for {shows.words}), and this host has no address on the network"
-            f" {ISOLATED_NETWORK}",
+            f"this host has no address on the network {ISOLATED_NETWORK}, which --wait-for {shows.words} needs",
             hint="name another network (--network), or wait for the agent or the serial line",
         )
 

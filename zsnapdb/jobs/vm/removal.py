@@ -47,7 +47,7 @@ def refuse_bookmarks(what: str, foreign: ForeignSnapshots) -> None:
     if foreign.bookmarks:
         raise PreflightError(
             f"{what} has bookmarks, which backups made: {', '.join(foreign.bookmarks)}",
-            hint="clone a new machine instead; or destroy the bookmarks, and the next backup is a full one",
+            hint="clone a new machine instead, or destroy the bookmarks (the next backup is then a full one)",
         )
 
 
@@ -59,7 +59,7 @@ def refuse_others(what: str, foreign: ForeignSnapshots, *, snapshots_may_go: boo
         )
     if foreign.snapshots and not snapshots_may_go:
         raise PreflightError(
-            f"{what} has snapshots that others made: {', '.join(foreign.snapshots)}",
+            f"{what} has snapshots that other programs made: {', '.join(foreign.snapshots)}",
             hint="destroy them, or give --with-foreign-snapshots where the command has it",
         )
 

@@ -32,6 +32,6 @@ def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
 def fingerprint(file: BinaryIO, head_end: int) -> str:
     """Return the SHA-256 of the head of a binlog: its first `head_end` bytes.
 
-    The head tells which server started the file, when, and after which GTIDs. It never changes.
+    The head contains the server that started the file, the time, and the preceding GTIDs. It never changes.
     """
     return hashlib.sha256(read_plain(file, 0, head_end)).hexdigest()

@@ -104,7 +104,7 @@ def _inner(events: EventBytes) -> Iterator[str | None]:
     while not events.is_at_end():
         _, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
         if length < HEADER.size:
-            raise ValueError(f"an event in a payload has {length} bytes")
+            raise ValueError(f"invalid event size in a transaction payload: {length} bytes")
         pieces = events.pieces(length - HEADER.size)
         yield _reason(kind, EventBytes(pieces), is_inner=True)
         for _ in pieces:

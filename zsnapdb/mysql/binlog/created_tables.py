@@ -261,7 +261,7 @@ class CreatedTables:
             self.tables[place] = replace(self.tables[place], is_touched=True, is_dropped=is_dropped)
 
     def _close(self, event: Event) -> None:
-        """Process the end of a transaction, which tells whether tables are transactional.
+        """Process the end of a transaction, which shows whether tables are transactional.
 
         An XID does so only if a single table changed, a COMMIT for all changed tables.
         """

@@ -268,7 +268,7 @@ def _fields(header: bytes, path: Path) -> dict[int, bytes]:
         at += length
     if not fields.keys() >= {_KEY_NAME, *_FIXED} or any(len(fields[kind]) != size for kind, size in _FIXED.items()):
         raise PreflightError(
-            f"binlog {path.name} is encrypted in a form that is not known",
+            f"binlog {path.name} is encrypted in an unknown form",
             hint="set binlog_encryption=OFF, or use a release of zsnapdb that knows this server",
         )
     return fields

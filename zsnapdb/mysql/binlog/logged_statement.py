@@ -1,4 +1,4 @@
-"""Statements in query events, and their kind of change as far as the text tells it."""
+"""Statements in query events, and their kind of change, as far as the text shows it."""
 
 from __future__ import annotations
 

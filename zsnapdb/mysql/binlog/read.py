@@ -51,8 +51,9 @@ class KnownTail:
 def digest_of(file: BinaryIO, offset: int) -> str:
     """Return the SHA-256 of a binlog's first 4 KiB and its 4 KiB before the offset.
 
-    The first part tells which server started the file, when, and after which GTIDs. The second has the time and the
-    GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the offset.
+    The first part contains the server that started the file, the time, and the preceding GTIDs. The second has the
+    time and the GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the
+    offset.
     """
     first = read_plain(file, 0, min(_COMPARED, offset))
     last = read_plain(file, max(0, offset - _COMPARED), offset)
@@ -138,7 +139,9 @@ def index_entries(index: Path) -> list[str]:
             hint="is the snapshot visible under .zfs, and zsnapdb run as root?",
         ) from error
     if any("\0" in entry or os.path.basename(entry) in ("", ".", "..") for entry in entries):
-        raise ConsistencyError(f"the binlog index {index} has a line that names no file", hint="was it edited by hand?")
+        raise ConsistencyError(
+            f"the binlog index {index} has a line that is not a file name", hint="was it edited by hand?"
+        )
     return entries
 
 

@@ -76,7 +76,7 @@ def table_map(body: EventBytes) -> TableMap:
     body.skip(1)
     width = body.packed()
     if width > _MOST_COLUMNS:
-        raise ValueError(f"a table has {width} columns")
+        raise ValueError(f"invalid number of columns in a table: {width}")
     types = body.take(width)
     details = EventBytes([body.take(body.packed())])
     columns: list[RowColumn] = []
@@ -192,7 +192,7 @@ def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tu
     """
     width = body.packed()
     if table.columns is None or width != table.width:
-        raise ValueError("a column has a form that cannot be read")
+        raise ValueError("a column has an unknown format")
     is_update = head.kind is ChangeKind.UPDATE
     images = [_Image(table.columns, body.take((width + 7) // 8)) for _ in range(2 if is_update else 1)]
     if head.event in _COMPRESSED_V1 or head.event in _COMPRESSED_V2:
@@ -341,7 +341,7 @@ def _collations(places: Sequence[int], value: EventBytes, *, has_default: bool) 
     while not value.is_at_end():
         place = value.packed()
         if place >= len(places):
-            raise ValueError(f"a collation is of text column {place} of {len(places)}")
+            raise ValueError(f"a collation refers to text column {place}, but there are {len(places)}")
         found[places[place]] = value.packed()
     return found
 

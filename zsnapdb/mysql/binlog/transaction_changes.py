@@ -140,7 +140,7 @@ class _Content:
             self._annotation = printable(body.up_to(MOST_TEXT).decode("utf-8", "replace"))
         elif kind == PAYLOAD:
             if is_inner:
-                raise ValueError("a payload is inside of another payload")
+                raise ValueError("a payload is nested in another payload")
             self._is_compressed = True
             self._inner(payload(body))
         elif kind == XA_PREPARE:
@@ -153,7 +153,7 @@ class _Content:
         while not events.is_at_end():
             when, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
             if length < HEADER.size:
-                raise ValueError(f"an event in a payload has {length} bytes")
+                raise ValueError(f"invalid event size in a transaction payload: {length} bytes")
             pieces = events.pieces(length - HEADER.size)
             self.add(kind, when, EventBytes(pieces), is_inner=True)
             for _ in pieces:
@@ -173,7 +173,7 @@ class _Content:
                 known = known or TableChanges(_name(table.schema), _name(table.table))
                 self._tables[name] = known.plus(head.kind, rows)
         elif head.table != NO_TABLE:
-            raise ValueError(f"rows are of table {head.table}, which no event before them describes")
+            raise ValueError(f"rows of table {head.table} have no table map event before them")
         if head.ends_statement:
             self._maps.clear()
 
@@ -189,7 +189,7 @@ class _Content:
     def complete(self, walk: Walk, last: Event) -> TransactionChanges:
         first = walk.opened
         if first is None:
-            raise ValueError("a transaction ends that did not begin")
+            raise ValueError("found the end of a transaction without its beginning")
         committed, is_exact = commit_time_of(first, last)
         return TransactionChanges(
             gtid=None if walk.number is None else gtid_text(walk.number),
@@ -255,7 +255,7 @@ class _Rows:
             if head.table != NO_TABLE:
                 table_of_rows = self._maps.get(head.table)
                 if table_of_rows is None:
-                    raise ValueError(f"rows are of table {head.table}, which no event before them describes")
+                    raise ValueError(f"rows of table {head.table} have no table map event before them")
                 self._add_rows(head, table_of_rows, body)
             if head.ends_statement:
                 self._maps.clear()

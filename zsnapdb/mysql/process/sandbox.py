@@ -16,8 +16,8 @@ _LAUNCHER = Path(__file__).with_name("sandbox_launcher.py")
 FAILED = "zsnapdb sandbox: "
 """Prefix of the line that the launcher writes to the server's log if it cannot build the sandbox."""
 _HINT = (
-    'start zsnapdb as root on a kernel with mount namespaces and seccomp; only sandbox = "off" under server of the'
-    " instance starts such a server without walls"
+    'start zsnapdb as root on a kernel with mount namespaces and seccomp; sandbox = "off" under server of the'
+    " instance starts it without a sandbox"
 )
 
 
@@ -75,7 +75,7 @@ def _plain(word: str) -> str:
 def unit_properties(sandbox: Sandbox) -> dict[str, str]:
     """Return the properties of a unit that runs the launcher: systemd's restrictions around those of the launcher.
 
-    The launcher needs root and its capabilities until the server runs; the server has none. IPAddressDeny and
+    The launcher needs root and its capabilities until the server runs; the server runs without them. IPAddressDeny and
     IPAddressAllow need a kernel with BPF for control groups (systemd.resource-control(5)); other kernels ignore them.
     They filter both directions, so a server that accepts or opens remote connections gets neither.
     """

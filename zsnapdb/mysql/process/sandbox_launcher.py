@@ -131,11 +131,11 @@ def _texts(value: object) -> list[str]:
 
 
 def _opened_without_link(path: str, base: str) -> int:
-    """Open a folder of the copy. Raise OSError if a link leads to it: the server's account could have made it."""
+    """Open a folder of the copy. Raise OSError if its path contains a link: the server's account could have made it."""
     opened = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     expected = os.path.realpath(base) + path[len(base) :] if path.startswith(base + "/") else os.path.realpath(path)
     if os.readlink(f"/proc/self/fd/{opened}") != expected:
-        raise OSError(errno.ELOOP, "a symbolic link leads to the folder", path)
+        raise OSError(errno.ELOOP, "the path of the folder contains a symbolic link", path)
     return opened
 
 

@@ -130,7 +130,7 @@ def overwrite_histograms(session: Session) -> None:
 
 
 def shared_tablespaces(session: Session, flavour: Flavour) -> tuple[SharedTablespace, ...]:
-    """Return the general tablespaces of users (refman 8.4, "General Tablespaces"). MariaDB has none."""
+    """Return the general tablespaces of users (refman 8.4, "General Tablespaces"). MariaDB has no such tablespaces."""
     if flavour is Flavour.MARIADB:
         return ()
     rows = session.query(
@@ -153,7 +153,7 @@ def purge(session: Session) -> None:
 
 
 def _is_purged_within(session: Session, seconds: float) -> bool:
-    """Wait at most `seconds` until undo has no old row version. Return whether it has none."""
+    """Wait at most `seconds` until undo has no old row version. Return whether that was achieved."""
     deadline = time.monotonic() + seconds
     while int(session.value("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")):
         if time.monotonic() > deadline:

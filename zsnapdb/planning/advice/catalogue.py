@@ -48,7 +48,7 @@ def check_silences(silences: Sequence[Silence]) -> None:
             )
         if rule.severity is Severity.UNFIT:
             raise ConfigError(
-                f"doctor.silenced names the rule {silence.rule!r}: what prevents a backup cannot be silenced",
+                f"doctor.silenced names the rule {silence.rule!r}: findings that prevent a backup cannot be silenced",
                 hint="remove that section",
             )
 

@@ -179,7 +179,7 @@ class AdviceFacts:
 
 @dataclass(frozen=True)
 class Hit:
-    """A finding of a rule: the fact, and the command or setting that repairs it here ("": the fix of the rule).
+    """A finding of a rule: the fact, and the command or setting that repairs it here (empty: use the fix of the rule).
 
     `change` is that command, if `doctor --fix` may run it (see FitnessFinding).
     """

@@ -71,7 +71,7 @@ def _part(part: str) -> range:
     if every is not None:
         return range(0, _SUNDAY + 1, _step(every[1]))
     if some is None:
-        raise ValueError(f"{part!r} is no weekday")
+        raise ValueError(f"{part!r} is not a weekday")
     first = _number(some[1])
     if some[2] is None:
         return range(first, first + 1)
@@ -86,7 +86,7 @@ def _part(part: str) -> range:
 def _number(word: str) -> int:
     number = int(word) if word.isdecimal() else _NUMBERS.get(word)
     if number is None:
-        raise ValueError(f"{word!r} is no weekday")
+        raise ValueError(f"{word!r} is not a weekday")
     return number
 
 

@@ -131,7 +131,7 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEnc
     return [
         warning(
             "encryption",
-            f"{', '.join(encrypted)} was encrypted where it was backed up; below {parent} it lies in the clear",
+            f"{', '.join(encrypted)} was encrypted at the source; below {parent} it is unencrypted",
             "choose a target below an encrypted dataset, if it must be encrypted at rest",
         )
     ]
@@ -149,7 +149,7 @@ def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | No
     if key_file is None:
         return [unfit("encryption", f"{listed} was stored raw, and no file has its key", f"set {setting}")]
     if trouble is not None:
-        hint = f"bring the key of then to {key_file}, or set {setting}"
+        hint = f"restore the former key to {key_file}, or set {setting}"
         return [unfit("encryption", f"the key of {listed}, which was stored raw, cannot be used: {trouble}", hint)]
     return [ok("encryption", f"{listed} was stored raw; its key is in {key_file}")]
 

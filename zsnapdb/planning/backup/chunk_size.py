@@ -52,6 +52,6 @@ def check_rows(stream: str, size: int | None, chunk_size: int) -> None:
         raise ConfigError(
             f"the stream of {stream} has about {size} bytes: {size // chunk_size} chunks of {chunk_size} bytes, and a"
             f" manifest has at most {MOST_ROWS}",
-            hint="raise stream.chunk_size of the repository; a backup that was begun with the old size is given up by"
-            " `zsnapdb backup --fresh`",
+            hint="raise stream.chunk_size of the repository; `zsnapdb backup --fresh` gives up a backup that was"
+            " started with the old size",
         )

@@ -235,7 +235,7 @@ def judge_lock(choice: LockChoice) -> FitnessFinding:
     """Return the finding about the lock."""
     detail = f"{choice.describe()}; while the lock is held, these wait: {choice.lock.waits}"
     if choice.lock.writers_wait:
-        return warning("lock", detail, "convert the tables to InnoDB, and no write waits")
+        return warning("lock", detail, "convert the tables to InnoDB, so that no write waits")
     return ok("lock", detail)
 
 
@@ -300,10 +300,10 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 @dataclass(frozen=True)
 class OtherView:
-    """A folder of a server whose path on this host leads to another folder, or to none.
+    """A folder of a server whose path on this host is another folder, or does not exist.
 
     `setting` contains the folder, `path` is its path for the server, `pid` is the server's process on this host. `here`
-    is the path of the same folder on this host ("": there is none).
+    is the path of the same folder on this host (empty if it is not there).
     """
 
     setting: str

@@ -141,7 +141,7 @@ def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
     names = [lock.name for lock in strategies]
     if name not in (AUTO, *names):
         raise ConfigError(
-            f"lock.strategy = {name!r} is no lock strategy", hint=f"choose from {', '.join((AUTO, *names))}"
+            f"lock.strategy = {name!r} is not a lock strategy", hint=f"choose from {', '.join((AUTO, *names))}"
         )
 
 

@@ -272,7 +272,7 @@ def parse_kinds(text: str) -> frozenset[ChangeKind]:
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise UsageError(
-            f"{(unknown or [text])[0]!r} is no kind of change", hint=f"write one or more of {', '.join(known)}"
+            f"{(unknown or [text])[0]!r} is not a kind of change", hint=f"write one or more of {', '.join(known)}"
         )
     return frozenset(known[name] for name in names)
 

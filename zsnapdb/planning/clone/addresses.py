@@ -44,16 +44,16 @@ def read_state(answer: str, ports: Collection[int]) -> dict[int, KeptRoute | Non
     """
     lines = [line for line in answer.split("\n") if line.strip()]
     if len(lines) < 2 or lines[0].strip() != "1" or not lines[1].startswith("# "):
-        raise ValueError("it is no state of servers of version 1")
+        raise ValueError("it is not a server state of version 1")
     columns = lines[1][2:].split()
     places = {name: columns.index(name) for name in _COLUMNS if name in columns}
     if len(places) != len(_COLUMNS):
-        raise ValueError("the state of servers lacks a column")
+        raise ValueError("the server state lacks a column")
     routes: dict[int, KeptRoute | None] = {}
     for line in lines[2:]:
         words = line.split()
         if len(words) <= max(places.values()):
-            raise ValueError("a line of the state of servers is cut")
+            raise ValueError("a line of the server state is truncated")
         value = {name: words[place] for name, place in places.items()}
         port = _number(value["be_name"].removeprefix(_BACKEND))
         if not value["be_name"].startswith(_BACKEND) or value["srv_name"] != _SERVER or port not in ports:

@@ -76,10 +76,10 @@ def decode(text: str) -> Branches:
         if not equals or not is_branch_name(name) or name in heads:
             raise ValueError("a branch is not of the form NAME=COMMIT")
         if head != NOTHING and _COMMIT.fullmatch(head) is None:
-            raise ValueError(f"the head of {name} is no commit")
+            raise ValueError(f"the head of {name} is not a commit")
         heads[name] = "" if head == NOTHING else head
     if current not in heads or len(heads) > MOST:
-        raise ValueError("the branch that the clone is on is none of them, or there are too many")
+        raise ValueError("the current branch of the clone is not listed, or there are too many")
     return Branches(current, heads)
 
 

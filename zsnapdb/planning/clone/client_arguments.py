@@ -34,7 +34,7 @@ def client_arguments(program: str, options: str, host: str, port: int, words: Se
     for word in _options_in(words):
         if _leads_elsewhere(word):
             raise UsageError(
-                f"{word.partition('=')[0]} does not go together with a clone: the client goes to the clone alone",
+                f"{word.partition('=')[0]} cannot be used with a clone: the client connects only to the clone",
                 hint="leave it out; for another server start its client yourself",
             )
     address = [f"--host={host}", f"--port={port}", "--protocol=tcp"]

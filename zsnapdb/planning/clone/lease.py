@@ -72,7 +72,7 @@ def heartbeat_seconds(seconds: float) -> int:
     """Return the seconds between two heartbeats, as a clone records them. UsageError if they are outside the limits."""
     if not LEAST_HEARTBEAT <= seconds <= MOST_HEARTBEAT:
         raise UsageError(
-            f"a heartbeat each {format_duration(seconds)}",
+            f"an interval of {format_duration(seconds)} between heartbeats is out of range",
             hint=f"give from {format_duration(LEAST_HEARTBEAT)} to {format_duration(MOST_HEARTBEAT)}, such as 60s",
         )
     return int(seconds)
@@ -212,7 +212,7 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
         if new is not None and new > last and new != old:
             raise PreflightError(
                 f"this would keep the data until {stamp(new)}; it was cloned at {stamp(begun)}, and clones.max_age is"
-                f" {format_duration(most)}: the end is {stamp(last)}",
+                f" {format_duration(most)}: the latest end is {stamp(last)}",
                 hint="ask for less, or make a new clone of the newest state",
                 about=(),
             )
@@ -234,7 +234,7 @@ def remaining(lease: CloneLease, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class CloneUse:
-    """The number of clients connected to a clone, and the time since which it has none (None: not known)."""
+    """The number of clients connected to a clone, and the time since which no client is connected (None: not known)."""
 
     clients: int | None
     idle_since: datetime | None

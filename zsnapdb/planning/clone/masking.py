@@ -150,7 +150,7 @@ def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str])
     unknown = sorted(set(keep) - {dotted(table) for table in versioned})
     if unknown:
         raise PreflightError(
-            f"masking.keep_history names {', '.join(unknown)}, which is no system-versioned table of the clone",
+            f"masking.keep_history names {', '.join(unknown)}, which is not a system-versioned table of the clone",
             hint="correct masking.keep_history; it takes schema.table",
         )
     return [table for table in versioned if dotted(table) not in keep]
@@ -176,7 +176,7 @@ def needs_rebuild(
     wrong = [dotted(table) for table in written if dotted(table) in keep_history]
     if wrong:
         raise PreflightError(
-            f"masking changed {', '.join(wrong)}, whose history is kept: the history has the rows as they were",
+            f"masking changed {', '.join(wrong)}, whose history is kept: the history still has the unmasked rows",
             hint="remove the table from masking.keep_history: then masking drops its history",
         )
     return candidates if rebuild == "all" else written
@@ -311,8 +311,8 @@ class MaskingChoice:
 class MaskingCase:
     """The source and the purpose of a new clone.
 
-    `rules` is the digest of the masking rules that the clone needs ("": none), `source_rules` the digest of the rules
-    by which its source was masked ("": it was not). `is_stored`: its source is a stored backup, here or in the
+    `rules` is the digest of the masking rules that the clone needs (empty if none), `source_rules` the digest of the
+    rules by which its source was masked (empty if unmasked). `is_stored`: its source is a stored backup, here or in the
     repository, and no local or live set. `names_latest`: the request names no older set. `starts`: its server is
     started now. `is_ephemeral`: a command creates the clone for itself. `keep_unused`: the seconds that a set stays
     after its last use, if no clone depends on it.
@@ -385,8 +385,8 @@ class UnusedSet:
 def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
     """Return the decision of a sweep about a received or prepared set, with its reason.
 
-    `short` is the reason why its pool has too little space ("": it has enough). Then the sweep removes a prepared form
-    that no clone depends on after an hour. If the time of use is unreadable, the set stays.
+    `short` is the reason why its pool has too little space (empty if it has enough). Then the sweep removes a prepared
+    form that no clone depends on after an hour. If the time of use is unreadable, the set stays.
     """
     if item.clones:
         return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")

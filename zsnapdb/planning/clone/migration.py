@@ -186,7 +186,7 @@ def watched(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> t
 
 @dataclass(frozen=True)
 class MigrationRun:
-    """A run of the migration: its duration in seconds, and the reason of its failure ("": it did not fail)."""
+    """A run of the migration: its duration in seconds, and the reason of its failure (empty if it succeeded)."""
 
     seconds: float
     failure: str = ""

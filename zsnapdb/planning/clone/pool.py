@@ -40,7 +40,7 @@ class PoolSlot:
     """A clone of the pool without a user.
 
     `data_of` is the time of its data (UTC), `memory` and `space` are in bytes. `key` is the identity of its source data
-    ("": not known), `rules` the digest of the rules by which it was masked ("": it was not). `is_protected`: an
+    (empty if unknown), `rules` the digest of the rules by which it was masked (empty if unmasked). `is_protected`: an
     operator protects the clone, to examine it. `is_current`: production is the same as when the clone was created.
     """
 
@@ -90,7 +90,7 @@ class HostRoom:
 class PoolPlan:
     """The plan for filling a pool: the slots to remove, each with the reason, and the number of new slots.
 
-    `short`: the reason why the pool gets fewer slots than its size ("": it gets all).
+    `short`: the reason why the pool gets fewer slots than its size (empty if it gets all).
     """
 
     keeps: tuple[PoolSlot, ...]

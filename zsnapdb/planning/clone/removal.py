@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class OwnSnapshot:
-    """A snapshot of a clone's dataset: its commit ("": none) and the datasets cloned from it."""
+    """A snapshot of a clone's dataset: its commit, if any, and the datasets cloned from it."""
 
     dataset: str
     short: str

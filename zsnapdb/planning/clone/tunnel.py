@@ -40,10 +40,10 @@ def tunnel_to(via: str, local_port: int, bind_address: str, port: int) -> Tunnel
         ConsistencyError: the address is none
     """
     if _VIA.fullmatch(via) is None:
-        raise UsageError(f"{via!r} is no host for ssh", hint="give HOST, USER@HOST, or a name of ~/.ssh/config")
+        raise UsageError(f"{via!r} is not an SSH host", hint="give HOST, USER@HOST, or a name of ~/.ssh/config")
     for number in (local_port, port):
         if not 0 < number <= _LAST_PORT:
-            raise UsageError(f"{number} is no port", hint=f"give a number from 1 to {_LAST_PORT}")
+            raise UsageError(f"{number} is not a port", hint=f"give a number from 1 to {_LAST_PORT}")
     host = LOCAL_HOST if bind_address in _EVERY else bind_address
     if _ADDRESS.fullmatch(host) is None:
         raise ConsistencyError("the service names no address of the clone", hint="give the port with --port")

@@ -56,10 +56,12 @@ def _of_chain(links: Sequence[StoredLink]) -> Iterator[ChainFinding]:
             which = f"record {expected} is" if last == expected else f"records {expected} to {last} are"
             yield ChainFinding(expected, f"{which} missing")
         elif link.previous != before and not link.problem:
-            what = "the first record names one before it" if expected == 1 else f"record {expected - 1} was altered"
-            yield ChainFinding(link.number, f"{what}: record {link.number} was written after another one")
+            what = (
+                "the first record refers to an earlier one" if expected == 1 else f"record {expected - 1} was altered"
+            )
+            yield ChainFinding(link.number, f"{what}: record {link.number} follows a record with another content")
         if link.problem:
-            yield ChainFinding(link.number, f"record {link.number} cannot be believed: {link.problem}")
+            yield ChainFinding(link.number, f"record {link.number} is not valid: {link.problem}")
         expected, before = link.number + 1, link.sha256
 
 

@@ -19,7 +19,7 @@ _TIMES = ("within", "sweep_after")
 
 
 class PolicyChange(BaseModel):
-    """A line of the policy, or a key, with its old and new text. "": it did not or does not exist."""
+    """A line of the policy, or a key, with its old and new text. "" stands for a missing text."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 

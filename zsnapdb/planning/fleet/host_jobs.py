@@ -62,7 +62,7 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
         is_ahead = request.host is not None and max(request.scheduled, run_id.time_of(request.run_id)) > now
         planned = f"planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC"
         kind = JobVerdict.AGAIN if is_ahead else elsewhere
-        return Refusal(f"run {request.run_id}, {planned}, is not one of now", kind)
+        return Refusal(f"run {request.run_id}, {planned}, is not due now", kind)
     return None
 
 

@@ -58,7 +58,7 @@ class JobProgress(_Message):
 
 
 class JobAnswer(_Message):
-    """The result of a job on a host. `served`: the earlier run that had already done the job ("": none)."""
+    """The result of a job on a host. `served`: the earlier run that had already done the job, if any."""
 
     host: FleetHostName
     exit_code: Annotated[int, Field(ge=-255, le=255)]

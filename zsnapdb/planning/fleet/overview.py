@@ -259,7 +259,7 @@ class Filter:
         if field in _NAMES and pattern:
             return cls(field, pattern)
         raise UsageError(
-            f"--where {text!r} is no filter",
+            f"--where {text!r} is not a filter",
             hint="write red, host=PATTERN, instance=PATTERN or repository=PATTERN, such as host=db-*",
         )
 

@@ -274,7 +274,7 @@ class JobFilter:
         key, separator, pattern = text.partition("=")
         if key not in _KEYS or not separator or not pattern:
             raise UsageError(
-                f"--where {text!r} is no filter", hint=f"write KEY=PATTERN; a key is one of {', '.join(_KEYS)}"
+                f"--where {text!r} is not a filter", hint=f"write KEY=PATTERN; a key is one of {', '.join(_KEYS)}"
             )
         return cls(key, pattern)
 
@@ -326,7 +326,7 @@ class JobRun:
 
     @property
     def place(self) -> str:
-        """The host where it ended, or the only one that may do it ("": any host may)."""
+        """The host where it ended, or the only one that may do it (empty: any host may)."""
         return self.host or (self.job.host if self.job is not None else None) or ""
 
     @property

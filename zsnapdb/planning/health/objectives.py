@@ -163,7 +163,7 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
         )
     for exchange in facts.exchanges:
         onward, back = exchange.commands
-        hint = f"`{onward}` goes on, `{back}` gives it up"
+        hint = f"`{onward}` continues it, `{back}` gives it up"
         since = exchange.stopped or exchange.started
         age = format_duration(max(0, round((facts.at - since).total_seconds())))
         what = (

@@ -266,10 +266,10 @@ def judge_foreign(
             StoredFinding(
                 StoredKind.FOREIGN,
                 f"the repository has {backups_in(others)} that this host does not know ({newest_of(others)}):"
-                f" {others[-1]}: {foreign[others[-1]]}; nothing counts or removes foreign"
-                " backups, and none is chosen as the latest",
-                f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them. If another host stores them"
-                " all the time, set signers here to what `zsnapdb key show` prints there",
+                f" {others[-1]}: {foreign[others[-1]]}; foreign backups are not counted, removed or chosen as the"
+                f" latest",
+                f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them. If another host stores"
+                f" them regularly, set signers here to what `zsnapdb key show` prints there",
                 others,
             )
         )
@@ -286,7 +286,7 @@ def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -
             StoredKind.FROM_FUTURE,
             f"the repository has {backups_in(names)} from the future that this host did not store ({newest_of(names)}):"
             f" the newest says {future[names[-1]]:%Y-%m-%d %H:%M} UTC, and this host has {now:%Y-%m-%d %H:%M} UTC;"
-            " nothing chooses such a backup",
+            f" such a backup is not chosen as the latest",
             "check `date -u` here and on the host that stored it. If a clock was wrong, name the id, as in `zsnapdb"
             f" restore {instance} --to {names[-1]}`; otherwise somebody else wrote it",
             names,
@@ -301,8 +301,8 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
     return (
         StoredFinding(
             StoredKind.FOREIGN,
-            f"the archive has {counted(len(names), 'binlog')} of which this host does not know what it says of them"
-            f" ({newest_of(names)}); no objective counts that",
+            f"the archive has {counted(len(names), 'binlog')} whose descriptions this host does not know"
+            f" ({newest_of(names)}); no objective counts them",
             f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
         ),
     )

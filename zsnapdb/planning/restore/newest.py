@@ -108,7 +108,7 @@ def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
     """Return the error that names several servers, each with its newest backup."""
     listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
     return HistoryError(
-        f"several servers wrote backups under the name {instance}, and nothing says which one is wanted: {listed}",
+        f"several servers wrote backups under the name {instance}, and the command does not choose one: {listed}",
         hint="name a backup id, a time or a GTID with --to, or restore on the host of that server. With `--to latest`,"
         " name the server's binlog history with --history (`zsnapdb binlog status` lists them)",
     )
@@ -126,10 +126,10 @@ def all_taken_back(requested: str, taken_back: Mapping[str, str]) -> AbandonedHi
 def left_history(instance: str, restore_id: str, last: str, backup_id: str) -> HistoryError:
     """Return the error for an archive that ends in a history that production abandoned with a restore."""
     return HistoryError(
-        f"the latest state cannot be reached: restore {restore_id} put {instance} back, and nothing shows that the"
-        f" newest archived binlog, {last}, is of what it wrote since",
+        f"the latest state cannot be reached: restore {restore_id} put {instance} back, and it is not proved that the"
+        f" newest archived binlog, {last}, was written after that",
         hint=f"`zsnapdb backup {instance}` stores its present state; --accept-older uses backup {backup_id} alone; a"
-        " time, a GTID or --history reaches what was taken back",
+        " time, a GTID or --history reaches the discarded state",
     )
 
 

@@ -168,7 +168,7 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def point_identity(self) -> str:
-        """The digest of the sources of the state at the point. Two plans with the same identity lead to the same state.
+        """The digest of the sources of the state at the point. Two plans with the same identity restore the same state.
 
         The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The place of the replay
         does not count. The heads distinguish files of the same name, because somebody may have rolled the server back.

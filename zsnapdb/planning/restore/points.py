@@ -209,7 +209,7 @@ def archived_copies(what: str, point: BackupPoint, file: RouteFile) -> Ambiguous
     """Return the error for GTIDs at the end of a backup that an archived history also has."""
     return AmbiguousPointError(
         f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
-        f" {file.incarnation} (in {file.name} of server {file.server}): the server gave the GTID twice",
+        f" {file.incarnation} (in {file.name} of server {file.server}): the server used the GTID twice",
         hint=f"`--to {point.backup_id}` restores the backup, `--history {file.incarnation}` the other transaction",
     )
 
@@ -232,9 +232,9 @@ def choose(
     history: str | None = None,
     holds: Holds = lambda _: True,
 ) -> RestoreRoute:
-    """Return the backup and the binlogs that lead to the target.
+    """Return the backup and the binlogs from which the target can be restored.
 
-    `backups` are oldest first. The newest backup that leads to the target is chosen, because it needs the least replay.
+    `backups` are oldest first. The newest suitable backup is chosen, because it needs the least replay.
     `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
     GTID.
 
@@ -311,7 +311,7 @@ def _choose_of_histories(
     if len(choices) > 1:
         raise several(shown(point) if isinstance(point, datetime) else str(point), choices)
     if not choices:
-        raise error or NotFound("no backup leads to the point", hint="see `zsnapdb status`")
+        raise error or NotFound("the point cannot be reached from any backup", hint="see `zsnapdb status`")
     choice = choices[0]
     again = file_with_last(choice.point, files) if choice.exact_backup and choice.route.is_empty else None
     if again is not None:
@@ -356,9 +356,9 @@ def _choose_latest(
     if beyond is not None and not target.accepts_older:
         reach = "that backup alone" if route.is_empty else shown(commit_time(route.to))
         raise HistoryError(
-            f"the latest state cannot be reached: from backup {route.point.backup_id} the archive leads to {reach}, and"
-            f" there it ends: {beyond.reason}",
-            hint="back the server up now; `zsnapdb restore --accept-older` restores as far as the archive leads",
+            f"the latest state cannot be reached: from backup {route.point.backup_id} the archive reaches only"
+            f" {reach}: {beyond.reason}",
+            hint="back the server up now; `zsnapdb restore --accept-older` restores as far as the archive reaches",
         )
     return RestoreRoute(target, route, route.files, None)
 

@@ -407,12 +407,12 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
     last = wanted[at] if same else None
     if last is None or not _is_same(end, replace(last, stop=end.stop)):
         raise NotFound(
-            f"the point does not lie behind that of the finished restore, which ends in {end.file}",
+            f"the point is not after the point of the finished restore, which ends in {end.file}",
             hint="restore to it again, into another dataset",
         )
     if end.stop is None or last.stop is None or last.stop < end.stop:
         raise NotFound(
-            f"the point lies before that of the finished restore, which ends at {end.file}:{end.stop}",
+            f"the point is before the point of the finished restore, which ends at {end.file}:{end.stop}",
             hint="restore to it again, into another dataset",
         )
     rest = () if last.stop == end.stop else (replace(last, start=end.stop),)

@@ -113,7 +113,7 @@ def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[Reade
         text = f"it cannot be seen whether replicas read the binlogs of the server: {seen.hidden}"
         hint = f"give the account the right, or add {REBUILT_OPTION} if every replica of the server will be rebuilt"
         findings.append(ReaderFinding(text, hint, refuses=not will_be_rebuilt))
-    findings += [ReaderFinding(text, "give the account that right if they should be named") for text in seen.unknown]
+    findings += [ReaderFinding(text, "grant the account that right to list them") for text in seen.unknown]
     if seen.may_read:
         text = f"replicas that do not run now may exist: {_listed(seen.may_read)} may read the binlogs"
         findings.append(ReaderFinding(text, "rebuild such replicas too before they follow the server again"))
@@ -125,8 +125,8 @@ def _of_readers(seen: ObservedReaders, *, will_be_rebuilt: bool) -> ReaderFindin
     if will_be_rebuilt:
         return ReaderFinding(f"{text}; each must be rebuilt afterwards", "`zsnapdb doctor` names them until then")
     return ReaderFinding(
-        f"{text}; they keep what the server will lack, and follow it without an error",
-        f"add {REBUILT_OPTION} if each of them will be made anew from the server afterwards; or end them",
+        f"{text}; they keep transactions that the server will lack, and follow it without an error",
+        f"add {REBUILT_OPTION} if each of them will be rebuilt from the server afterwards; or shut them down",
         refuses=True,
     )
 

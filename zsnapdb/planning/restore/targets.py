@@ -96,7 +96,7 @@ def parse_target(text: str) -> Target:
         raise UsageError(
             f"{text!r} is not a point in time",
             hint=(
-                "write latest, latest-backup, a backup id, a time such as 2026-11-20T10:00:00Z, 10m (so long ago), a"
+                "write latest, latest-backup, a backup id, a time such as 2026-11-20T10:00:00Z, 10m (10 minutes ago), a"
                 " GTID, or before-GTID (of one transaction)"
             ),
         )
@@ -104,9 +104,9 @@ def parse_target(text: str) -> Target:
 
 
 def ago(text: str, now: datetime) -> str:
-    """Return the time so long before `now` (UTC) that the text names, such as 10m. Any other text is returned as it is.
+    """Return `now` (UTC) minus the duration in the text, such as 10m. Any other text is returned as it is.
 
-    UsageError if it lies before all times.
+    UsageError if the result is before the first possible time.
     """
     if _AGO.fullmatch(text.strip()) is None:
         return text

@@ -109,7 +109,7 @@ class PathMap:
             if clean.startswith(root.rstrip("/") + "/"):
                 return join(normpath(target), clean[len(root.rstrip("/")) + 1 :])
         raise PreflightError(
-            f"the server used {path}, which lies on none of the backup's volumes",
+            f"the server used {path}, which is on none of the backup's volumes",
             hint="move the file to a volume of the instance and back up again; a copy would open the source's file",
         )
 
@@ -263,7 +263,8 @@ def _data_file(part: str, home: str, paths: PathMap) -> str:
     name, colon, rest = part.partition(":")
     if _DATA_FILE_SIZE.fullmatch(rest) is None:
         raise PreflightError(
-            f"the backup says that the server had {part[:80]!r} in innodb_data_file_path, which leads out of the copy",
+            f"the backup says that the server had {part[:80]!r} in innodb_data_file_path, which points outside the"
+            f" copy",
             hint="the manifest was altered; restore another backup, see `zsnapdb list`",
         )
     if name.startswith("/"):

@@ -260,7 +260,7 @@ def _unpacked(text: str) -> bytes:
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
-        raise ValueError("the text is cut or too long")
+        raise ValueError("the text is truncated or too long")
     return whole
 
 
@@ -372,7 +372,7 @@ def _reason(
     objection = _objection(name, value)
     if objection is not None and name in _STRICT:
         raise PreflightError(
-            f"the backup says that the server had {name} = {value[:80]!r}, which no server has",
+            f"the backup says that the server had {name} = {value[:80]!r}, which is not a valid value",
             hint="the manifest was altered; restore another backup, see `zsnapdb list`",
         )
     if objection is None and len(_line("loose_", name, value).encode()) > LONGEST_LINE:

@@ -31,7 +31,7 @@ class NewDataset:
 
 @dataclass(frozen=True)
 class KeptLogs:
-    """The logs that a moved server keeps: the name of its binlogs ("": it has none).
+    """The logs that a moved server keeps: the name of its binlogs (empty if it writes none).
 
     Existing relay logs stay in the data directory, as the server has their relative paths.
     """

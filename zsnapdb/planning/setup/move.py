@@ -165,7 +165,7 @@ def objections(server: FoundServer) -> tuple[str, ...]:
     if not files.service:
         why.append(f"setup stops and starts a server by systemd, and process {server.pid} is no service of it")
     why += [f"{name} leads out of {server.datadir}: files there are not moved" for name in files.elsewhere]
-    why += [f"{path} is no plain file or folder of {server.datadir}" for path in files.obstacles]
+    why += [f"{path} is not a regular file or folder of {server.datadir}" for path in files.obstacles]
     if not files.option_folder:
         why.append("no folder of option files was found, such as /etc/mysql/conf.d or /etc/my.cnf.d")
     why += [

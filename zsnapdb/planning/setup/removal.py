@@ -21,7 +21,7 @@ class RemovalAction(StrEnum):
 class RemovalFacts:
     """The existing parts of an instance.
 
-    - `rest`: the configuration without the instance ("": it has no other one; None: its tables cannot be separated)
+    - `rest`: the configuration without the instance (empty if it had no other; None if its tables cannot be separated)
     - `has_agent`: systemd knows the unit of the agent
     - `own_unit`, `cron`: existing files of a setup ("": none)
     - `account`: the account of zsnapdb on the server ("": root)

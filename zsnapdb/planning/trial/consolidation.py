@@ -130,5 +130,5 @@ def id_after(backup_id: str, randomness: int) -> str:
         return new_backup_id(backup_time(backup_id) + timedelta(seconds=1), randomness)
     except (ValueError, OverflowError) as error:
         raise PreflightError(
-            f"the id {backup_id} carries no time", hint="somebody wrote this backup by hand; name another one"
+            f"the id {backup_id} contains no time", hint="somebody wrote this backup by hand; name another one"
         ) from error

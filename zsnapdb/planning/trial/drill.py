@@ -124,7 +124,7 @@ def lacks_resources(text: str) -> bool:
 
 
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
-    """Return the objections of CHECK TABLE, None if there are none.
+    """Return the objections of CHECK TABLE; None if the table is sound.
 
     Its rows are table, operation, kind of message, text; the last row is the verdict. Errors and warnings of corruption
     count with any verdict. Other warnings (a client has the table open) do not count. An engine without a check reports

@@ -47,13 +47,14 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
     if not re.match(r"^(mysql|mariadb)://", text):
         if "://" in text:
             raise UsageError(
-                f"cannot deliver into {text.split('://')[0]}://", hint="give a file, or mysql://user@host:port/schema"
+                f"cannot deliver to {text.split('://')[0]}:// addresses",
+                hint="give a file, or mysql://user@host:port/schema",
             )
         return DumpFile(text)
     parts = urlsplit(text)
     if parts.password is not None:
         raise UsageError(
-            "the address has a password in it, which everybody on this host can read",
+            "the address contains a password, which every user of this host can read",
             hint="remove it and use --password-file",
         )
     if not parts.username:

@@ -31,7 +31,7 @@ class GuestIdentity(StrEnum):
 def guest_identity(text: str) -> GuestIdentity:
     """Return the identity that the text names. UsageError for anything else."""
     if text not in set(GuestIdentity):
-        raise UsageError(f"{text[:80]!r} is not a way to an identity", hint="give --identity none or cloud-init")
+        raise UsageError(f"{text[:80]!r} is not an identity method", hint="give --identity none or cloud-init")
     return GuestIdentity(text)
 
 

@@ -154,7 +154,7 @@ class FleetSnapshot:
         file = self.config or Path(os.environ.get(fleet_config.VARIABLE, str(fleet_config.DEFAULT_PATH)))
         if not file.exists():
             raise UnknownNameError(
-                f"no fleet is looked at on this host: there is no {file}",
+                f"no fleet view is configured on this host: {file} does not exist",
                 hint="write one as `zsnapdb example fleet.toml` shows, and let a timer run `zsnapdb fleet status`",
                 about=(),
             )

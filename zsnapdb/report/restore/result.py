@@ -108,7 +108,7 @@ class RestoreView(View, kind="restore", document=documents.RestoreDocument, read
 
 
 class AbandonedView(View, kind="restore-abandoned", document=documents.AbandonedDocument):
-    """An abandoned restore. `left` is the state of the server that it was to replace ("": it replaced none)."""
+    """An abandoned restore. `left` is the state of the server to replace (empty if there was none)."""
 
     plan: RestorePlan
     left: str = ""

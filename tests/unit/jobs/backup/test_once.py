@@ -95,4 +95,4 @@ def test_what_is_done_is_shown_while_another_run_is_at_work(world: World) -> Non
 def test_an_id_of_another_form_is_refused_before_anything_is_read(given: str) -> None:
     done = zsnapdb("backup", "--once", given, "--config", "/nowhere")
     assert done.returncode == 2
-    assert "is not the id of a run" in done.stderr
+    assert "is not a run id" in done.stderr

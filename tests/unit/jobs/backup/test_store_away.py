@@ -33,7 +33,7 @@ def test_the_snapshots_are_of_the_time_of_the_command_and_stored_when_the_store_
     assert len(away.seen - before) == 2
     assert away.seen - before == {f"{v.dataset}@{v.snapshot}" for v in result.manifest.volumes}
     assert not result.manifest.is_full
-    assert "the store is away (the network is gone)" in warnings_of(result)[0]
+    assert "the store is unreachable (the network is gone)" in warnings_of(result)[0]
     world.check_settled()
 
 

@@ -108,7 +108,7 @@ def test_without_the_lock_the_guest_is_frozen_or_the_backup_fails(
     assert (barn.snapshots(), barn.guard.told) == ([], ["opened 5"])
     lock.refusals = 1
     assert barn.grade() is Grade.FROZEN
-    assert any("going on without the lock of the server" in line for line in barn.reported)
+    assert any("continuing without the lock of the server" in line for line in barn.reported)
 
 
 def test_a_server_at_an_address_that_is_not_the_machines_proves_nothing(barn: Barn) -> None:

@@ -121,7 +121,7 @@ def test_a_repository_that_refuses_the_record_is_warned_of_once(server: Server, 
     store.faults["put"] = [Fault.DENIED, Fault.DENIED]
     for _ in range(2):
         assert recorder.after(result, horizon(server), archiver.archive).complete_until is None
-    assert [text for text in server.reported if "until when the archive is complete cannot be recorded" in text] == [
+    assert [text for text in server.reported if "until which the archive is complete cannot be recorded" in text] == [
         server.reported[-1]
     ]
     assert recorder.after(result, horizon(server), archiver.archive).complete_until is not None

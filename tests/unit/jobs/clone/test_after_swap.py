@@ -93,7 +93,7 @@ def resets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     replaced: list[str] = []
 
     def refuse(*_: object) -> None:
-        raise PreflightError("a table is defined otherwise")
+        raise PreflightError("the definition of a table differs")
 
     def replace_data(settings: Settings, host: Host, info: CloneInfo, *_: object, **__: object) -> CloneInfo:
         replaced.append(info.name)
@@ -143,7 +143,7 @@ def test_a_reset_that_takes_longer_than_a_heartbeat_ends_no_clone(
 
 
 def test_no_branch_begins_at_the_data_of_a_reset_that_was_interrupted(pool: ClonePool, host: Host) -> None:
-    """Its branch is at a commit, and its data, which no server has started with, is that of the instance."""
+    """Its branch is at a commit, and its data is that of the instance: no server has started with it."""
     heads = f"main main={COMMIT} other={COMMIT}"
     pool.clone("dev", BASE, revision=2, phase="new", branches=heads)
     pool.commit(pool.volume("dev", 1, BASE), COMMIT)

@@ -130,7 +130,7 @@ def test_the_reset_of_the_run_is_found_with_what_it_did_as_long_as_its_data_is_t
     assert reset.done_by_run(settings, host, "web") is None
     for done in (
         ResetClone(info, UndoneRows(2, 5, 0.5)),
-        ResetClone(info, swap_seconds=0.25, reason="a table is defined otherwise"),
+        ResetClone(info, swap_seconds=0.25, reason="the definition of a table differs"),
         ResetClone(info, reason="its server does not run"),
     ):
         reset_baseline.note_reset(host, info, reset._noted(RUN, done))

@@ -46,7 +46,7 @@ def test_commit_of_the_rules_of_now_needs_no_masking(source: CloneSource, monkey
 
 def test_commit_of_older_rules_is_refused(source: CloneSource, monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, OLD)
-    with pytest.raises(PreflightError, match="masked by other rules than those of now"):
+    with pytest.raises(PreflightError, match="masked with earlier rules"):
         masking_policy.rules_for(source, NEW)
     assert masking_policy.rules_for(source, "") == "", "no masking is required"
 

@@ -135,7 +135,7 @@ def test_a_variable_that_names_no_clone_is_refused_and_never_taken_for_any(
     before = state(pool)
     monkeypatch.setenv(MEANT_VARIABLE, text)
     for job in JOBS.values():
-        with pytest.raises(UsageError, match="names no clone"):
+        with pytest.raises(UsageError, match="does not name a clone"):
             job()
     assert state(pool) == before
 

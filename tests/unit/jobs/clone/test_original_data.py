@@ -57,7 +57,7 @@ def test_another_snapshot_of_the_name_is_not_taken_for_the_original(
     pool.clone("dev", pool.snapshot(f"{SOURCE}@zsnapdb-20261126T115900Z-0174"), original=f"{original} {original}")
     info = replace(catalogue.find(settings, THIS_HOST, "dev"), key="a", original_key=original_key)
     monkeypatch.setattr(data_reset, "locate", lambda *_: source(9))
-    with pytest.raises(PreflightError, match="it is not proved that what is called so now is"):
+    with pytest.raises(PreflightError, match="the object that now has this name may be"):
         data_reset._original(settings, THIS_HOST, info)
     monkeypatch.setattr(data_reset, "locate", lambda *_: source(8))
     if original_key:

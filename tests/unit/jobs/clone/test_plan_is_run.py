@@ -58,7 +58,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {
             **dict.fromkeys(("start", "stop"), "is not configured"),
             **dict.fromkeys(("extend", "quota and lease", "protect"), "is longer than clones.max_"),
-            "quota": "which is more than",
+            "quota": "already uses",
             "branch": "the branch main exists",
             "delete": "is on branch main",
             "switch": "there is no branch",

@@ -158,7 +158,7 @@ def test_from_the_cache_nothing_is_asked_and_ages_go_on(yard: FleetYard) -> None
 def test_without_anything_read_the_cache_says_so(yard: FleetYard) -> None:
     state = yard.status(cached=True)
     assert (state.rows, state.exit_code) == ((), 6)
-    assert "nothing is known of repository here yet" in FleetView(state).text()
+    assert "repository here has not been read yet" in FleetView(state).text()
 
 
 def test_an_unreadable_repository_hides_no_other_and_shows_what_was_read_last(yard: FleetYard) -> None:

@@ -137,7 +137,7 @@ def test_forged_check_makes_prune_remove_no_whole_backup(site: Site) -> None:
     names = site.fill([None] * 3)
     repository = site.instance().open_repository()
     verifications.add(repository, "main", datetime.now(UTC), {names[2]: ("a lie",)}, "somebody")
-    with pytest.raises(PreflightError, match="and it is whole"):
+    with pytest.raises(PreflightError, match="but it is intact"):
         prune(site, Unrestorable.REMOVE)
     assert manifests(site) == names
 

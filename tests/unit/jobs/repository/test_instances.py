@@ -54,7 +54,7 @@ def test_wrong_prefix_asks_for_the_address(site: Site, reader: Callable[[Instanc
         other.mkdir()
     own = site.instance()
     lost = replace(own, repository=own.repository.model_copy(update={"url": f"file://{other}"}))
-    with pytest.raises(NotFound, match="is the address right") as caught:
+    with pytest.raises(NotFound, match="no repository was found at the address") as caught:
         reader(lost)
     assert f"file://{other}" in caught.value.message
     assert "init" not in f"{caught.value.message} {caught.value.hint}"
@@ -70,7 +70,7 @@ def test_wrong_prefix_on_the_command_line_leads_to_the_list(words: str, site: Si
     more = ["--reason", "audit"] if words.startswith("pin") else []
     done = zsnapdb(*words.split(), *more, config=str(config))
     assert done.returncode == 6
-    assert "nothing is there: is the address right?" in done.stderr
+    assert "no repository was found at the address" in done.stderr
     assert f"file://{tmp_path}/empty" in done.stderr
     assert "`zsnapdb list --instances`" in done.stderr
 

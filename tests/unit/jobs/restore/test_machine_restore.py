@@ -85,7 +85,7 @@ def test_a_plan_shows_the_whole_domain_and_changes_nothing(yard: Yard) -> None:
 def test_an_older_backup_is_restored_by_its_id_and_a_point_between_backups_is_refused(yard: Yard) -> None:
     assert yard.plan(replace(REQUEST, to=yard.ids[0])).backup_id == yard.ids[0]
     for point in ("2026-11-22T00:00:00Z", "0-1-7"):
-        with pytest.raises(UsageError, match="a virtual machine has none"):
+        with pytest.raises(UsageError, match="a virtual machine can be restored only to a backup"):
             yard.plan(replace(REQUEST, to=point))
 
 
@@ -224,7 +224,7 @@ def test_what_was_received_does_not_keep_the_pool_full(yard: Yard, monkeypatch: 
         monkeypatch.setattr(Receiver, "error", full)
         with pytest.raises(PreflightError):
             yard.restore()
-        assert any("the pool is full, so what was received of the" in line for line in yard.reported)
+        assert any("the pool is full, so the partly received" in line for line in yard.reported)
         assert ["receive", "-A", step.dataset] in yard.pool.commands
         assert step.dataset not in yard.pool.things
         if step is steps[1]:

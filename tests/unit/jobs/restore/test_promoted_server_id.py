@@ -38,7 +38,7 @@ def test_an_earlier_point_needs_another_server_id(host: PlanningHost) -> None:
 
 def test_a_requested_server_id_whose_gtids_exist_after_the_point_is_refused(host: PlanningHost) -> None:
     host.store(BACKUPS[1], gtids="0-2-9")
-    with pytest.raises(PreflightError, match=r"under server_id 2, .* 0-2-3 to 0-2-9 stand for transactions"):
+    with pytest.raises(PreflightError, match=r"with server_id 2, .* 0-2-3 to 0-2-9 stand for transactions"):
         promoted(host, BACKUPS[0], 2)
     assert promoted(host, BACKUPS[0], 3).server_id == 3
 

@@ -118,7 +118,7 @@ def test_what_could_not_be_removed_after_an_error_can_be_given_up(restored: Rest
     with pytest.raises(CommandError) as failed:
         restored.run()
     assert failed.value.__notes__ == [
-        "removing what was restored failed too: the pool is suspended",
+        "removing the restored datasets failed too: the pool is suspended",
         f"`zsnapdb restore {restored.instance.name} --abandon --target {restored.plan.top}` removes it",
     ]
     with exclusive_journal(restored.instance, restored.folder, None) as journal:

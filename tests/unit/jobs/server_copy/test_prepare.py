@@ -29,5 +29,5 @@ def test_a_child_mounted_elsewhere_is_mounted_by_its_role_in_a_copy() -> None:
 
 @pytest.mark.parametrize("role", ["/etc/cron.d", "../x", "..", ""])
 def test_a_role_cannot_lead_out_of_the_mount_point_of_a_copy(role: str) -> None:
-    with pytest.raises(DamagedError, match="does not name a place below /mnt/new"):
+    with pytest.raises(DamagedError, match="is not a path below /mnt/new"):
         lay_out({"log": ("tank/log", "/log"), role: ("tank/data", "/data")}, "tank/new", "/mnt/new")

@@ -167,7 +167,7 @@ def test_a_damaged_stream_is_a_failed_drill_of_a_machine_that_never_ran(
 def test_a_point_between_backups_and_a_machine_without_an_agent_are_refused(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="a virtual machine has none"):
+    with pytest.raises(UsageError, match="a virtual machine can be restored only to a backup"):
         planned(yard, DrillRequest("2026-11-22T00:00:00Z"))
     assert planned(yard, DrillRequest("random", seed=4)).restore.backup_id in yard.ids
     assert planned(yard, DrillRequest(yard.ids[0])).restore.backup_id == yard.ids[0]

@@ -162,11 +162,14 @@ def _nothing(_: House) -> None:
     """Only the marker forbids the verb."""
 
 
-NO_MARK, OTHERS = "not its mark", "snapshots that others made"
+NO_MARK, OTHERS = "not its mark", "snapshots that other programs made"
 REFUSED = [
-    (_nothing, {"start": "no address on the network", "stop": "", "reset": "no address on the network", "destroy": ""}),
+    (
+        _nothing,
+        {"start": "no address on the network", "stop": "", "reset": "no address on the network", "destroy": ""},
+    ),
     (_reset_died, {"start": "was interrupted", "stop": "", "reset": "no address on the network", "destroy": ""}),
-    (_phase_altered, dict.fromkeys(VERBS, "which is no phase")),
+    (_phase_altered, dict.fromkeys(VERBS, "which is not a phase")),
     (_snapshot_of_others, {"stop": "", "reset": OTHERS, "destroy": OTHERS}),
     (_bookmark, {"stop": "", "reset": "has bookmarks"}),
     (_mark_lost, dict.fromkeys(VERBS, NO_MARK)),

@@ -265,7 +265,7 @@ def test_a_silence_of_no_rule_or_of_what_prevents_backups_is_refused() -> None:
     check_silences([Silence("memory", "other servers share this host", date(2027, 1, 1))])
     with pytest.raises(ConfigError, match="'memery', which does not exist"):
         check_silences([Silence("memery", "a slip of the pen", date(2027, 1, 1))])
-    with pytest.raises(ConfigError, match="prevents a backup cannot be silenced"):
+    with pytest.raises(ConfigError, match="prevent a backup cannot be silenced"):
         check_silences([Silence("lock-privileges", "not now, please", date(2027, 1, 1))])
 
 

@@ -84,7 +84,7 @@ def test_what_was_encrypted_is_received_in_the_clear_only_with_a_word() -> None:
     assert (locked.severity, locked.hint) == (Severity.UNFIT, "load it: zfs load-key tank/safe")
     (finding,) = judge_receiving(("tank/a",), "tank", CLEAR)
     assert finding.severity is Severity.WARNING
-    assert "below tank it lies in the clear" in finding.detail
+    assert "below tank it is unencrypted" in finding.detail
 
 
 def test_raw_backups_that_nobody_drills_are_warned_of() -> None:

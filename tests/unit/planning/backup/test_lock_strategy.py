@@ -148,7 +148,7 @@ def test_a_forced_strategy_the_server_does_not_have_is_refused() -> None:
 
 
 def test_a_strategy_nobody_knows_is_refused_with_the_names_of_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="'bogus' is no lock strategy") as caught:
+    with pytest.raises(ConfigError, match="'bogus' is not a lock strategy") as caught:
         choose(mysql(), "bogus")
     assert caught.value.hint == "choose from auto, stage, instance, none, percona, ftwrl"
 

@@ -50,7 +50,7 @@ def test_ports_of_another_range_are_not_looked_at() -> None:
     "text", ["", "1\n", "2\n# be_name\n", HEAD.replace("srv_port", "port"), HEAD + "3 zsnapdb_24000"]
 )
 def test_an_answer_of_another_form_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="state of servers"):
+    with pytest.raises(ValueError, match="server state"):
         read_state(text, SETTINGS.ports)
 
 

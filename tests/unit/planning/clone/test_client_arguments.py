@@ -41,7 +41,7 @@ def of(*words: str) -> list[str]:
     ],
 )
 def test_words_that_lead_elsewhere_are_refused(words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="the client goes to the clone alone"):
+    with pytest.raises(UsageError, match="the client connects only to the clone"):
         of(*words)
 
 

@@ -80,7 +80,7 @@ def test_masking_drops_the_history_of_every_table_that_has_one_unless_it_is_to_b
     tables = [people, prices, _table("shop", "plain"), _table("mysql", "own", TableType.SYSTEM_VERSIONED)]
     assert histories_to_drop(tables, ()) == [people, prices]
     assert histories_to_drop(tables, ("shop.prices",)) == [people]
-    with pytest.raises(PreflightError, match=r"shop.plain, which is no system-versioned table"):
+    with pytest.raises(PreflightError, match=r"shop.plain, which is not a system-versioned table"):
         histories_to_drop(tables, ("shop.plain",))
 
 

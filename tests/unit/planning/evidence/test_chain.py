@@ -85,7 +85,7 @@ def test_a_chain_that_was_written_anew_is_found_by_what_is_remembered() -> None:
 def test_a_record_that_cannot_be_believed_is_named_once() -> None:
     links = [StoredLink(2, link.sha256, NOTHING, "bad signature") if link.number == 2 else link for link in WHOLE]
     (found,) = findings(links, END)
-    assert found.text == "record 2 cannot be believed: bad signature"
+    assert found.text == "record 2 is not valid: bad signature"
 
 
 MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)

@@ -56,9 +56,9 @@ def test_a_host_does_what_its_own_configuration_allows() -> None:
 @pytest.mark.parametrize("days", [-9, 1])
 def test_an_order_of_another_time_is_none(days: int) -> None:
     other = NOW + timedelta(days=days)
-    assert "not one of now" in refused(request(scheduled=other.isoformat()))
-    assert "not one of now" in refused(request(run_id=run_id_of(FleetVerb.BACKUP, "main", other)))
-    assert "not one of now" in refused(request(run_id="99999999T999999Z-00000000"))
+    assert "not due now" in refused(request(scheduled=other.isoformat()))
+    assert "not due now" in refused(request(run_id=run_id_of(FleetVerb.BACKUP, "main", other)))
+    assert "not due now" in refused(request(run_id="99999999T999999Z-00000000"))
     assert is_timely(NOW - timedelta(days=7), NOW)
 
 

@@ -206,7 +206,7 @@ def test_a_gtid_at_the_end_of_a_backup_that_an_archived_history_has_too_is_refus
     new = at(1001, f"{A}:1-3", "binlog.000001", 500, name="n")
     known = replace(new, fingerprint="again", last_gtid=f"{A}:3")
     for target in (AtGtids(f"{A}:3"), AtGtids(f"{A}:1-3")):
-        with pytest.raises(HistoryError, match="gave the GTID twice") as no:
+        with pytest.raises(HistoryError, match="used the GTID twice") as no:
             choose(target, [old, known], files, NOW)
         assert "`--to n` restores the backup" in no.value.hint
         assert choose(target, [old, known], files, NOW, history="1").point == old

@@ -146,7 +146,7 @@ def test_an_absolute_system_tablespace_is_translated() -> None:
 
 
 def test_a_recorded_variable_cannot_smuggle_in_a_line() -> None:
-    with pytest.raises(PreflightError, match="which no server has"):
+    with pytest.raises(PreflightError, match="which is not a valid value"):
         made(sql_mode="ANSI\nskip_grant_tables")
 
 
@@ -154,11 +154,11 @@ def test_a_recorded_variable_cannot_smuggle_in_a_line() -> None:
     "value", ["../../../etc/x:12M", "a/../../../b:12M", "ibdata1:12M autoextend", "ibdata1:12M:x\ny"]
 )
 def test_a_recorded_data_file_cannot_lead_out_of_the_copy(value: str) -> None:
-    with pytest.raises(PreflightError, match=r"leads out of the copy|lies on none of the backup's volumes"):
+    with pytest.raises(PreflightError, match=r"points outside the copy|is on none of the backup's volumes"):
         made(innodb_data_file_path=value)
 
 
 @pytest.mark.parametrize("value", ["/etc/passwd", "ON\tx", "a b", "$(x)", "`x`"])
 def test_a_recorded_variable_is_a_number_a_switch_or_names(value: str) -> None:
-    with pytest.raises(PreflightError, match="which no server has"):
+    with pytest.raises(PreflightError, match="which is not a valid value"):
         made(character_set_server=value)

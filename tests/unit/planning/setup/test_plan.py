@@ -330,7 +330,7 @@ def test_a_name_that_is_taken_is_not_used_for_a_dataset() -> None:
         (planned(replace(ELSEWHERE, files=None)), "root may not ask the server"),
         (planned(replace(ELSEWHERE, files=replace(FILES, service=""))), "is no service of it"),
         (planned(replace(ELSEWHERE, files=replace(FILES, elsewhere=("innodb_undo_directory = /u",)))), "leads out of"),
-        (planned(replace(ELSEWHERE, files=replace(FILES, obstacles=("/var/lib/mysql/l",)))), "is no plain file"),
+        (planned(replace(ELSEWHERE, files=replace(FILES, obstacles=("/var/lib/mysql/l",)))), "is not a regular file"),
         (planned(replace(ELSEWHERE, files=replace(FILES, option_folder=""))), "no folder of option files"),
         (planned(replace(ELSEWHERE, files=replace(FILES, taken=("/var/lib/mysql.before-zfs",)))), "is there already"),
         (planned(ELSEWHERE, pools=()), "there is no pool here"),

@@ -142,7 +142,7 @@ def test_own_price_list_is_read(tmp_path: Path) -> None:
     file.write_text(texts)
     with pytest.raises(ConfigError, match="keys"):
         parse_prices(str(file))
-    with pytest.raises(UsageError, match="no price list"):
+    with pytest.raises(UsageError, match="not a price list"):
         parse_prices("elsewhere")
 
 

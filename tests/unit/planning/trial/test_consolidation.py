@@ -131,5 +131,5 @@ def test_the_new_id_comes_right_after_that_of_the_original(moment: datetime, suf
 
 
 def test_an_id_without_a_time_and_without_room_after_it_is_refused() -> None:
-    with pytest.raises(PreflightError, match="carries no time"):
+    with pytest.raises(PreflightError, match="contains no time"):
         id_after("20269999T999999Z-ffff", 1)

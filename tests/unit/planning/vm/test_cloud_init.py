@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_image() -> None:
 
 def test_another_way_to_an_identity_is_refused() -> None:
     assert guest_identity("cloud-init") is GuestIdentity.CLOUD_INIT
-    with pytest.raises(UsageError, match="'sysprep' is not a way"):
+    with pytest.raises(UsageError, match="'sysprep' is not an identity method"):
         guest_identity("sysprep")
 
 
