@@ -34,9 +34,10 @@ ALLOWED = {
     "cli/fork_server.py": {"main": NOTED},
     "cli/log.py": {"write": NOTED},
     "cli/serve.py": {
-        "look": SHOWN,
+        "_clones": SHOWN,
+        "_credentials": "issuers' keys age, and id tokens end",
         "serve": SHOWN,
-        "serve_helper": "operations note when they began; issuers' keys age",
+        "serve_helper": "operations note when they began",
     },
     "cli/inventory.py": {"_show": SHOWN},
     "cli/token.py": {"list_tokens": SHOWN, "revoke_token": NOTED},

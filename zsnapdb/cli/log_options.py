@@ -29,54 +29,32 @@ def wants_json_progress(words: Sequence[str], environment: Mapping[str, str]) ->
     return "--json-progress" in words or environment.get(_PROGRESS, "").lower() in ("1", "true", "yes")
 
 
-def _option(*names: str, sets: str, fixed: str = "", hidden: bool, text: str) -> Any:
-    return typer.Option(
-        *names,
-        callback=_sets(sets, fixed),
-        expose_value=False,
-        hidden=hidden,
-        show_default=False,
-        allow_from_autoenv=False,
-        help=text,
-    )
-
-
 VALUED_LOG_OPTIONS = ("--log-level", "--log-format")
 """Options of the log that take a value."""
 
 
 def log_options(*, hidden: bool) -> list[Any]:
     """Return new options of the log for a command. Commands hide them: the help of `zsnapdb` explains them once."""
-    level = _option("--log-level", sets=_LEVEL, hidden=hidden, text="Lowest level of the lines on stderr.")
-    line_format = _option(
-        "--log-format",
-        sets=_FORMAT,
-        hidden=hidden,
-        text="Format of the log: text, json, or journal (systemd, with fields).",
-    )
-    quiet = _option(
-        "--quiet",
-        "-q",
-        sets=_LEVEL,
-        fixed=LogLevel.WARNING.value,
-        hidden=hidden,
-        text="Write only warnings and errors to stderr, no progress.",
-    )
-    verbose = _option(
-        "--verbose",
-        "-v",
-        sets=_LEVEL,
-        fixed=LogLevel.DEBUG.value,
-        hidden=hidden,
-        text="Also write the exit code and the run id at the end.",
-    )
-    progress = _option(
-        "--json-progress",
-        sets=_PROGRESS,
-        fixed="1",
-        hidden=hidden,
-        text="Write log and progress to stderr as lines of JSON.",
-    )
+
+    def option(text: str, variable: str, *names: str, fixed: str = "") -> Any:
+        return typer.Option(
+            *names,
+            callback=_sets(variable, fixed),
+            expose_value=False,
+            hidden=hidden,
+            show_default=False,
+            allow_from_autoenv=False,
+            help=text,
+        )
+
+    level = option("Lowest level of the lines on stderr.", _LEVEL, "--log-level")
+    line_format = option("Format of the log: text, json, or journal (systemd, with fields).", _FORMAT, "--log-format")
+    only_warnings = "Write only warnings and errors to stderr, no progress."
+    quiet = option(only_warnings, _LEVEL, "--quiet", "-q", fixed=LogLevel.WARNING.value)
+    at_the_end = "Also write the exit code and the run id at the end."
+    verbose = option(at_the_end, _LEVEL, "--verbose", "-v", fixed=LogLevel.DEBUG.value)
+    as_json = "Write log and progress to stderr as lines of JSON."
+    progress = option(as_json, _PROGRESS, "--json-progress", fixed="1")
 
     def command(
         log_level: Annotated[LogLevel | None, level] = None,

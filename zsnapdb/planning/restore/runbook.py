@@ -13,25 +13,8 @@ from posixpath import join
 from typing import assert_never
 
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.restore import steps
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.steps import (
-    CheckServer,
-    CloneSnapshot,
-    LeaveStopped,
-    MachineStep,
-    MakeReplica,
-    MakeTop,
-    MountVolumes,
-    ParallelRun,
-    Preflight,
-    Promote,
-    ReadOnlyStart,
-    Receive,
-    Recover,
-    Replay,
-    ResumedRun,
-    Step,
-)
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _LEFT_OUT = " ".join(f"-o {name}={value}" for name, value in NO_SNAPSHOTS.items())
@@ -106,11 +89,11 @@ def entries(planned: RestorePlan, commands: Commands, history: Sequence[Timing])
     return tuple(pages)
 
 
-def size_of(step: Step | MachineStep) -> int:
+def size_of(step: steps.Step | steps.MachineStep) -> int:
     """Return the bytes that the step moves; 0 if its time does not depend on bytes."""
-    if isinstance(step, Receive):
+    if isinstance(step, steps.Receive):
         return step.plain_bytes
-    return step.size if isinstance(step, Replay) else 0
+    return step.size if isinstance(step, steps.Replay) else 0
 
 
 def root(planned: RestorePlan) -> str:
@@ -136,7 +119,9 @@ def _start_line(planned: RestorePlan) -> str:
     return shlex.join([*zone, _program(planned), f"--defaults-file={private(planned, 'server.cnf')}"])
 
 
-def _entry(planned: RestorePlan, step: Step, command: str, commands: Commands, seconds: float | None) -> RunbookPage:
+def _entry(
+    planned: RestorePlan, step: steps.Step, command: str, commands: Commands, seconds: float | None
+) -> RunbookPage:
     underneath, looks, if_not = _words(planned, step, commands)
     title = step.describe()
     return RunbookPage(title[:1].upper() + title[1:], command, underneath, looks, if_not, seconds)
@@ -145,35 +130,35 @@ def _entry(planned: RestorePlan, step: Step, command: str, commands: Commands, s
 _Words = tuple[tuple[str, ...], tuple[Look, ...], tuple[str, ...]]
 
 
-def _words(planned: RestorePlan, step: Step, commands: Commands) -> _Words:
+def _words(planned: RestorePlan, step: steps.Step, commands: Commands) -> _Words:
     match step:
-        case Preflight():
+        case steps.Preflight():
             return _preflight(planned, step)
-        case MakeTop():
+        case steps.MakeTop():
             return _make_top(planned, step)
-        case Receive():
+        case steps.Receive():
             return _receive(planned, step, commands)
-        case CloneSnapshot():
+        case steps.CloneSnapshot():
             return _clone(planned, step)
-        case MountVolumes():
+        case steps.MountVolumes():
             return _mount(planned, step)
-        case Recover() | CheckServer() | ResumedRun():
+        case steps.Recover() | steps.CheckServer() | steps.ResumedRun():
             return _recover(planned, step, commands)
-        case Replay():
+        case steps.Replay():
             return _replay(planned, step)
-        case LeaveStopped():
+        case steps.LeaveStopped():
             return _stopped(planned)
-        case ReadOnlyStart():
+        case steps.ReadOnlyStart():
             return _looked(planned)
-        case ParallelRun() | MakeReplica():
+        case steps.ParallelRun() | steps.MakeReplica():
             return _running(planned, step)
-        case Promote():
+        case steps.Promote():
             return _promote(planned.instance, step)
         case _:
             assert_never(step)
 
 
-def _preflight(planned: RestorePlan, step: Preflight) -> _Words:
+def _preflight(planned: RestorePlan, step: steps.Preflight) -> _Words:
     underneath = (
         (
             f"zfs list -o space {step.parent}: about {step.plain_bytes // _MIB} MiB are received,"
@@ -194,7 +179,7 @@ def _preflight(planned: RestorePlan, step: Preflight) -> _Words:
     return underneath, (), if_not
 
 
-def _make_top(planned: RestorePlan, step: MakeTop) -> _Words:
+def _make_top(planned: RestorePlan, step: steps.MakeTop) -> _Words:
     marks = f"{_LEFT_OUT} -o zsnapdb:restored={planned.restore_id}"
     made = f"zfs create -o mountpoint=none -o canmount=off {marks} {step.dataset}"
     return (
@@ -204,7 +189,7 @@ def _make_top(planned: RestorePlan, step: MakeTop) -> _Words:
     )
 
 
-def _receive(planned: RestorePlan, step: Receive, commands: Commands) -> _Words:
+def _receive(planned: RestorePlan, step: steps.Receive, commands: Commands) -> _Words:
     key = "" if step.key_location is None else f"-o keylocation={step.key_location} "
     properties = (
         f"-o canmount=noauto -o mountpoint={step.mountpoint} {_LEFT_OUT} -o zsnapdb:restored={planned.restore_id} {key}"
@@ -229,7 +214,7 @@ def _receive(planned: RestorePlan, step: Receive, commands: Commands) -> _Words:
     return underneath, (Look(_get(f"{step.dataset}@{step.snapshot}", "guid"), str(step.guid)),), if_not
 
 
-def _clone(planned: RestorePlan, step: CloneSnapshot) -> _Words:
+def _clone(planned: RestorePlan, step: steps.CloneSnapshot) -> _Words:
     properties = (
         f"-o canmount=noauto -o mountpoint={step.mountpoint} {_LEFT_OUT} -o zsnapdb:restored={planned.restore_id}"
     )
@@ -241,7 +226,7 @@ def _clone(planned: RestorePlan, step: CloneSnapshot) -> _Words:
     return underneath, (Look(_get(step.dataset, "origin"), step.origin),), if_not
 
 
-def _mount(planned: RestorePlan, step: MountVolumes) -> _Words:
+def _mount(planned: RestorePlan, step: steps.MountVolumes) -> _Words:
     underneath = []
     keys = planned.with_own_keys
     for part in step.parts:
@@ -265,7 +250,9 @@ def _mount(planned: RestorePlan, step: MountVolumes) -> _Words:
     return tuple(underneath), looks, tuple(if_not)
 
 
-def _recover(planned: RestorePlan, step: Recover | CheckServer | ResumedRun, commands: Commands) -> _Words:
+def _recover(
+    planned: RestorePlan, step: steps.Recover | steps.CheckServer | steps.ResumedRun, commands: Commands
+) -> _Words:
     start = _start_line(planned) + ", on a private socket, without network, replication and events"
     underneath = (
         start,
@@ -286,7 +273,7 @@ def _recover(planned: RestorePlan, step: Recover | CheckServer | ResumedRun, com
     return underneath, (Look(shlex.join(["test", "-s", log])),), if_not
 
 
-def _replay(planned: RestorePlan, step: Replay) -> _Words:
+def _replay(planned: RestorePlan, step: steps.Replay) -> _Words:
     first, last = step.logs[0], step.logs[-1]
     underneath = (
         f"the archived binlogs {first.file} to {last.file} of {planned.instance}, {step.size // _MIB} MiB",
@@ -325,12 +312,12 @@ def _looked(planned: RestorePlan) -> _Words:
     )
 
 
-def _running(planned: RestorePlan, step: ParallelRun | MakeReplica) -> _Words:
+def _running(planned: RestorePlan, step: steps.ParallelRun | steps.MakeReplica) -> _Words:
     underneath = [
         f"a new auto.cnf, server_id {step.server_id}, port {step.port} on this host alone",
         _start_line(planned),
     ]
-    if isinstance(step, MakeReplica):
+    if isinstance(step, steps.MakeReplica):
         underneath.append(
             f"CHANGE REPLICATION SOURCE TO {step.source_user}@{step.source_host}:{step.source_port}, START REPLICA,"
             " wait until it has caught up"
@@ -341,7 +328,7 @@ def _running(planned: RestorePlan, step: ParallelRun | MakeReplica) -> _Words:
             f" `ss -ltnp sport = :{step.port}` shows by whom."
         )
     ]
-    if isinstance(step, MakeReplica):
+    if isinstance(step, steps.MakeReplica):
         if_not.append(
             "The replica does not connect: check the account, and its host, on the source. The source no longer has the"
             " binlogs: restore a newer point."
@@ -349,7 +336,7 @@ def _running(planned: RestorePlan, step: ParallelRun | MakeReplica) -> _Words:
     return tuple(underneath), (Look(shlex.join(["test", "-S", private(planned, "server.sock")])),), tuple(if_not)
 
 
-def _promote(instance: str, step: Promote) -> _Words:
+def _promote(instance: str, step: steps.Promote) -> _Words:
     renames = tuple(shlex.join(["zfs", "rename", old, new]) for old, new in step.renames)
     by_hand = (f"set server_id = {step.server_id} in the server's option file before it is started",)
     underneath = (*renames, *(by_hand if step.server_id is not None else ()))

@@ -10,22 +10,8 @@ from typing import Any
 
 from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.repository.retention import decide
+from zsnapdb.planning.sizing import rates
 from zsnapdb.planning.sizing.prices import PRICES, StorePrice
-from zsnapdb.planning.sizing.rates import (
-    BACKUP,
-    BACKUP_MEMORY,
-    BACKUP_REQUESTS,
-    BINLOG_STORED,
-    GIB,
-    MERGE_REQUESTS,
-    MERGED,
-    MIB,
-    RESTORE,
-    RESTORE_MEMORY,
-    ROUND_REQUESTS,
-    STORED,
-    Requests,
-)
 
 DAY = 86400.0
 MONTH = 30 * DAY
@@ -57,7 +43,7 @@ class Workload:
     every: float = DAY
     full_every: float = 30 * DAY
     interval: float = 10.0
-    line: float = 119.0 * MIB
+    line: float = 119.0 * rates.MIB
 
 
 @dataclass(frozen=True)
@@ -100,7 +86,7 @@ class SizingEstimate:
     stored_increments: int
     stored_binlogs: int
     objects: int
-    requests: Requests
+    requests: rates.Requests
     costs: tuple[MonthlyCost, ...] = field(default_factory=tuple)
 
     @property
@@ -133,24 +119,24 @@ def estimate(load: Workload, chunk_size: ChunkSize, prices: tuple[StorePrice, ..
     binlog_chunks = count_chunks(load.binlog, chunk_size)
     backups, fulls = MONTH / load.every, MONTH / load.full_every
     requests = (
-        BACKUP_REQUESTS.times(backups)
-        + Requests(put=chunks * fulls + increment_chunks * max(0.0, backups - fulls))
+        rates.BACKUP_REQUESTS.times(backups)
+        + rates.Requests(put=chunks * fulls + increment_chunks * max(0.0, backups - fulls))
         + _archive_requests(load, binlog_chunks)
     )
-    stored_full = round(load.size * STORED.value)
-    stored_increment = round(increment * STORED.value)
+    stored_full = round(load.size * rates.STORED.value)
+    stored_increment = round(increment * rates.STORED.value)
     made = SizingEstimate(
         workload=load,
         kept=kept,
-        full_seconds=_seconds(load.size, BACKUP.value, STORED.value, load.line),
-        increment_seconds=_seconds(increment, BACKUP.value, STORED.value, load.line),
+        full_seconds=_seconds(load.size, rates.BACKUP.value, rates.STORED.value, load.line),
+        increment_seconds=_seconds(increment, rates.BACKUP.value, rates.STORED.value, load.line),
         restore_seconds=_restore_seconds(load, increment),
-        backup_memory=round(BACKUP_MEMORY.value),
-        restore_memory=round(RESTORE_MEMORY.value),
+        backup_memory=round(rates.BACKUP_MEMORY.value),
+        restore_memory=round(rates.RESTORE_MEMORY.value),
         full_objects=chunks,
         stored_full=stored_full * kept.full,
         stored_increments=stored_increment * kept.increments,
-        stored_binlogs=round(load.binlog * kept.days * BINLOG_STORED.value),
+        stored_binlogs=round(load.binlog * kept.days * rates.BINLOG_STORED.value),
         objects=round(
             (chunks + 1) * kept.full + (increment_chunks + 1) * kept.increments + (binlog_chunks + 1) * kept.days
         ),
@@ -204,13 +190,13 @@ def _rules(keep: KeepRules) -> tuple[tuple[str, Any], ...]:
     return tuple((name, getattr(keep, name)) for name in KeepRules.model_fields)
 
 
-def _archive_requests(load: Workload, binlog_chunks: int) -> Requests:
+def _archive_requests(load: Workload, binlog_chunks: int) -> rates.Requests:
     """Return the requests of the archiver in a month in which the server never stops writing."""
     if not load.binlog:
-        return Requests()
+        return rates.Requests()
     rounds = MONTH / load.interval
-    whole_files = Requests(put=(binlog_chunks + 1) * MONTH / DAY)
-    return ROUND_REQUESTS.times(rounds) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files
+    whole_files = rates.Requests(put=(binlog_chunks + 1) * MONTH / DAY)
+    return rates.ROUND_REQUESTS.times(rounds) + rates.MERGE_REQUESTS.times(rounds / rates.MERGED) + whole_files
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:
@@ -220,7 +206,7 @@ def _seconds(size: float, rate: float, stored: float, line: float) -> float:
 
 def _restore_seconds(load: Workload, increment: float) -> float:
     """Return the seconds to restore the last backup before a new full one, without a replay."""
-    return _seconds(_chain(load, increment), RESTORE.value, STORED.value, load.line)
+    return _seconds(_chain(load, increment), rates.RESTORE.value, rates.STORED.value, load.line)
 
 
 def _chain(load: Workload, increment: float) -> float:
@@ -234,10 +220,10 @@ def _cost(made: SizingEstimate, chunks: int, price: StorePrice) -> MonthlyCost:
         thousands.put * price.put_thousand + thousands.list * price.list_thousand + thousands.get * price.get_thousand
     )
     load = made.workload
-    fetched = _chain(load, load.change * load.every / DAY) * STORED.value / GIB
+    fetched = _chain(load, load.change * load.every / DAY) * rates.STORED.value / rates.GIB
     return MonthlyCost(
         price,
-        storage=made.stored / GIB * price.gib_month,
+        storage=made.stored / rates.GIB * price.gib_month,
         requests=requests,
         restore=fetched * price.traffic_gib + chunks / 1000 * price.get_thousand,
     )
