@@ -19,10 +19,11 @@ from zsnapdb.zfs import datasets, holds
 
 
 def may_hold(instance: Instance, names: Sequence[str], of_sets: Collection[str] = ()) -> list[str]:
-    """Return the snapshots, by full name, that may be held because the next run can find their holds.
+    """Return the snapshots, by full name, that this run may hold: the next run can find and release their holds.
 
-    Those that were read as `of_sets` of the instance may be held. The name of a set alone does not suffice, because a
-    restore receives such names. The others are recorded first; if the disk refuses, they are left out.
+    The next run finds the snapshots in `of_sets`, which were read as sets of the instance. All others are first
+    recorded on the disk; if that fails, they are left out. A name like that of a set is no proof, because a restore
+    receives such names.
     """
     others = [name for name in names if name not in of_sets]
     try:

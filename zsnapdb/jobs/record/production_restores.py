@@ -20,8 +20,8 @@ from zsnapdb.zfs import datasets, snapshots, version
 def recorded(instance: Instance) -> PutBackRecord:
     """Return the restores from which production's present datasets come.
 
-    They count while the volumes have the mark of the last of them: the old datasets, put back by hand, have no such
-    mark. They count also while no volume exists, because the lost data had this history.
+    They end with the restore whose mark is on the volumes. Without a mark there are none: a user put the replaced
+    datasets back. If no volume exists, all recorded restores count, because the lost data had this history.
 
     Raises:
         DamagedError: the record cannot be read.

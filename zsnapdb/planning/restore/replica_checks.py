@@ -100,8 +100,8 @@ class ReaderFinding:
 def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFinding, ...]:
     """Return the findings before a server returns to an earlier point. `seen` is None if the server does not answer.
 
-    Present or invisible readers refuse it, unless `will_be_rebuilt`. An account that may read does not refuse it,
-    because its reader is only possible.
+    A connected replica, or a server that cannot list its replicas, is a refusal, unless `will_be_rebuilt`. An account
+    that may read binlogs is only a warning, because no replica may use it.
     """
     if seen is None:
         text = "the server does not answer, so it cannot be seen which replicas read its binlogs"
