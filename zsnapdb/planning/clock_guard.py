@@ -33,6 +33,8 @@ TOLERANCE = 300.0
 """Seconds by which the proven time may be behind without a warning; reboots and NTP steps are no longer."""
 STEP = 5.0
 """Seconds. If the wall clock differs more from the steady clock plus slew, it was set."""
+_PRECISION = timedelta(seconds=1)
+"""Recorded times are cut to seconds."""
 SLEW = 0.001
 """The fraction by which the proven time may run faster than the steady clock to follow the wall clock."""
 SETTLED_AFTER_REBOOT = 3600.0
@@ -141,11 +143,12 @@ class RemovalTime:
 
     def is_unsure(self, recorded: datetime) -> bool:
         """Return whether a time that this host recorded may have been behind the real time."""
-        is_since_reboot = bool(self.doubt) and self.rebooted and self.jumped is not None and recorded > self.jumped
-        return is_since_reboot or self._is_early(recorded)
+        if self.doubt and self.rebooted and self.jumped is not None and recorded > self.jumped - _PRECISION:
+            return True
+        return self._is_early(recorded)
 
     def _is_early(self, recorded: datetime) -> bool:
-        return any(first < recorded < last for first, last in self.early)
+        return any(first - _PRECISION < recorded < last for first, last in self.early)
 
     def is_age_unknown(self, recorded: datetime) -> bool:
         """Return whether the age of something with this recorded time is not known.

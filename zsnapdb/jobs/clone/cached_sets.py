@@ -434,8 +434,8 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
 def settled(info: CloneInfo, time: RemovalTime) -> CloneInfo:
     """Return the clone with corrected times: if the clock was wrong, its lease and the age of its data begin now."""
     lease = leases.settled(info.lease, read_stamp(info.created), time)
-    is_late = info.begun and read_stamp(info.begun) != FOREVER and time.is_from_future(read_stamp(info.begun))
-    return replace(info, lease=lease, begun=stamp(time.latest) if is_late else info.begun)
+    is_wrong = info.begun and read_stamp(info.begun) != FOREVER and time.is_wrong(read_stamp(info.begun))
+    return replace(info, lease=lease, begun=stamp(time.latest) if is_wrong else info.begun)
 
 
 def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:

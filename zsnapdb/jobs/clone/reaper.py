@@ -190,8 +190,7 @@ def _judge_clone(
         return JudgedLease(LeaseVerdict.REAP, "nobody gets it out of its pool any more")
     for revision in info.takes_over if act else ():
         adopted_commits.settle(revision)
-    if act:
-        info = cached_sets.settle(info, time)
+    info = cached_sets.settle(info, time) if act else cached_sets.settled(info, time)
     old = _droppable(info)
     if info.phase is CopyPhase.CHANGING or old:
         error = _mend(info, also) if act else None
@@ -292,9 +291,10 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
     if item.is_of_nobody:
         reason = f"it was received for {item.caused_by}, and no clone depends on it"
         return JudgedLease(LeaseVerdict.REAP, reason)
-    if act and _is_wrong(read_stamp(item.used), time):
+    if _is_wrong(read_stamp(item.used), time):
         item = replace(item, used=stamp(time.latest))
-        datasets.set_properties(item.anchor, {properties.USED_PROPERTY: item.used})
+        if act:
+            datasets.set_properties(item.anchor, {properties.USED_PROPERTY: item.used})
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
     keep, short = settings.clones.keep_unused, space_limits.shortage(settings, pool_of(item.anchor))
     return judge_at(lambda at: judge_set(unused, keep, short, at), time)
@@ -328,8 +328,9 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
 
 
 def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: RemovalTime, *, act: bool) -> ReapOutcome:
-    if act and _is_wrong(server.replaced, time):
-        server = live_server_checks.settle(server, time.latest)
+    if _is_wrong(server.replaced, time):
+        now = time.latest
+        server = live_server_checks.settle(server, now) if act else replace(server, replaced=now)
     what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
     judged = judge_at(partial(server.judge, settings.restore.keep_replaced), time)
     if judged.verdict is LeaseVerdict.KEEP:

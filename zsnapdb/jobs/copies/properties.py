@@ -76,14 +76,21 @@ def _protection(text: str) -> datetime | None:
 
 
 def settle_lease(
-    anchor: str, created: str, lease: CloneLease, time: RemovalTime, begun: Mapping[str, str] | None = None
+    anchor: str,
+    created: str,
+    lease: CloneLease,
+    time: RemovalTime,
+    begun: Mapping[str, str] | None = None,
+    *,
+    act: bool = True,
 ) -> CloneLease:
     """Let a lease begin now if it was begun or changed while the clock was wrong. Return it.
 
     `begun` are other properties with the time at which the copy began. Wrong times are replaced with the present time.
+    Without `act` nothing is recorded.
     """
     now = settled(lease, read_stamp(created), time)
-    if now != lease:
+    if act and now != lease:
         times = {CREATED_PROPERTY: created, **(begun or {})}
         wrong = [name for name, at in times.items() if read_stamp(at) != FOREVER and time.is_wrong(read_stamp(at))]
         datasets.set_properties(anchor, {**dict.fromkeys(wrong, stamp(time.latest)), **lease_values(now)})

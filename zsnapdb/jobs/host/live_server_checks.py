@@ -257,7 +257,7 @@ def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: date
 
 
 def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
-    """Set the replacement time of a server to now, because the clock was ahead when it was replaced."""
+    """Set the replacement time of a server to now, because the clock was wrong when it was replaced."""
     for name in server.datasets.values():
         datasets.set_properties(name, {_AT: stamp(now)})
     return replace(server, replaced=now)

@@ -175,8 +175,7 @@ def _judge_machine(settings: Settings, host: Host, machine: Machine, *, act: boo
     foreign = others(machine.anchor, catalogue.machine_mark(machine.name))
     obstacles = [f"{clone} is a clone of it" for clone in foreign.clones]
     limits, time, lease = policy(settings.clones), removal_time(host), machine.lease
-    if act:
-        lease = settle_lease(machine.anchor, machine.created, lease, time)
+    lease = settle_lease(machine.anchor, machine.created, lease, time, act=act)
     return judge_at(lambda at: judge(lease, obstacles, _UNUSED, limits, at), time)
 
 

@@ -39,6 +39,7 @@ from zsnapdb.planning.order import contradicted, with_unplaced
 
 NEEDED_BY = "needed by "
 """The begin of the reason for a backup that stays as the base of another one."""
+_LATEST = datetime.max.replace(tzinfo=UTC)
 CLOCK_SLACK = timedelta(days=1)
 """The greatest expected step back of a host's clock between a backup and its base."""
 
@@ -121,7 +122,7 @@ def time_of(backup_id: str) -> datetime:
     try:
         return backup_time(backup_id)
     except ValueError:
-        return datetime.max.replace(tzinfo=UTC)
+        return _LATEST
 
 
 def decide(
@@ -202,8 +203,9 @@ class _Times:
         for name in reversed(names):
             at = times[name]
             if name in doubtful:
-                unknown[name] = following or now
-                times[name] = max(at, unknown[name])
+                # A clock in doubt may be behind: then the present time is no bound.
+                unknown[name] = following or (now if is_sure else _LATEST)
+                times[name] = max(at, following or now)
             elif at <= now:
                 following = at
             elif is_sure and following is not None:

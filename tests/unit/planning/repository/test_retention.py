@@ -475,3 +475,12 @@ def test_backup_of_a_doubtful_clock_takes_no_place() -> None:
     rules = KeepSettings(hourly=3)
     assert first not in kept(decide(stored, rules, NOW))
     assert {first, second} <= kept(decide(stored, rules, NOW, RetentionFacts(unsure={second})))
+
+
+def test_present_time_in_doubt_limits_no_period() -> None:
+    """After a reboot the present time is only a lower bound: both backups of the day may be of different days."""
+    stored = history([NOW - timedelta(hours=hour) for hour in (3.0, 2.0, 1.0)], [None] * 3)
+    first, second, third = (one.backup_id for one in stored)
+    rules, unsure = KeepSettings(daily=2), {second, third}
+    assert {first, second, third} == kept(decide(stored, rules, NOW, RetentionFacts(unsure=unsure)))
+    assert second not in kept(decide(stored, rules, NOW, RetentionFacts(unsure=unsure, is_sure=True)))
