@@ -13,6 +13,7 @@ from tests.unit.support.clone_pool import origin
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import pool_filling
+from zsnapdb.planning.clone import pool
 from zsnapdb.planning.clone.masking import MaskingWay
 from zsnapdb.planning.clone.pool import PoolSlot
 
@@ -48,8 +49,6 @@ def test_slot_of_other_discovered_volumes_is_replaced(
         "host_metrics": lambda *_, **__: None,
     }.items():
         monkeypatch.setattr(pool_filling, name, fake)
-    monkeypatch.setattr(
-        pool_filling.planning, "filling", lambda slots, *_: seen.extend(one.is_current for one in slots)
-    )
+    monkeypatch.setattr(pool, "filling", lambda slots, *_: seen.extend(one.is_current for one in slots))
     pool_filling.plan_fill(settings, instance)
     assert seen == [is_current]
