@@ -16,7 +16,7 @@ from typing import Unpack
 from zsnapdb.client.api_protocol import CloneOptions, given_options
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
 from zsnapdb.client.keep_alive import HEARTBEAT, CloneHolder, holding
-from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
+from zsnapdb.client.models import CloneReset, D, KnownClones, MadeClone, ReachableClone, failure_in, parsed, reachable
 from zsnapdb.documents.api import ShownLogin
 
 ROOT = ("zsnapdb", "clone")
@@ -68,8 +68,16 @@ class LocalClones:
         self._run("heartbeat", clone.name)
 
     def destroy(self, clone: ReachableClone) -> None:
-        """Destroy the clone. A clone that no longer exists is no error."""
-        self._run("destroy", clone.name)
+        """Destroy the clone. A clone that no longer exists is no error, and a later clone with its name stays."""
+        if not (clone.created and self._is_another(clone)):
+            self._run("destroy", clone.name)
+
+    def _is_another(self, clone: ReachableClone) -> bool:
+        """Return whether a clone with the id exists that was created at another time."""
+        with contextlib.suppress(CloneCommandError):
+            known = self._document(KnownClones, "list").clones
+            return any(one.id == clone.id and one.created != clone.created for one in known)
+        return False
 
     @contextlib.contextmanager
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:

@@ -207,7 +207,8 @@ def _named(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
     """Return why a clone may not have a lease, or protection, of that many seconds. Return None if it may."""
-    if 0 < seconds <= longest.seconds:
+    # Arguments of commands have milliseconds, and a protection of 0 s would end the present one.
+    if 0.001 <= seconds <= longest.seconds:
         return None
     return LimitRefusal(
         f"{asked}, for a lease or protection, is not between 0 and {format_duration(longest.seconds)}",

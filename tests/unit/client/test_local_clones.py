@@ -88,6 +88,18 @@ def test_a_process_holds_a_clone_as_long_as_it_is_used_and_is_not_needed_for_a_r
     assert asked(tmp_path)[-2:] == ["destroy mine --json", "reset mine --json"]
 
 
+def test_later_clone_of_the_same_name_is_not_destroyed(clones: LocalClones, tmp_path: Path) -> None:
+    first, later = ({**CLONE, "created": f"2026-12-0{day}T00:00:00Z"} for day in (1, 2))
+    answers(tmp_path, "create", {**CREATED, "clone": first})
+    made = clones.create("main", "mine")
+    for there in ([later], [first], []):
+        answers(tmp_path, "list", {"kind": "clones", "clones": there})
+        clones.destroy(made)
+    answers(tmp_path, "list", {"error": {"message": "ZFS failed"}}, 5)
+    clones.destroy(made)
+    assert [line for line in asked(tmp_path) if "destroy" in line] == ["destroy mine --json"] * 3
+
+
 def test_what_a_command_refuses_is_said_with_its_hint_and_code(clones: LocalClones, tmp_path: Path) -> None:
     answers(tmp_path, "create", {"kind": "error", "error": {"message": "clones.total is 5", "hint": "destroy one"}}, 4)
     with pytest.raises(CloneCommandError, match=r"clones\.total is 5\nhint: destroy one") as caught:

@@ -24,10 +24,12 @@ from zsnapdb.serve.limits import (
     CountedClone,
     LimitKind,
     LimitRefusal,
+    LongestLease,
     admitted,
     is_in_project,
     limits_of,
     longest_lease,
+    objection_to_lease,
 )
 from zsnapdb.serve.roles import Role
 from zsnapdb.verbs.requests import (
@@ -117,6 +119,14 @@ def test_every_count_of_a_subject_ignores_the_case_of_its_name() -> None:
                 if any("subject" in ast.unparse(one) for one in equal):
                     found.add(function.name)
     assert found == EXACT
+
+
+def test_lease_or_protection_shorter_than_a_command_can_say_is_refused() -> None:
+    """`protect --for=0.000s` would end the protection that it was to begin."""
+    longest = LongestLease(3600.0, "serve.longest_lease")
+    assert [objection_to_lease("x", seconds, longest) is None for seconds in (0.0004, 0.001, 3600.0, 3600.1)] == [
+        *(False, True, True, False)
+    ]
 
 
 def test_a_refusal_says_the_limit_and_what_uses_it() -> None:

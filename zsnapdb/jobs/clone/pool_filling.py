@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import ConfigError, UnknownNameError, ZsnapdbError
 from zsnapdb.base.model import backup_time, pool_of
@@ -24,6 +25,7 @@ from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.masking import MaskingWay
 from zsnapdb.planning.clone.pool import LEAST_SPACE, HostRoom, PoolPlan, PoolSlot, too_large
+from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.zfs import datasets, kernel_facts
 
 
@@ -50,8 +52,14 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
         ConfigError: the instance has no pool.
     """
     wish, time = requested_slot(settings, instance, CloneRequest(OWNER)), removal_time(instance.host)
-    slots = [as_slot(instance, info, time.at) for info in slots_of(settings, instance)]
-    instance = with_volumes(instance)
+    known = slots_of(settings, instance)
+    slots = [as_slot(instance, info, time.at) for info in known]
+    is_discovered, instance = instance.settings.volumes is None, with_volumes(instance)
+    if is_discovered:
+        slots = [
+            replace(slot, is_current=slot.is_current and is_of_volumes(info.origin, instance.volumes))
+            for slot, info in zip(slots, known, strict=True)
+        ]
     chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
     makes_form = chosen.masking.way is MaskingWay.PREPARES
     host = host_metrics(
@@ -59,6 +67,14 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     )
     newest = backup_time(chosen.set_id)
     return planning.filling(slots, settings_of(instance), wish, time, host, newest)
+
+
+def is_of_volumes(origin: Origin, volumes: Mapping[str, str]) -> bool:
+    """Return whether the data is of these datasets by role.
+
+    Configured datasets are compared at the handout of a slot; discovered ones are too slow to find there.
+    """
+    return {role: place.dataset for role, place in origin.volumes.items()} == dict(volumes)
 
 
 def fill(settings: Settings, instance: Instance) -> FilledPool:
