@@ -46,5 +46,5 @@ class Part(BaseModel):
             ) from error
 
     def forget_set_fields(self) -> None:
-        """Drop the record of the fields that the document had, which takes half of the memory of a small part."""
+        """Drop the list of fields that the document had. It takes half the memory of a small part."""
         object.__setattr__(self, "__pydantic_fields_set__", _NO_FIELDS)
