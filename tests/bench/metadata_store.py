@@ -13,7 +13,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,7 +25,7 @@ PAGE = 1000
 _INDEX = "index.jsonl"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A document, or `count` chunks of `size` bytes each whose keys are `key` and a number from 1."""
 
@@ -78,7 +78,7 @@ class Writer:
         """Write the index, in the order of the keys."""
         with (self.folder / _INDEX).open("w") as out:
             for entry in sorted(self.entries, key=lambda entry: entry.key):
-                out.write(json.dumps(list(vars(entry).values())) + "\n")
+                out.write(json.dumps(astuple(entry)) + "\n")
 
 
 class MetadataStore:

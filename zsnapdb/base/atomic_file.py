@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 _UNFINISHED = ".new-"
@@ -15,7 +16,7 @@ def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
 
     A link at this path is replaced, not followed. OSError if the disk refuses; then the old file stays.
     """
-    _replace(file, content, mode, is_durable=True)
+    _replace(file, (content,), mode, is_durable=True)
     sync_folder(file.parent)
 
 
@@ -26,19 +27,19 @@ def remove_unfinished(folder: Path) -> None:
             left.unlink()
 
 
-def replace_disposable(file: Path, content: bytes) -> None:
+def replace_disposable(file: Path, *parts: bytes | bytearray) -> None:
     """Replace the file as `replace` does, but without waiting for the disk. After a power cut it may have any content.
 
     It is for files that may be lost and whose readers detect a partial one.
     """
-    _replace(file, content, 0o600, is_durable=False)
+    _replace(file, parts, 0o600, is_durable=False)
 
 
-def _replace(file: Path, content: bytes, mode: int, *, is_durable: bool) -> None:
+def _replace(file: Path, parts: Iterable[bytes | bytearray], mode: int, *, is_durable: bool) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=_UNFINISHED)
     try:
         with open(descriptor, "wb") as out:
-            out.write(content)
+            out.writelines(parts)
             out.flush()
             os.fchmod(out.fileno(), mode)
             if is_durable:

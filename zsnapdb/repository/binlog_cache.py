@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from zsnapdb.base import atomic_file
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Segment
-from zsnapdb.repository.catalogue import sealed, unsealed
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 1
+_VERSION = 2
 
 
 class KnownFile(NamedTuple):
-    """The description of a rotated binlog; `file` is without its chunks.
+    """The description of a rotated binlog; the cache has its `file` without chunks.
 
     `version` identifies its object, `signer` is the key of its signature. `line` is the SHA-256 of its line. `digest`
     and `stored_size` are those of the file.
@@ -54,23 +55,35 @@ class KnownSegment(NamedTuple):
 Known = KnownFile | KnownSegment
 
 
-class _CacheFile(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-    version: int
-    trust: tuple[str, ...]
-    files: list[KnownFile]
-    segments: list[KnownSegment]
+@functools.cache
+def _files() -> TypeAdapter[KnownFile]:
+    return TypeAdapter(KnownFile)
 
 
 @functools.cache
-def _cache_file() -> TypeAdapter[_CacheFile]:
-    return TypeAdapter(_CacheFile)
+def _segments() -> TypeAdapter[KnownSegment]:
+    return TypeAdapter(KnownSegment)
+
+
+def _entry(line: bytes) -> Known:
+    adapter: TypeAdapter[KnownFile] | TypeAdapter[KnownSegment] = _files() if line[:1] == b"f" else _segments()
+    return adapter.validate_json(line[1:])
+
+
+def _line(known: Known) -> bytes:
+    if isinstance(known, KnownSegment):
+        return b"s%b\n" % _segments().dump_json(known)
+    bare = known._replace(file=known.file.model_copy(update={"chunks": ()}))
+    return b"f%b\n" % _files().dump_json(bare)
 
 
 @dataclass(frozen=True)
 class DescriptionCache:
-    """The descriptions of one instance's archived binlogs, in a file on this host."""
+    """The descriptions of one instance's archived binlogs, in a file on this host.
+
+    Its first line is the SHA-256 of the rest. Then it has a line for the version and the trust, and one line for each
+    description, because a year has 100,000 of them.
+    """
 
     file: Path
     instance: str
@@ -83,15 +96,19 @@ class DescriptionCache:
         place = folder / repository.id / f"{instance}.binlogs.json"
         return cls(place, instance, repository.keyring.cache_trust)
 
-    def read(self) -> dict[str, Known]:
-        """Return the entries by key. Empty if the file does not exist, has another form, or belongs to other trust."""
-        with contextlib.suppress(OSError, ValidationError):
-            body = unsealed(self.file.read_bytes())
-            cached = _cache_file().validate_json(body) if body is not None else None
-            if cached is not None and (cached.version, cached.trust) == (_VERSION, self.trust):
-                entries: tuple[Known, ...] = (*cached.files, *cached.segments)
-                return {self.key(entry): entry for entry in entries}
-        return {}
+    @property
+    def _header(self) -> bytes:
+        return json.dumps([_VERSION, *self.trust]).encode() + b"\n"
+
+    def read(self) -> Iterator[Known]:
+        """Yield the entries. None if the file does not exist, has another form, or belongs to other trust."""
+        with contextlib.suppress(OSError, ValidationError), self.file.open("rb") as lines:
+            proof = lines.readline()
+            start = lines.tell()
+            if hashlib.file_digest(lines, "sha256").hexdigest().encode() + b"\n" == proof:
+                lines.seek(start)
+                if lines.readline() == self._header:
+                    yield from map(_entry, lines)
 
     def key(self, known: Known) -> str:
         """Return the key of the described object."""
@@ -102,13 +119,11 @@ class DescriptionCache:
 
     def write(self, entries: Mapping[str, Known]) -> None:
         """Replace the file atomically. Errors of the file system are ignored."""
-        content = _CacheFile.model_construct(
-            version=_VERSION,
-            trust=self.trust,
-            files=[entry for entry in entries.values() if isinstance(entry, KnownFile)],
-            segments=[entry for entry in entries.values() if isinstance(entry, KnownSegment)],
-        )
-        body = _cache_file().dump_json(content)
+        proof, body = hashlib.sha256(self._header), bytearray(self._header)
+        for entry in entries.values():
+            line = _line(entry)
+            proof.update(line)
+            body += line
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_file.replace_disposable(self.file, sealed(body))
+            atomic_file.replace_disposable(self.file, proof.hexdigest().encode() + b"\n", body)

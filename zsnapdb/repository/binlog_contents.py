@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound
@@ -32,6 +33,7 @@ Description: TypeAlias = Incarnation | CompleteRecord | ArchivedFile | Segment
 T = TypeVar("T", bound=Description)
 D = TypeVar("D", Incarnation, CompleteRecord, ArchivedFile)
 F = TypeVar("F", ArchivedFile, Segment)
+E = TypeVar("E", KnownFile, Known)
 
 _THREADS = 8
 _READINGS = 5
@@ -63,7 +65,12 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
     With a cache only descriptions are read that it does not have, and the chunks of rotated binlogs are unread. A
     damaged description does not hide the others. RepositoryError if the store cannot be reached.
     """
-    reading = _Reading(repository, cache is not None, cache.read() if cache is not None else {})
+    known = (
+        {cache.key(entry): _with_unread_chunks(repository, entry) for entry in cache.read()}
+        if cache is not None
+        else {}
+    )
+    reading = _Reading(repository, cache is not None, known)
     keys = [listed.key for listed in repository.list(layout.incarnations(instance))]
     incarnations: list[Incarnation] = []
     damages: list[_Damage] = []
@@ -114,7 +121,7 @@ class _Reading:
             return None
         self.lines[listed.key] = known.line
         self.found[listed.key] = known
-        return _without_chunks(self.repository, known) if isinstance(known, KnownFile) else known.segment
+        return known.file if isinstance(known, KnownFile) else known.segment
 
     def keep(
         self, key: Key, version: str, incarnation: str, document: StoredDocument, read: ArchivedFile | Segment
@@ -127,27 +134,36 @@ class _Reading:
         if isinstance(read, Segment):
             self.found[key] = KnownSegment(*facts, incarnation, read)
             return read
-        known = KnownFile(*facts, read.digest, read.stored_size, read.model_copy(update={"chunks": ()}))
+        known = _with_unread_chunks(self.repository, KnownFile(*facts, read.digest, read.stored_size, read))
         self.found[key] = known
-        return _without_chunks(self.repository, known)
+        return known.file
 
 
-def _without_chunks(repository: Repository, known: KnownFile) -> ArchivedFile:
-    """Return a rotated binlog whose chunks are read, with the signature of their description, when they are used."""
-    key = layout.rotated_binlog(known.file.instance, known.file.incarnation, known.file.name)
+def _with_unread_chunks(repository: Repository, known: E) -> E:
+    """Return an entry of a rotated binlog with chunks that are read, with their signature, when they are used."""
+    if isinstance(known, KnownSegment):
+        return known
+    file = known.file
+    read = partial(_read_chunks, repository, file.instance, file.incarnation, file.name, known.line)
+    file = file.model_copy(update={"chunks": UnreadChunks(known.digest, known.stored_size, read)})
+    for part in (file, file.head, file.span):
+        part.forget_set_fields()
+    return known._replace(file=file)
 
-    def read() -> Sequence[Chunk]:
-        try:
-            line = repository.verified(key)
-        except NotFound as error:
-            raise DamagedError(f"{key} is missing", hint="the object was removed after it was listed") from error
-        if digest_of(line) != known.line:
-            raise DamagedError(f"{key} differs from what this host read before", hint="the object was replaced")
-        file = _rotated(line, key)
-        _check_origin(repository, file, key)
-        return file.chunks
 
-    return known.file.model_copy(update={"chunks": UnreadChunks(known.digest, known.stored_size, read)})
+def _read_chunks(
+    repository: Repository, instance: str, incarnation: str, name: str, known_line: str
+) -> Sequence[Chunk]:
+    key = layout.rotated_binlog(instance, incarnation, name)
+    try:
+        line = repository.verified(key)
+    except NotFound as error:
+        raise DamagedError(f"{key} is missing", hint="the object was removed after it was listed") from error
+    if digest_of(line) != known_line:
+        raise DamagedError(f"{key} differs from what this host read before", hint="the object was replaced")
+    file = _rotated(line, key)
+    _check_origin(repository, file, key)
+    return file.chunks
 
 
 def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:

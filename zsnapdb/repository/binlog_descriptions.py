@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Annotated, Literal, Self, overload
 
 from pydantic import AfterValidator, Field, PlainSerializer, model_validator
@@ -239,13 +238,18 @@ class UnreadChunks(Sequence[Chunk]):
     from the signed description. It raises DamagedError if that is missing or has changed.
     """
 
+    __slots__ = ("_known", "_read", "digest", "stored_size")
+
     def __init__(self, digest: str, stored_size: int, read: Callable[[], Sequence[Chunk]]) -> None:
         self.digest, self.stored_size = digest, stored_size
         self._read = read
+        self._known: tuple[Chunk, ...] | None = None
 
-    @cached_property
+    @property
     def _chunks(self) -> tuple[Chunk, ...]:
-        return tuple(self._read())
+        if self._known is None:
+            self._known = tuple(self._read())
+        return self._known
 
     def __len__(self) -> int:
         return len(self._chunks)

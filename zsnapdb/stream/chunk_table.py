@@ -47,7 +47,7 @@ class ChunkTable(Sequence[Chunk]):
         while at < end:
             found = _NEXT_ROW.search(rows, min(at + _PIECE, end), end)
             stop = found.start() + 1 if found is not None else end
-            table._extend(_adapter().validate_json(b"[%b]" % rows[at:stop]))
+            table._extend(_adapter().validate_json(b"[%b]" % bytes(rows[at:stop])))
             at = stop + 1
         return table
 
