@@ -36,7 +36,7 @@ ChangeKinds = Annotated[
     ),
 ]
 LeastRows = Annotated[
-    int, typer.Option("--rows-at-least", metavar="N", help="Transactions that change at least N such rows.", min=0)
+    int, typer.Option("--rows-at-least", metavar="N", help="Transactions that change at least N rows.", min=0)
 ]
 CommittedBetween = Annotated[
     tuple[str, str] | None,
