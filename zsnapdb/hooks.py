@@ -137,7 +137,7 @@ def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = Non
         most = program_start.MOST_IN_FILE >> 20
         raise HookError(
             _failed(hook, f"wrote more than {most} MiB and was {_how_it_ended(left)}", text),
-            hint="let the hook write to a file of its own",
+            hint="let the hook write to its own file",
         )
     if status is None:
         raise HookError(

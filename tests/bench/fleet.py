@@ -176,7 +176,7 @@ def cached(file: Path) -> Look:
         done = subprocess.run(argv, capture_output=True, text=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode in (0, 1, 2), done.stderr
-        assert "no repository was asked" in done.stdout
+        assert "no repository was read" in done.stdout
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         times.append((time.monotonic() - began, cpu))
     seconds, cpu = sorted(times)[1]

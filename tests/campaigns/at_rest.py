@@ -104,12 +104,12 @@ class EncryptedServer(Release):
 
     def refusal(self) -> None:
         """Without recipients nothing is stored in the repository, but a local snapshot set is still created."""
-        assert "would be stored in the clear" in refused("backup", "main", "--plan")
-        assert "would be stored in the clear" in refused("backup", "main")
-        assert "would be stored in the clear" in refused("binlog", "archive", "main", "--once")
+        assert "would be stored unencrypted" in refused("backup", "main", "--plan")
+        assert "would be stored unencrypted" in refused("backup", "main")
+        assert "would be stored unencrypted" in refused("binlog", "archive", "main", "--once")
         assert not [file for file in BUCKET.rglob("*") if "/chunks/" in str(file) or "/binlogs/" in str(file)]
         zsnapdb("snapshot", "main")
-        assert "would be stored in the clear" in refused("backup", "main", "--set", "latest")
+        assert "would be stored unencrypted" in refused("backup", "main", "--set", "latest")
         if self.is_raw:
             self.without_recipients()
         encrypt_repository(*(("accept_plain = true",) if self.is_raw else ()))
@@ -120,7 +120,7 @@ class EncryptedServer(Release):
         made = zsnapdb("backup", "main")["backup"]
         assert made["full"]
         assert zsnapdb("verify", "main", "--deep")["raw"] == [made["backup_id"]]
-        assert "would be stored in the clear" in refused("binlog", "archive", "main", "--once")
+        assert "would be stored unencrypted" in refused("binlog", "archive", "main", "--once")
         to = ("restore", "main", "--to", made["backup_id"], "--plan", "--target", "tank/beside")
         assert "no file has its key" in refused(*to)
         CONFIG.write_text(f'{CONFIG.read_text()}\n[instance.main.encryption]\nkey_file = "{KEY}"\n')

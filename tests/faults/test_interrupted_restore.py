@@ -68,7 +68,7 @@ TOP = "tank/resumed"
 RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--handover", "run", "--json"]
 SLOW = ["sed", "-i", 's/^stream.chunk_size.*/&\\nbandwidth = "3MiB"/', CONFIG]
 FAST = ["sed", "-i", "/^bandwidth/d", CONFIG]
-GOES_ON = re.compile(r"the parent volume of \S+ goes on at ([0-9.]+) MiB of ([0-9.]+) MiB: ZFS kept")
+CONTINUES = re.compile(r"the parent volume of \S+ continues at ([0-9.]+) MiB of ([0-9.]+) MiB: ZFS kept")
 LISTING = ["zfs", "list", "-H", "-t", "all", "-o", "name"]
 RESUME = ["zsnapdb", "restore", "main", "--resume", "--target", TOP, "--json"]
 
@@ -163,8 +163,8 @@ def goes_on_inside_a_volume(guest: Guest, prepared: str, steps: list[str]) -> No
         before = fetched(guest)
         stopped = guest.run(["zsnapdb", *resume, "--stop-after", step, *rest], timeout=600).check()
         went = fetched(guest) - before
-        at, whole = (float(number) for number in GOES_ON.search(stopped.stderr).groups())  # type: ignore[union-attr]
-        print(f"killed in {step}: it goes on at {at} of {whole} MiB, {went / 2**20:.1f} MiB were transferred")
+        at, whole = (float(number) for number in CONTINUES.search(stopped.stderr).groups())  # type: ignore[union-attr]
+        print(f"killed in {step}: it continues at {at} of {whole} MiB, {went / 2**20:.1f} MiB were transferred")
         assert 10 < at < whole - 10
         # The first chunk and the one of the point are fetched twice; descriptions and headers are less than a chunk.
         assert went < (whole - at + 4) * 2**20

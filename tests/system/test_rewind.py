@@ -336,7 +336,9 @@ def waiting_agent(lab: Lab, control: tuple[tuple[str, str], ...], folder: Path) 
         # Its record has no exit code while a run is under way, and the next one may follow at once.
         agent.until(lambda: agent.said.read_text().count("status ended with 2") >= 2)
         (held,) = lab.zsnapdb("agent", "status", "--json", config=agent.config).json["held"]
-        assert (held["instance"], "`zsnapdb rewind main --resume` goes on" in held["reason"]) == ("main", True), held
+        assert (held["instance"], "`zsnapdb rewind main --resume` continues it" in held["reason"]) == ("main", True), (
+            held
+        )
         assert [agent.records.run(JobName("main", kind)) for kind in (JobKind.VERIFY, JobKind.ARCHIVE)] == [None, None]
         assert pages(agent) == [("server", "broken")]
         yield agent
@@ -401,7 +403,7 @@ def check_that_an_interrupted_exchange_ends(
     done = lab.zsnapdb(*words, config=config)
     assert (done.code, "the server of main runs again" in done.stderr) == (130, True), done.stderr
     (judged,) = [one for one in json.loads(during.read_text())["objectives"] if one["objective"] == "server"]
-    assert (judged["verdict"], judged["reason"].endswith(", and is at work")) == ("warning", True), judged
+    assert (judged["verdict"], judged["reason"].endswith(", and is running")) == ("warning", True), judged
     assert lines(lab) == [1, 2, 3]
     backups = lab.zsnapdb("list", "main", "--json").json["backups"]
     again = lab.zsnapdb("rewind", "main", "--resume", "--yes", "--json", config=config).json

@@ -182,7 +182,7 @@ def test_a_row_that_was_changed_since_prevents_the_undo_and_is_named(lab: Lab, s
     assert (file.exists(), state(shop)) == (False, left)
     text = lab.zsnapdb("undo", "main", "--gtid", gtid).stdout
     assert "differs from what the transaction left" in text
-    before, dumped = text.split("the rows as they were before the transaction:\n")[1].strip().split("\n")
+    before, dumped = text.split("show the rows before the transaction:\n")[1].strip().split("\n")
     answer = lab.zsnapdb(*shlex.split(before)[1:], "--json")
     assert sorted(row[0] for row in answer.json["rows"]) == [1, 3], answer.stderr
     saved = str(tmp_path / "wide.sql")

@@ -54,14 +54,14 @@ def _reason(instance: Instance) -> str:
     for exchange in restore_journal.under_way(instance):
         onward, back = exchange.commands
         if exchange.server is ExchangedServer.AWAY:
-            return "its server is down while a rewind, or a restore in its place, is at work"
+            return "its server is down while a rewind, or a restore in its place, is running"
         if exchange.server is ExchangedServer.LEFT:
             return (
                 "its server is down, and a rewind, or a restore in its place, did not end:"
-                f" `{onward}` goes on, `{back}` gives it up"
+                f" `{onward}` continues it, `{back}` gives it up"
             )
     if move_state.is_moved(instance.settings.socket):
-        return "its server is down, and the move of its files did not end: `zsnapdb setup` with the same words goes on"
+        return "its server is down, and the move of its files did not end: run the same `zsnapdb setup` command again"
     return ""
 
 

@@ -303,13 +303,15 @@ EXIT_CODES = {
     RepositoryError.exit_code: (
         "the repository cannot be reached, or refused, or has no such backup; `status`, `verify`: it has no backup"
     ),
-    DamagedError.exit_code: "stored data is damaged: it is not what was written; or the latest state cannot be reached",
+    DamagedError.exit_code: (
+        "stored data is damaged (it differs from the written data), or the latest state cannot be reached"
+    ),
     ExistsError.exit_code: "the target exists already",
     CommandError.exit_code: "an external command failed",
     LockError.exit_code: "the lock could not be acquired in time, or was lost",
     ConsistencyError.exit_code: "a check of the result failed, and the result was not called good",
     HookError.exit_code: "a hook of the site failed, or took too long",
-    BusyError.exit_code: "another run is at work on the same thing; try again later, or wait with `--wait`",
+    BusyError.exit_code: "another run uses the same object; try again later, or wait with `--wait`",
     INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or the end of the session (SIGHUP)",
     CLOSED_PIPE: "the reader of stdout went away before everything was printed",
 }

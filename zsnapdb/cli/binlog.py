@@ -24,7 +24,7 @@ ChangeKinds = Annotated[
     str | None,
     option("--kind", "KINDS", "Transactions of these kinds: insert, update, delete, ddl, separated by commas."),
 ]
-LeastRows = Annotated[int, option("--rows-at-least", "N", "Transactions that change at least N such rows.", min=0)]
+LeastRows = Annotated[int, option("--rows-at-least", "N", "Transactions that change at least N rows.", min=0)]
 CommittedBetween = Annotated[
     tuple[str, str] | None,
     option(

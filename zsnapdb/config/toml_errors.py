@@ -254,7 +254,7 @@ def _list_or_table(place: _Place) -> _Said:
         if place.rest.startswith("}"):
             return "a comma stands before `}`", "remove the comma before `}`"
         if not place.rest:
-            return "the table in braces goes on in the next line", "write the whole table in one line, or as a section"
+            return "the table in braces continues on the next line", "write the table in one line, or as a section"
     if "inline table" in place.words:
         return "the table in braces is not closed", "write commas between its keys, and `}` at the end of the same line"
     is_open = place.words.startswith("Invalid value") and place.column >= len(place.line.rstrip())

@@ -57,8 +57,8 @@ def decide(run: str, deed: Deed, known: Deed | None, state: RunState, now: datet
     another = "choose another id for another command"
     if known is None:
         if is_too_old(run, now):
-            reason = f"run {run} is older than {KEPT_DAYS} days: what it did is recorded no more"
-            return RunDecision(RunVerdict.REFUSE, reason, "see what is there; then choose a new id")
+            reason = f"run {run} is older than {KEPT_DAYS} days: its result is no longer recorded"
+            return RunDecision(RunVerdict.REFUSE, reason, "check the result on this host, then choose a new id")
         return RunDecision(RunVerdict.BEGIN, f"nothing is known of run {run}")
     if (known.verb, known.about) != (deed.verb, deed.about):
         reason = f"run {run} was `{known.verb}` of {known.about}, not `{deed.verb}` of {deed.about}"
@@ -66,11 +66,13 @@ def decide(run: str, deed: Deed, known: Deed | None, state: RunState, now: datet
     if state is RunState.DONE:
         return RunDecision(RunVerdict.ANSWER, f"run {run} is done")
     if state is RunState.GIVEN_UP:
-        return RunDecision(RunVerdict.REFUSE, f"what run {run} began was given up", "choose a new id to begin again")
+        return RunDecision(RunVerdict.REFUSE, f"run {run} was given up", "choose a new id to begin again")
     if set(known.aim) & set(deed.aim) or known.aim == deed.aim:
         return RunDecision(RunVerdict.GO_ON, f"run {run} began, and did not end")
     return RunDecision(
-        RunVerdict.GONE, f"what run {run} was about is gone: {deed.about} is nothing, or another one, now", another
+        RunVerdict.GONE,
+        f"the object of run {run} no longer exists: {deed.about} is missing, or is another object now",
+        another,
     )
 
 

@@ -78,7 +78,7 @@ def _result(last: RunRecord | None) -> str:
     if last.exit_code is None:
         return f"interrupted after {took}"
     if last.exit_code == BusyError.exit_code:
-        return "another run was at work"
+        return "another run was active"
     again = f", {last.failures} in a row" if last.failures > 1 else ""
     return f"good, {took}" if not last.failures else f"FAILED with {last.exit_code}, {took}{again}"
 

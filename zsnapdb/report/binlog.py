@@ -245,7 +245,7 @@ class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="un
         if undo.file is not None and not undo.is_applied:
             lines.append("next      run it with the client of the server")
         elif undo.conflicts:
-            lines.append("next      the rows as they were before the transaction:")
+            lines.append("next      show the rows before the transaction:")
             changed = [conflict.change for conflict in undo.conflicts]
             lines += [f"  {command}" for command in sample_changed_rows(undo.instance, undo.gtid, changed)]
         elif not undo.is_applied:

@@ -46,7 +46,7 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
         lines = [*_head(plan), *(f"done: {step.title}" for step in plan.steps if step.action is not None)]
         if plan.identity is not None:
             lines += [
-                f"Without {plan.identity} nobody can read a backup: keep a copy where this host is not.",
+                f"Without {plan.identity} no backup can be read: keep a copy outside this host.",
                 f"its recipient is {self.result.recipient}",
             ]
         if plan.signing_key is not None:

@@ -109,7 +109,7 @@ class ChildRunner:
             if why is not None:
                 return why
             if time.monotonic() >= deadline:
-                return too_busy(f"{self.most} such commands are at work").failure
+                return too_busy(f"{self.most} such commands are running").failure
         try:
             return self._end_of(call, math.inf) or call.objection() or self._run(call)
         finally:

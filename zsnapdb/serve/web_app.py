@@ -128,7 +128,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
     )
     api = CloneApi(helper, events or OperationEvents(helper))
     problems: dict[int | str, dict[str, Any]] = {"default": {"model": ProblemDetails}}
-    begun: dict[int | str, dict[str, Any]] = {202: {"model": BegunOperation, "description": "It is under way"}}
+    begun: dict[int | str, dict[str, Any]] = {202: {"model": BegunOperation, "description": "The operation is running"}}
     for verb in VERBS:
         if (route := verb.route) is not None:
             app.add_api_route(
@@ -163,12 +163,12 @@ def _invalid(_request: Request, error: Exception) -> JSONResponse:
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"
         for one in error.errors()[:5]
     ]
-    return refusal(422, "usage", "; ".join(found), f"{ROOT}/openapi.json says what is known")
+    return refusal(422, "usage", "; ".join(found), f"{ROOT}/openapi.json lists the valid requests")
 
 
 def _no_route(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == _UNREADABLE:
-        return refusal(422, "usage", "the body is no JSON in UTF-8", f"{ROOT}/openapi.json says what is known")
+        return refusal(422, "usage", "the body is no JSON in UTF-8", f"{ROOT}/openapi.json lists the valid requests")
     code = {401: UNAUTHENTICATED, 404: "unknown-path", 405: "method"}.get(error.status_code, "http")
     return refusal(error.status_code, code, error.detail, f"{ROOT}/openapi.json lists the paths")

@@ -52,7 +52,10 @@ class ListingPace:
         """Count the names of a page. RepositoryError if there are more than any repository has."""
         self.names += names
         if self.names > MOST_NAMES:
-            raise RepositoryError(f"{self.doing}: more than {MOST_NAMES} names", hint="is the bucket's prefix right?")
+            raise RepositoryError(
+                f"{self.doing}: more than {MOST_NAMES} names",
+                hint="check the bucket and the prefix in the url of the repository",
+            )
 
     def next_token(self, token: str) -> str:
         """Return the token of the next page. RepositoryError if it is repeated: the listing would never end."""

@@ -166,7 +166,7 @@ class Hypervisor:
     def _never_started(self, doing: str, handle: Any) -> CommandTimeout:
         name = self._call("reading the name of a domain", handle.name)
         return CommandTimeout(
-            f"{doing} at {self._uri}: libvirt says that the domain {name} is being started, and lets nobody change it",
+            f"{doing} at {self._uri}: libvirt says that the domain {name} is being started and cannot be changed",
             hint="try again. If QEMU has no process for it, libvirt was killed while it started the domain: stop"
             f" libvirt's daemon, remove /run/libvirt/qemu/{name}.xml, start the daemon, and run the command again",
         )

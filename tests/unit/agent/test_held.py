@@ -41,6 +41,6 @@ def test_a_move_that_left_its_server_down_holds_the_jobs_of_its_instance_back(ho
     host.runs_on = ""
     held = suspended_instances(settings)
     assert list(held) == ["main"]
-    assert "`zsnapdb setup` with the same words goes on" in held["main"]
+    assert "run the same `zsnapdb setup` command again" in held["main"]
     move_state.journal().write_text("{")
     assert suspended_instances(settings) == {}, "nothing is held back by what cannot be read"

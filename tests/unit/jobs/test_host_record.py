@@ -139,7 +139,7 @@ def test_a_record_that_cannot_be_written_is_a_warning_and_the_backup_is_stored(w
     (world.folder / "stored").write_text("")
     stored = world.backup()
     assert stored.manifest.backup_id in world.ids()
-    assert any("record of what it stored" in warning for warning in stored.warnings)
+    assert any("record of its stored backups" in warning for warning in stored.warnings)
 
 
 @pytest.mark.parametrize("repository_id", ["../../etc", "a/b", "", ".", "x" * 300])

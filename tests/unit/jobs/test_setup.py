@@ -163,7 +163,7 @@ def test_setup_leaves_an_identity_a_configuration_an_account_and_a_repository_th
     text = SetupView(result).text()
     assert f"its recipient is {result.recipient}" in text
     assert f'signers = ["{result.signer}"]' in text
-    assert "keep a copy where this host is not" in text
+    assert "keep a copy outside this host" in text
     assert (host.configuration.parent / "identity").read_text().split()[-1] not in text, "the secret is not printed"
     assert host.passwords["zsnapdb"] not in SetupView(result).document() + SetupPlanView(host.plan()).document()
 
@@ -401,7 +401,7 @@ def test_whoever_hears_of_failures_hears_of_a_test_before_anything_is_changed(
     program = tmp_path / "tell"
     program.write_text(f"#!/bin/sh\ncat > {tmp_path}/heard\nexit {ends}\n")
     program.chmod(0o755)
-    assert any("nobody is told" in note for note in host.plan().notes)
+    assert any("no failure is reported" in note for note in host.plan().notes)
     host.answers = replace(host.answers, notify=str(program))
     planned = host.plan()
     assert f"{program} hears of failures, and of a test before the rest" in planned.notes

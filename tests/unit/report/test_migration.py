@@ -57,7 +57,7 @@ def test_the_recorded_load_beside_it_is_shown_with_how_late_it_was_and_what_stop
     load = LoadFindings("20261127T040000Z-aaaa", 912, 61.4, 2.25, 0.5, is_through=False)
     loaded = replace(CHECKED, findings=replace(CHECKED.findings, load=load))
     view = MigrationView(loaded)
-    assert "912 transactions of 61 s of production beside it; up to 2.2 s late (0.5 s before" in view.text()
+    assert "912 transactions of 61 s of production at the same time; up to 2.2 s late (0.5 s before" in view.text()
     assert view.fields()["load"] == {
         "transactions": 912,
         "seconds": 61.4,

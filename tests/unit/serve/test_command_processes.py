@@ -58,4 +58,4 @@ def test_a_command_waits_for_its_turn_no_longer_than_it_may() -> None:
     calls[0].cancelled.set()
     first.join()
     assert isinstance(answer, FailureAnswer)
-    assert (answer.code, answer.message) == ("busy", "1 such commands are at work")
+    assert (answer.code, answer.message) == ("busy", "1 such commands are running")

@@ -116,11 +116,11 @@ def test_a_reset_says_how(document: dict[str, object], said: str) -> None:
     "document", [{}, {"clones": 1}, {"clones": [1]}, {"clones": [{"name": "x"}]}, {"clones": [None]}]
 )
 def test_a_document_of_another_form_is_refused(document: dict[str, object]) -> None:
-    with pytest.raises(RefusedPage, match="another form"):
+    with pytest.raises(RefusedPage, match="an unknown form"):
         clones_of(document, PERSON, NOW)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rows", [None, 1, [1], ["x"], [None], [[]], [{}], {}])
 def test_a_fleet_of_another_form_is_refused(rows: JsonValue) -> None:
-    with pytest.raises(RefusedPage, match="another form"):
+    with pytest.raises(RefusedPage, match="an unknown form"):
         fleet_of({"instances": rows, "counts": rows}, FleetQuery(), NOW)

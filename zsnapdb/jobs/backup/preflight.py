@@ -360,7 +360,7 @@ def _judge_surroundings(
             findings.append(
                 warning(
                     "keyring",
-                    f"{path.what} = {path.path} is on a volume: backups contain the key beside its data",
+                    f"{path.what} = {path.path} is on a volume: backups contain the key next to its data",
                     "move the keyring elsewhere",
                 )
             )
@@ -378,7 +378,7 @@ def _judge_surroundings(
             mount is None or mount.source not in volumes.values()
         ):
             detail = (
-                f"{path.what} = {path.path} is on no volume: a replicated LOAD DATA under way cannot be continued by a"
+                f"{path.what} = {path.path} is on no volume: a running replicated LOAD DATA cannot be continued by a"
                 " restored replica"
             )
             findings.append(warning("replica", detail, "set it to a folder on a volume"))

@@ -444,7 +444,7 @@ def _not_stored(domain: str, xml: str) -> list[FitnessFinding]:
     reasons = obstacles(xml)
     if not reasons:
         return []
-    text = f"what {domain} uses of the host beside its disks is not in the backup: {'; '.join(reasons)}"
+    text = f"resources of the host that {domain} uses besides its disks are not in the backup: {'; '.join(reasons)}"
     return [warning("machine", text, "a restored machine does not get it; see `virsh dumpxml`")]
 
 

@@ -404,7 +404,7 @@ def _measured(
     planned: PlannedLoad | None,
 ) -> CheckedMigration:
     names = planning.watched(tables, sizes)
-    instance.events.tell(f"it runs again beside a reader and a writer of {len(names)} tables")
+    instance.events.tell(f"it runs again, with a reader and a writer on {len(names)} tables")
     before = _all_definitions(clone)
     load = None if planned is None else start_load(settings, instance, clone, planned)
     space = _own_bytes(settings, instance, clone)

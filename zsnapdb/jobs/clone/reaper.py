@@ -185,9 +185,9 @@ def _judge_clone(
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):
-        return JudgedLease.leak("the command that made it for itself is gone")
+        return JudgedLease.leak("the command that created it for its own use has ended")
     if info.is_of_nobody and not info.waits and not info.lease.is_protected(time.at):
-        return JudgedLease(LeaseVerdict.REAP, "nobody gets it out of its pool any more")
+        return JudgedLease(LeaseVerdict.REAP, "it can no longer be taken from its pool")
     for revision in info.takes_over if act else ():
         adopted_commits.settle(revision)
     info = cached_sets.settle(info, time) if act else cached_sets.settled(info, time)

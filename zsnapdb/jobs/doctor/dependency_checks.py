@@ -344,7 +344,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
         if expires is not None and expires <= now:
             findings.append(_expired(settings, one, f"{text}; expired"))
         elif expires is None and now - one.replaced > _LONG_KEPT:
-            hint = "if nobody needs them, destroy them, or set restore.keep_replaced and run `zsnapdb reap`"
+            hint = "destroy them if they are not needed, or set restore.keep_replaced and run `zsnapdb reap`"
             findings.append(warning("replaced", f"{text}; restore.keep_replaced is not set", hint))
         else:
             findings.append(ok("replaced", text))
@@ -358,13 +358,13 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
         onward, back = exchange.commands
         hint = f"`{onward}` continues it, `{back}` gives it up"
         if exchange.server is ExchangedServer.AWAY:
-            text = f"a rewind that was begun at {stamp(exchange.started)} is running; the server is down until it ends"
+            text = f"a rewind started at {stamp(exchange.started)} is running; the server is down until it ends"
             findings.append(warning("rewind", text, "wait until it ends"))
         elif exchange.stopped is not None:
             text = f"a rewind that did not end stopped the server at {stamp(exchange.stopped)}"
             findings.append(unfit("rewind", text, hint))
         else:
-            text = f"a restore that replaces the server was begun at {stamp(exchange.started)} and did not end"
+            text = f"a restore that replaces the server was started at {stamp(exchange.started)} and did not end"
             findings.append(warning("rewind", text, hint))
     return findings
 

@@ -155,7 +155,7 @@ class EvidenceLog:
         return DamagedError(
             f"the evidence log of instance {self.instance} in repository {self.repository} was changed:"
             f" {self.findings[0].text}",
-            hint="find out who can write to the repository; compare with a copy of the log that lies elsewhere",
+            hint="find out who can write to the repository; compare with a copy of the log that is stored elsewhere",
         )
 
 

@@ -85,7 +85,7 @@ def _of(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
 def _findings(instance: Instance, seen: ObservedReaders | None) -> list[FitnessFinding]:
     found = judge(seen, will_be_rebuilt=instance.replicas_will_be_rebuilt)
     told = [unfit(_WHAT, f.text, f.hint) if f.refuses else warning(_WHAT, f.text, f.hint) for f in found]
-    return told or [ok(_WHAT, "nobody reads the binlogs of the server, and no account is made for it")]
+    return told or [ok(_WHAT, "no replica or client reads the binlogs of the server, and no account exists for one")]
 
 
 def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
@@ -154,7 +154,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     servers = list(_servers(settings, instance, flavour, own))
     sentences = [sentence(known, reader, seen, _answer(reader, servers)) for reader in known.readers]
     hint = (
-        "make it anew from this server (`zsnapdb restore --handover replica` makes a replica); when all are,"
+        "rebuild it from this server (`zsnapdb restore --handover replica`); when all replicas are rebuilt,"
         f" `zsnapdb rewind {instance.name} --replicas-rebuilt` ends this"
     )
     told = [warning(_WHAT, text, hint) for text in sentences if text is not None]

@@ -38,5 +38,5 @@ def refuse_alternate_root(pool: str) -> None:
         raise PreflightError(
             f"the pool {pool} is imported with altroot={root}, so a copy would not be mounted at the path that its"
             f" server uses",
-            hint=f"stop what uses the pool, then `zpool export {pool}` and `zpool import {pool}`, without -R",
+            hint=f"stop the programs that use it, then `zpool export {pool}` and `zpool import {pool}`, without -R",
         )

@@ -106,7 +106,7 @@ def refuse_second_mounts(places: Mapping[str, str]) -> None:
         if others and entry.path != places[entry.source]:
             raise ForeignInsideError(
                 f"{entry.source} is also mounted at {entry.path}, and would stay there",
-                hint=f"end what uses it, then run `umount {shlex.quote(entry.path)}`",
+                hint=f"stop the programs that use it, then run `umount {shlex.quote(entry.path)}`",
             )
 
 

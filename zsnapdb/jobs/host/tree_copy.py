@@ -116,7 +116,7 @@ def _copy_folder(name: str, path: str, source: int, target: int) -> Iterator[Cop
     try:
         status = os.fstat(inside)
         if status.st_dev != os.fstat(source).st_dev:
-            raise PreflightError(f"{path} lies on another filesystem", hint="copy its files into the data directory")
+            raise PreflightError(f"{path} is on another filesystem", hint="copy its files into the data directory")
         os.mkdir(name, 0o700, dir_fd=target)
         outside = os.open(name, _FOLDER, dir_fd=target)
         try:

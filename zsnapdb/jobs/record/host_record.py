@@ -65,8 +65,8 @@ def unwritten_warned(instance: Instance) -> Iterator[None]:
     except (OSError, ValidationError) as error:
         why = error.strerror if isinstance(error, OSError) else first_problem(error)
         instance.events.warn(
-            f"this host's record of what it stored, below {instance.host.records}, cannot be written ({why}): a backup"
-            " that disappears from the repository may not be missed"
+            f"this host's record of its stored backups, below {instance.host.records}, cannot be written ({why}): a"
+            " backup that disappears from the repository may not be missed"
         )
 
 

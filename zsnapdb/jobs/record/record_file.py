@@ -197,7 +197,7 @@ def folder_name(repository_id: str) -> str:
 def unreadable(file: Path, why: str) -> DamagedError:
     """Return the error for a record that cannot be read."""
     return DamagedError(
-        f"this host's record of what it stored, {file}, cannot be read: {why}",
+        f"this host's record of its stored backups, {file}, cannot be read: {why}",
         hint="run `zsnapdb list`, and compare it with the expected backups; the next backup begins a new record",
     )
 

@@ -105,7 +105,7 @@ def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
         _check_point(work, session)
     again = f"zsnapdb restore {work.plan.instance} --target {work.plan.layout.top} --continue-to"
     note = (
-        f"it answers to its own accounts; `{again} next --handover look` goes on by one transaction, and"
+        f"it answers to its own accounts; `{again} next --handover look` applies one more transaction, and"
         f" `{again} here` ends the look and leaves it stopped"
     )
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)

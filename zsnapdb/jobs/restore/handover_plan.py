@@ -151,7 +151,8 @@ def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
             )
         if not datasets.exists(place.rpartition("/")[0]):
             raise PreflightError(
-                f"{place.rpartition('/')[0]}, the parent of {place}, does not exist", hint="create the parent dataset"
+                f"{place.rpartition('/')[0]}, the parent of {place}, does not exist",
+                hint=f"run `zfs create {place.rpartition('/')[0]}`",
             )
     suffix = replaced_suffix(planned.restore_id)
     olds = {place: f"{place}{suffix}" for _, place in tops if datasets.exists(place)}

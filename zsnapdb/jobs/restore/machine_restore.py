@@ -174,7 +174,7 @@ def refuse_taken(hypervisor: Hypervisor, domain: str) -> None:
     if domain in {known.domain.name for known in hypervisor.domains()}:
         raise ExistsError(
             f"libvirt has a domain {domain}",
-            hint="name a target whose last part is no domain's name (`virsh list --all`)",
+            hint="name a target whose last part is not the name of a domain (`virsh list --all`)",
         )
 
 

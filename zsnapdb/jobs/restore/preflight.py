@@ -131,6 +131,6 @@ def _judge_server(work: ServerWork, step: Preflight) -> FitnessFinding:
         return warning("server program", detail, "give this host the keys if tables are encrypted")
     hidden = hidden_files(work.instance.settings.server, work.plan.key_files)
     if hidden:
-        detail = f"the server of the backup read keys from {', '.join(hidden)}, which its sandbox does not show"
+        detail = f"the server of the backup read keys from {', '.join(hidden)}, which its sandbox lacks"
         return warning("server program", detail, "add the file to server.sandbox_reads if tables are encrypted")
     return ok("server program", f"{program.path} {program.version}, the backup is of {step.server_version}")

@@ -209,7 +209,7 @@ class OldServerControl:
 
     def left_as(self) -> str:
         """Bring the old server back if the exchange is not complete. Return the state of the server. Raise no error."""
-        again = f"`zsnapdb rewind {self.instance.name} --resume` goes on"
+        again = f"`zsnapdb rewind {self.instance.name} --resume` continues it"
         try:
             if dataset_exchange.look(self.plan, self.step).state is ExchangeState.IN_PLACE:
                 is_up = "runs" if serving_process(self.plan) is not None else "is stopped"

@@ -192,8 +192,9 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
         nobodys = scheduled_events.give_back_definers(session, work.plan.flavour, account, events)
         if nobodys:
             work.events.warn(
-                f"nothing says for whom {len(nobodys)} event(s) act, which were made and altered after the backup:"
-                f" {', '.join(sorted(nobodys))}; run ALTER DEFINER = 'USER'@'HOST' EVENT ... ENABLE for each"
+                f"the definer of {len(nobodys)} event(s) is not recorded, because they were created and altered"
+                f" after the backup: {', '.join(sorted(nobodys))};"
+                " run ALTER DEFINER = 'USER'@'HOST' EVENT ... ENABLE for each"
             )
         replaying.make_durable(session)
 

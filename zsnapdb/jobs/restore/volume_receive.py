@@ -353,8 +353,8 @@ def _rest_of(
         _begin_again(work, step, why)
         return None
     work.events.tell(
-        f"the {step.role} volume of {step.backup_id} goes on at {size(resumption.before)} of {size(step.plain_bytes)}:"
-        " ZFS kept what was received before"
+        f"the {step.role} volume of {step.backup_id} continues at {size(resumption.before)} of"
+        f" {size(step.plain_bytes)}: ZFS kept the received data"
     )
     return _InterruptedReceive(token, resumption)
 

@@ -252,7 +252,7 @@ class _Moving:
         if seen.pid:
             raise ServerError(
                 f"{' '.join(self.move.stop)} ended, and a server still runs: {seen.shown}",
-                hint="see what starts it, stop that, and run the same setup again",
+                hint="find the service that starts it, stop it, and run the same setup again",
             )
 
     def _copy(self) -> None:
@@ -453,7 +453,7 @@ def _not_there(move: ServerMove, seen: MovedServer) -> ServerError:
 
 def _not_proved(facts: MoveFacts) -> str:
     if facts.phase is not MovePhase.SWITCHED:
-        return "nothing says that no server ran on the copies"
+        return "it is not proved that no server ran on the copies"
     return {
         CopiesState.CHANGED: "the copies were changed, so the server may have run there and may have taken writes",
         CopiesState.UNCHANGED: "the old files are gone, or a server runs",

@@ -83,7 +83,7 @@ def execute(
         why = "the files of the server do not lie on ZFS, and the server must be stopped to move them"
         if plan.move_step is MoveStep.START:
             why = "a move of the files of the server was interrupted, and the server is stopped"
-        raise PreflightError(why, hint="see what --plan prints; with --move setup does it")
+        raise PreflightError(why, hint="check the output of --plan, then add --move")
     settings = before_keys(plan)
     init.prove(settings, plan.around.repository)
     if plan.around.target and plan.kept is None and not hears(settings, plan.around.target):

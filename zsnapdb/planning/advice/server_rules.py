@@ -250,7 +250,7 @@ RULES = (
     Rule(
         "binlog-row-metadata",
         "The binlog has the names of columns.",
-        "Without them `zsnapdb undo` refuses a transaction once its table was altered or made anew: which value was in"
+        "Without them `zsnapdb undo` refuses a transaction once its table was altered or recreated: which value was in"
         " which column cannot be proved. With them each transaction takes some bytes more.",
         "refman 8.4, binlog_row_metadata (MINIMAL by default); MariaDB manual, the same (NO_LOG by default)",
         "set binlog_row_metadata = FULL",
@@ -331,7 +331,7 @@ MEMORY_RULES = (
     Rule(
         "arc-floor",
         "Without a cache device the ARC can hold 0.5 % of the data.",
-        "So much is about the metadata of the data. Without it each read first reads blocks that say where it lies.",
+        "The metadata of the data needs about that much. Without it, each read must first read the metadata from disk.",
         'Percona, "MySQL and ZFS" (2019): about 5 GB for 1 TB, "not a hard rule"',
         "let the ARC grow (zfs_arc_max), or add a cache device",
         _arc_floor,
@@ -398,7 +398,7 @@ def _rewind(facts: AdviceFacts) -> Iterable[Hit]:
     if not kind.has_uuid and not ways.has_server_id_file:
         file = f"{kind.option_folder}/zz-zsnapdb.cnf"
         yield Hit(
-            f"a rewound {kind.title} needs a new server_id, and nothing says where it is written",
+            f"a rewound {kind.title} needs a new server_id, and no file for it is configured",
             f'set control.server_id_file = "{file}", a new file in a folder that its option files include',
         )
 

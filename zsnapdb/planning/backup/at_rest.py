@@ -36,7 +36,7 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
     return [
         unfit(
             "datasets",
-            f"{dataset} is encrypted ({cipher}), and the repository has no recipients: it would be stored in the clear",
+            f"{dataset} is encrypted ({cipher}), and the repository has no recipients: it would be stored unencrypted",
             "make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
         )
         for dataset, cipher in sorted(ciphers.items())
@@ -93,7 +93,7 @@ def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessF
         warning(
             "binlog",
             "the binlogs are encrypted on this host, and the repository has no recipients: they are not archived, as"
-            " they would be stored in the clear",
+            " they would be stored unencrypted",
             "make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
         )
     ]
@@ -200,7 +200,7 @@ def objection_to(move: NameChange) -> PlaceObjection | None:
             f"{move.source} has the encryption root {move.own.root}; ZFS would not rename it to {move.place}, or not"
             " back again"
         )
-        return PlaceObjection(text, f"name a target beside it: --target {parent}/NAME")
+        return PlaceObjection(text, f"name a target next to it: --target {parent}/NAME")
     return None
 
 

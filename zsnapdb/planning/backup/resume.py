@@ -103,12 +103,12 @@ def judge(started: Interrupted, around: Surroundings, *, within: float | None, f
     age = (around.time - backup_time(started.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(
-            Cause.TOO_OLD, f"it was begun {age / 3600:.1f} hours ago, and resume_within is {within / 3600:.1f} hours"
+            Cause.TOO_OLD, f"it was started {age / 3600:.1f} hours ago, and resume_within is {within / 3600:.1f} hours"
         )
     if started.repository_id != around.repository_id:
         return give_up(
             Cause.OTHER_REPOSITORY,
-            f"it was begun in repository {started.repository_id}, and this is repository {around.repository_id}",
+            f"it was started in repository {started.repository_id}, and this is repository {around.repository_id}",
         )
     if started.recipients != around.recipients:
         return give_up(

@@ -44,7 +44,7 @@ def failback(
         if last.server == here.server or whole is None or last.last_commit is None:
             continue
         if last.last_commit > here.last_commit and contains(whole, reached) and not contains(reached, whole):
-            reason = f"the archive of server {last.server} goes on to {last.name}, in a history begun before this one"
+            reason = f"the archive of server {last.server} continues to {last.name}, in an earlier history"
             return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
     return None
 
@@ -209,7 +209,7 @@ class RepeatedGtids:
             if self.by_server_id
             else "stop it, remove auto.cnf from its data directory so that it gets a new server_uuid, and start it"
         )
-        return f"{way}; make its replicas anew"
+        return f"{way}; rebuild its replicas"
 
 
 def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:

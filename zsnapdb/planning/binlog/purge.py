@@ -182,7 +182,7 @@ def _one(at: int, file: RouteFile, user: str | None, oldest: int | None, is_newe
     if user is not None:
         stays = f"rolls {user} forward"
     elif oldest is None:
-        stays = "no backup stays, so nothing says how old it may be"
+        stays = "no backup stays, so its allowed age is not known"
     elif is_newest:
         stays = "the archive continues from it"
     elif ended > oldest - MARGIN:

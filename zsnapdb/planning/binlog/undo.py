@@ -500,6 +500,7 @@ def needs_same_definition(
         if not whole.get(shape.name, False) and (made is None or made != shape.made):
             return (
                 f"the binlog has not all values of {shape.name} (JSON, binlog_row_image, CASCADE), and since the"
-                " snapshot before the transaction its definition was changed outside of the binlog or made anew"
+                " snapshot before the transaction its definition was changed outside the binlog, or the table was"
+                " recreated"
             )
     return None

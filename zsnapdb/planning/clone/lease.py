@@ -297,7 +297,7 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
         and use.idle_since is not None
         and now - use.idle_since >= timedelta(seconds=policy.idle)
     ):
-        return JudgedLease(LeaseVerdict.REAP, f"nobody has used it since {stamp(use.idle_since)}")
+        return JudgedLease(LeaseVerdict.REAP, f"it has not been used since {stamp(use.idle_since)}")
     return JudgedLease(LeaseVerdict.KEEP, f"it expires at {_until(lease.expires)}")
 
 

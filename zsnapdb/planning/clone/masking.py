@@ -228,7 +228,7 @@ def remains(
         release < _UNDO_COUNT_MAY_CHANGE or not int(variables.get("innodb_undo_tablespaces", "0"))
     )
     if undo_in_system or (flavour is Flavour.MYSQL and not scrubbed.undo_renewed):
-        places.append("undo logs: this server cannot make them anew")
+        places.append("undo logs: this server cannot recreate them")
     if not scrubbed.logs_known:
         places.append("log files of the source that lie on its volumes: the snapshot does not say where")
     if scrubbed.not_emptied:

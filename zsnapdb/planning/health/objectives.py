@@ -169,10 +169,10 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
         what = (
             f"stopped the server of {facts.instance} {age} ago"
             if exchange.stopped is not None
-            else f"of {facts.instance} was begun {age} ago, and its server is down"
+            else f"of {facts.instance} was started {age} ago, and its server is down"
         )
         if exchange.server is ExchangedServer.AWAY:
-            reason = f"a rewind {what}, and is at work"
+            reason = f"a rewind {what}, and is running"
             yield Judgement(Objective.SERVER, Verdict.WARNING, reason, "wait until it ends", since)
             continue
         if exchange.server is ExchangedServer.LEFT:
@@ -180,7 +180,7 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
             yield Judgement(Objective.SERVER, Verdict.BROKEN, reason, hint, since)
             continue
         started = format_duration(max(0, round((facts.at - exchange.started).total_seconds())))
-        reason = f"a restore that replaces the server of {facts.instance} was begun {started} ago and did not end"
+        reason = f"a restore that replaces the server of {facts.instance} was started {started} ago and did not end"
         yield Judgement(Objective.SERVER, Verdict.WARNING, reason, hint, exchange.started)
 
 

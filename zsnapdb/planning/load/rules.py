@@ -92,7 +92,7 @@ def judge_load(load: Load, setting: LoadSetting) -> tuple[LoadAdvice, ...]:
 def _idle(load: Load) -> str:
     """Return why the period shows nothing; empty if it shows something."""
     if load.server is None:
-        return "the server was restarted meanwhile: its counters began anew"
+        return "the server was restarted meanwhile: its counters were reset"
     requests = load.server.get("Innodb_buffer_pool_read_requests", 0)
     if requests < LEAST_PAGE_REQUESTS:
         return (
@@ -162,7 +162,7 @@ def _arc_counts(load: Load) -> tuple[int, int, int] | None:
 def _arc(load: Load, setting: LoadSetting) -> LoadAdvice:
     counts = _arc_counts(load)
     if counts is None:
-        return LoadAdvice(Topic.ARC, EffectEstimate.UNKNOWN, "arcstats cannot be read, or began anew")
+        return LoadAdvice(Topic.ARC, EffectEstimate.UNKNOWN, "arcstats cannot be read, or were reset")
     hits, misses, ghosts = counts
     now, target, most = (load.arc_now.get(name, 0) for name in ("size", "c", "c_max"))
     figures = (
@@ -191,11 +191,11 @@ def _arc(load: Load, setting: LoadSetting) -> LoadAdvice:
 def _l2arc(load: Load, setting: LoadSetting) -> LoadAdvice:
     counts = _arc_counts(load)
     if counts is None or load.arc is None:
-        return LoadAdvice(Topic.L2ARC, EffectEstimate.UNKNOWN, "arcstats cannot be read, or began anew")
+        return LoadAdvice(Topic.L2ARC, EffectEstimate.UNKNOWN, "arcstats cannot be read, or were reset")
     _, misses, ghosts = counts
     latency = f"reads: {_latency(load.reads)}"
     if setting.bypasses_arc:
-        text = "reads of the server's data go past the ARC (O_DIRECT), and what was never in it is never in an L2ARC"
+        text = "reads of the server's data bypass the ARC (O_DIRECT), so the data never enters an L2ARC"
         return LoadAdvice(Topic.L2ARC, EffectEstimate.NO_GAIN, text, (latency,), saved=0, of=misses)
     if setting.has_cache_device:
         found = min(load.arc.get("l2_hits", 0), misses)
@@ -232,11 +232,11 @@ def _log_device(load: Load, setting: LoadSetting) -> LoadAdvice:
     )
     host = "the intent logs of all pools are counted together"
     if setting.has_log_device:
-        text = "there is a log device; a second one beside it only helps if the first is full or slow"
+        text = "the pool has a log device; a second one only helps if the first is full or slow"
         unknown = f"how busy the log device is: see `zpool iostat -v`; {host}"
         return LoadAdvice(Topic.LOG_DEVICE, EffectEstimate.UNKNOWN, text, figures, unknown)
     if load.rate(commits) < _WAITS:
-        text = "a log device changes next to nothing: almost nobody waits for the intent log"
+        text = "a log device has almost no effect: few requests wait for the intent log"
         return LoadAdvice(Topic.LOG_DEVICE, EffectEstimate.NO_GAIN, text, figures, host, saved=commits, of=commits)
     text = (
         f"a log device makes {load.rate(commits):.1f} waits per second as short as its own writes; it needs power-loss"

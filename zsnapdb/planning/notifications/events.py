@@ -173,7 +173,7 @@ def judgement_metrics(judged: Iterable[JudgedInstance], at: datetime) -> Iterato
             )
         if one.health is not None and all(known.objective is not Objective.SERVER for known in one.health.judgements):
             # The objective exists only while a restore replaces the server, so its end is reported explicitly.
-            text = "no restore that replaces the server is under way any more"
+            text = "no restore that replaces the server is running any more"
             yield Occasion(
                 NotificationEvent.MET, one.instance, Objective.SERVER.value, at, text, repository=one.repository
             )

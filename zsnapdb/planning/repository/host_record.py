@@ -541,7 +541,7 @@ def judge_writers(
             StoredKind.OTHER_WRITER,
             f"another server writes backups under the name {instance}: {writer.name}, {backups_in(writer.backups)}, the"
             f" newest {writer.newest}",
-            "give each server an instance name of its own, or a repository of its own",
+            "give each server its own instance name or its own repository",
             writer.backups,
         )
         for writer in others(known, own)

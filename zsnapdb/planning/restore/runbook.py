@@ -205,7 +205,7 @@ def _receive(planned: RestorePlan, step: steps.Receive, commands: Commands) -> _
     )
     if_not = (
         "The network or the store failed: run the command again; received volumes are not fetched again.",
-        "It says that no restore is under way: nothing was received yet, and all was removed. Begin again at step 1.",
+        "It says that there is no unfinished restore: nothing was received, and all was removed. Repeat step 1.",
         (
             f"The repository is damaged (exit 7): run `{commands.give_up()}`, then print the runbook for an older"
             " backup."
@@ -343,14 +343,14 @@ def _promote(instance: str, step: steps.Promote) -> _Words:
     looks = tuple(Look(_get(part.place, "mountpoint"), part.mountpoint) for part in step.parts)
     undo = "; ".join(shlex.join(["zfs", "rename", new, old]) for old, new in reversed(step.renames))
     underneath = (
-        "before the stop: SHOW REPLICAS (MariaDB: SHOW REPLICA HOSTS) names the replicas that must be made anew",
+        "before the stop: SHOW REPLICAS (MariaDB: SHOW REPLICA HOSTS) names the replicas that must be rebuilt",
         *underneath,
         (
             "after the start, on the host of each replica, because it has transactions that the server lacks and would"
             f" follow it all the same: zsnapdb restore {instance} --handover replica --source HOST:PORT --source-user"
             " USER"
         ),
-        f"when all are made anew: zsnapdb rewind {instance} --replicas-rebuilt",
+        f"when all are rebuilt: zsnapdb rewind {instance} --replicas-rebuilt",
     )
     if_not = (
         (

@@ -392,7 +392,7 @@ class ResumedRun:
 
     def describe(self) -> str:
         if self.after_look:
-            return f"stop the server, and undo what was done to it since it was at exactly {self.gtids}"
+            return f"stop the server, and undo all changes since it was at exactly {self.gtids}"
         return f"check that the restored server is still at exactly {self.gtids}, then snapshot"
 
 

@@ -80,7 +80,7 @@ def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = (
     if any(sign in line for line in errors for sign in _SIGNS):
         return (
             "files of the server are encrypted: give this host the keys, and the server program the keyring component"
-            " or plugin of the source (mysqld.my beside the program, or server.options), and name the files outside"
+            " or plugin of the source (mysqld.my next to the program, or server.options), and name the files outside"
             f" of it in server.sandbox_reads{files}"
         )
     return None

@@ -325,13 +325,13 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
         return MoveDecision(
             None,
             f"the server runs on {move.server.datadir} and may write its logs to {move.datasets[0].name}",
-            f"it was not stopped: make a dump first. Then see which option files set datadir beside {move.fragment}",
+            f"it was not stopped: make a dump first. Then find option files besides {move.fragment} that set datadir",
         )
     if facts.phase is MovePhase.STARTED:
         return MoveDecision(
             None,
             f"the server ran on {move.datasets[0].name} before, and its old files are older: they are not copied there",
-            f"to go on with the old files as they are: {give_up}",
+            f"to continue with the old files unchanged: {give_up}",
         )
     if facts.old is OldState.GONE:
         return MoveDecision(
@@ -343,7 +343,7 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
         names = [new.name for new in move.datasets]
         return MoveDecision(
             None,
-            f"{' and '.join(names)} are not mounted below {move.places.staging}: what is in them cannot be seen",
+            f"{' and '.join(names)} are not mounted below {move.places.staging}: their contents cannot be checked",
             f"`{' && '.join(f'zfs mount {name}' for name in names)}`, then run the same setup again; else: {give_up}",
         )
     if facts.copies in _MAY_BE_NEWER:
@@ -351,7 +351,7 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
             None,
             f"{move.datasets[0].name} and {move.datasets[1].name} have files, and {_MAY_BE_NEWER[facts.copies]}."
             " Nothing is copied over them",
-            f"compare {move.server.datadir} with {move.places.staging}; to go on with the old files: {give_up}",
+            f"compare {move.server.datadir} with {move.places.staging}; to continue with the old files: {give_up}",
         )
     return MoveDecision(MoveStep.COPY)
 

@@ -194,7 +194,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
     if not is_ended and (started is not None or not server.is_on_zfs):
         return _moving(facts, plan, server, started)
     if server.cipher is not None and identity is None and not (around and around.is_shared):
-        why = f"{server.dataset} is encrypted ({server.cipher}), and its backups would lie in the clear"
+        why = f"{server.dataset} is encrypted ({server.cipher}), and its backups would be unencrypted"
         return replace(plan, refusals=(why,), refusal_hint="leave --plain out: setup makes keys for the backups")
     if answers.binlogs and not server.has_binlog and (why := missing_binlogs_reason(server)):
         return replace(plan, refusals=(f"setup cannot turn the binlogs on: {why}",), refusal_hint=_BY_HAND)
@@ -204,7 +204,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
     if server.lacks_names:
         notes += (_names_in_binlog(server),)
     if plan.kept is not None:
-        notes += (f"{facts.configuration} is there, as setup writes it: setup goes on from there",)
+        notes += (f"{facts.configuration} exists as setup writes it: setup continues from there",)
     if facts.passed_drill is not None:
         notes += (f"the drill {facts.passed_drill} passed: from now on the schedule makes backups and drills",)
     return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
@@ -247,7 +247,7 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
     by_hand = f"change it by hand, or give the instance another name: --instance NAME ({path} may have several)"
     document = document_of(facts.configured or "")
     if document is None or around is None:
-        why = f"{path} is there already, and setup cannot tell what in it is about the instance {name}"
+        why = f"{path} already exists, and setup cannot tell which of its settings belong to the instance {name}"
         return replace(plan, refusals=(why,), refusal_hint="see `zsnapdb config check`, and " + by_hand)
     plan = replace(plan, around=around)
     text = plan.text(plan.recipient)
@@ -298,19 +298,22 @@ def _names_in_binlog(server: FoundServer) -> str:
 
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
     """Yield notes that the tables of an earlier setup are replaced, with the changed lines."""
-    yield f"{facts.configuration} is that of an earlier setup with other words: it is replaced, and kept beside it"
+    yield (
+        f"{facts.configuration} was written by an earlier setup with other arguments: it is replaced, and a copy"
+        " is kept next to it"
+    )
     lines = difflib.unified_diff((facts.configured or "").splitlines(), text.splitlines(), n=0, lineterm="")
     yield from (f"  {line[0]} {line[1:]}" for line in list(lines)[2:] if not line.startswith("@@"))
 
 
 _REPOSITORY_THERE = (
-    "the repository is there already: setup makes no signing key, as what is stored there would no longer be believed"
+    "the repository already exists: setup makes no signing key, because its stored backups would no longer be trusted"
 )
 _UNDECIDED = (
     "an earlier setup left signing open, and this one does not change that: `zsnapdb doctor` says how to sign; with"
     " --no-signing the configuration says that this host does not"
 )
-_SILENT = "nobody is told when something fails: --notify names an address, a URL or a program"
+_SILENT = "no failure is reported: --notify names an address, a URL or a program"
 _BY_HAND = "set log_bin in its option file, restart it, and run the same setup again"
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
 _ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
@@ -343,7 +346,7 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: St
     if not move.is_renaming:
         notes.append(f"a mount point keeps its name: where AppArmor guards the server, allow {where.mount} first")
     if started is not None:
-        notes.append("this move was interrupted: setup goes on with it")
+        notes.append("this move was interrupted: setup continues it")
     steps = (*_move_steps(move, step), *_protection(facts, plan, server))
     return replace(plan, way=SetupWay.MOVE, move=move, move_step=step, notes=(*plan.notes, *notes), steps=steps)
 

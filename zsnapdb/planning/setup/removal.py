@@ -83,11 +83,9 @@ def _steps(facts: RemovalFacts) -> Iterator[RemovalStep]:
         stop = (f"systemctl disable --now {UNIT}",) if facts.has_agent else ()
         files = tuple(file for file in (facts.own_unit, facts.cron) if file)
         if stop or files:
-            title = "Run no job any more; files of the schedule are kept beside as ….before"
+            title = "Run no more jobs; the files of the schedule are kept next to them as ….before"
             yield RemovalStep(title, stop, files, act.UNSCHEDULE)
-        yield RemovalStep(
-            f"Remove the configuration; it is kept beside as {path}.before-…", (), (path,), act.CONFIGURATION
-        )
+        yield RemovalStep(f"Remove the configuration; it is kept as {path}.before-…", (), (path,), act.CONFIGURATION)
     else:
         if facts.cron:
             title = f"Let cron run no job of the instance; the file is kept as {facts.cron}.before"
@@ -105,6 +103,6 @@ def _steps(facts: RemovalFacts) -> Iterator[RemovalStep]:
         yield RemovalStep(
             f"Destroy the snapshots and bookmarks of {dataset}", (marked, f"{marked} | xargs -n1 zfs destroy")
         )
-    yield RemovalStep(f"Remove the repository when nobody needs a backup of it any more: {facts.repository}")
+    yield RemovalStep(f"Remove the repository when none of its backups is needed any more: {facts.repository}")
     if facts.identity:
-        yield RemovalStep(f"Keep {facts.identity} as long as one backup is kept: without it nobody can read a backup")
+        yield RemovalStep(f"Keep {facts.identity} as long as one backup is kept: no backup can be read without it")

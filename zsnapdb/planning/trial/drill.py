@@ -326,8 +326,8 @@ def _by_files(before: Position, after: Position | None, answer: InsideAnswer) ->
         )
     return InsideVerdict(
         InsideResult.PROVED,
-        f"its binlogs reach {at.file}:{at.offset}, published before the snapshot, and do not pass what was published"
-        " after it; it has no GTIDs, so transactions were not compared",
+        f"its binlogs reach {at.file}:{at.offset}, published before the snapshot, and do not pass the"
+        " position published after it; it has no GTIDs, so transactions were not compared",
     )
 
 

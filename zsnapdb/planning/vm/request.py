@@ -66,7 +66,7 @@ def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Coll
     for name in wanted:
         if name in machines:
             raise ExistsError(
-                f"there is a virtual machine {name} already",
+                f"a virtual machine {name} already exists",
                 hint=f"destroy it (`zsnapdb vm destroy {name}`), or choose another --name-template",
             )
         if name in domains:

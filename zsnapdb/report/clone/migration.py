@@ -94,8 +94,8 @@ _HEADINGS = ("TABLE", "WHAT", "A READ WAITS", "A WRITE WAITS")
 def _load_text(load: LoadFindings) -> str:
     through = ", which is all of it: a part of the migration ran without load" if load.is_through else ""
     return (
-        f"{counted(load.transactions, 'transaction')} of {load.seconds:.0f} s of production beside it{through}; up to"
-        f" {load.late:.1f} s late ({load.late_before:.1f} s before the migration)"
+        f"{counted(load.transactions, 'transaction')} of {load.seconds:.0f} s of production at the same time{through};"
+        f" up to {load.late:.1f} s late ({load.late_before:.1f} s before the migration)"
     )
 
 

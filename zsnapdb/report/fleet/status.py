@@ -57,7 +57,7 @@ def _summary(state: FleetState) -> list[str]:
     verdicts = f"{counts[Verdict.BROKEN]} broken, {counts[Verdict.WARNING]} with a warning, {counts[Verdict.MET]} met"
     lines = [f"{shown}{of}: {verdicts}"]
     if state.is_cached:
-        lines.append("no repository was asked: this is what was read last, judged now")
+        lines.append("no repository was read: these are the last readings, judged now")
     return lines
 
 

@@ -141,7 +141,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
             yield "", f"the evidence of drill {drill_id} is gone: deleted, hidden, or rolled back"
         if self.report.log.foreign:
             number = counted(len(self.report.log.foreign), "record")
-            yield "", f"{number} of the log did not count: this host did not write what it says, and nobody signed it"
+            yield "", f"{number} of the log did not count: this host did not write it, and it is not signed"
         for record in self.records:
             if record.exit_code != 0:
                 yield f"{record.finished:%Y-%m-%d %H:%M:%S}", f"{record.command} FAILED with {record.exit_code}"
@@ -199,7 +199,7 @@ class EvidencePageView(View, kind="report-records", document=EvidencePageDocumen
 
 def chain_text(log: EvidenceLog) -> str:
     """Return the state of the chain in a few words."""
-    state = "every record is as it was written" if not log.findings else f"{len(log.findings)} FINDINGS"
+    state = "no record was changed" if not log.findings else f"{len(log.findings)} FINDINGS"
     return f"{len(log.records)} records: {state}"
 
 

@@ -88,7 +88,7 @@ GIVEN_UP = {
     lose_base: "the snapshot that it is an increment of is gone from tank/mysql, tank/mysql/data",
     lose_base_manifest: "which the repository no longer holds",
     change_recipients: "the recipients were changed",
-    change_repository: "it was begun in repository",
+    change_repository: "it was started in repository",
     grow_old: "resume_within is 72.0 hours",
     break_journal: "cannot be read",
 }

@@ -34,7 +34,7 @@ def test_binlogs_that_zfs_encrypts_are_stored_nowhere_in_the_clear(
     monkeypatch.setattr(archive, "mounted", lambda: [MountEntry(str(server.folder), fstype, "tank/mysql")])
     monkeypatch.setattr(encryption, "at_rest", lambda names: dict.fromkeys(names, at_rest))
     if is_refused:
-        with pytest.raises(PreflightError, match="would be stored in the clear"):
+        with pytest.raises(PreflightError, match="would be stored unencrypted"):
             archive.archiver_of(instance, source)
     else:
         assert archive.archiver_of(instance, source).look().transactions == 1

@@ -149,7 +149,7 @@ def test_a_holder_that_beats_after_the_judgement_keeps_its_clone(
     monkeypatch.setattr("zsnapdb.jobs.clone.reaper.judge", late)
     (outcome,) = [item for item in reaper.reap(SETTINGS, host) if item.what == "clone"]
     assert outcome.verdict is LeaseVerdict.KEEP
-    assert "is there again" in str(outcome.error)
+    assert "is active again" in str(outcome.error)
     assert catalogue.listing(SETTINGS, host)[0].name == "ci"
 
 

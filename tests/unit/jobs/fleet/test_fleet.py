@@ -152,7 +152,7 @@ def test_from_the_cache_nothing_is_asked_and_ages_go_on(yard: FleetYard) -> None
     state = yard.status(cached=True)
     assert not yard.asked
     assert [one.instance for one in state.rows if one.verdict is Verdict.BROKEN] == ["old", "drilled", "good"]
-    assert "no repository was asked" in FleetView(state).text()
+    assert "no repository was read" in FleetView(state).text()
 
 
 def test_without_anything_read_the_cache_says_so(yard: FleetYard) -> None:
@@ -341,4 +341,4 @@ def test_the_command_reads_only_and_ends_as_status_does(yard: FleetYard, tmp_pat
     assert sorted(path for path in (tmp_path / "here").rglob("*")) == before
     assert done.returncode == max(one["exit_code"] for one in document["instances"])
     cached = zsnapdb("fleet", "status", "--config", str(file), "--cached", "--where", "instance=old")
-    assert "no repository was asked" in cached.stdout
+    assert "no repository was read" in cached.stdout

@@ -206,7 +206,7 @@ def test_the_report_shows_days_and_runs_and_verify_ends_with_7_after_a_change(si
     config.write_text(site.text())
     shown = zsnapdb("report", "show", "main", config=str(config))
     assert shown.returncode == 0, shown.stderr
-    assert "2 records: every record is as it was written" in shown.stdout
+    assert "2 records: no record was changed" in shown.stdout
     assert "\nrecoverable " in shown.stdout
     document = json.loads(zsnapdb("report", "show", "--json", config=str(config)).stdout)
     assert document["is_whole"]

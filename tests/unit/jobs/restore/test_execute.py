@@ -74,5 +74,5 @@ def test_a_plan_is_executed_once(host: PlanningHost) -> None:
     restoring.execute(host.settings, host.instance, repository, planned, stop)
     journal = Journals(host.settings.restore.journal)
     journal.write(journal.read(planned.layout.top) or RestoreJournal(planned))
-    with pytest.raises(PreflightError, match="was begun at"):
+    with pytest.raises(PreflightError, match="was started at"):
         restoring.execute(host.settings, host.instance, repository, planned)

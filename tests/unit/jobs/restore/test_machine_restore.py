@@ -107,7 +107,7 @@ def test_an_interrupted_restore_is_resumed_or_given_up(yard: Yard, monkeypatch: 
         with pytest.raises(CommandError) as failed:
             yard.restore()
         assert "continue with --resume" in "".join(failed.value.__notes__)
-        with pytest.raises(PreflightError, match="was begun at"):
+        with pytest.raises(PreflightError, match="was started at"):
             machine_restore.MACHINE.execute(
                 MachineWork(yard.settings, yard.instance, yard.instance.open_repository(), _again(yard), yard.connect)
             )
@@ -174,7 +174,7 @@ def test_a_rest_that_zfs_refuses_is_followed_by_the_whole_volume(
     monkeypatch.setattr(volume_receive, "_resumption", lambda *_: Resumption(cast(Any, None), 2, 1 << 20))
     assert defined(yard.resume()).uuid in yard.libvirt.known
     assert brought[:2] == [True, False]
-    assert any("goes on at 1.0 MiB of" in line for line in yard.reported)
+    assert any("continues at 1.0 MiB of" in line for line in yard.reported)
     assert any("again from its beginning" in line and "resume stream" in line for line in yard.reported)
     assert (["receive", "-A", step.dataset] in yard.pool.commands) is is_kept
 

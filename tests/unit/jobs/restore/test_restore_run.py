@@ -103,7 +103,7 @@ def test_what_was_received_is_kept_and_goes_on_unless_it_is_damaged(
     assert (restored.is_under_way, restored.removed) == (is_kept, 0 if is_kept else 1)
     if not is_kept:
         return
-    with pytest.raises(PreflightError, match="was begun at"):
+    with pytest.raises(PreflightError, match="was started at"):
         refuse_active(restored.folder, restored.plan)
     ran, restored.error = len(restored.ran), None
     restored.run()

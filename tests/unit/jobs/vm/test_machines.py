@@ -428,7 +428,7 @@ def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(
     assert f"zfs get all {HOME}/machines/pxc1" in leak.hint
     swept = {item.name: item.verdict for item in removal.sweep(house.settings, THIS_HOST, act=True)}
     assert swept == {"pxc1": LeaseVerdict.KEEP, "pxc2": LeaseVerdict.REAP}
-    with pytest.raises(ExistsError, match="there is a virtual machine pxc1 already"):
+    with pytest.raises(ExistsError, match="a virtual machine pxc1 already exists"):
         house.clone(1)
     known = lifecycle.listing(house.settings)
     assert "pxc1 cannot be read: zsnapdb:phase is 'redy'" in MachinesView(known.copies, now(), known.unreadable).text()

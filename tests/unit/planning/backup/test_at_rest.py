@@ -51,7 +51,7 @@ def test_what_zfs_encrypts_may_be_sent_raw_without_recipients_and_nothing_else_m
         (finding,) = judge_sent(["tank/a", "tank/b"], {"tank/a": CIPHER}, "raw", is_encrypting=is_encrypting)
         assert (finding.severity, "tank/b is not encrypted" in finding.detail) == (Severity.UNFIT, True)
     (finding,) = judge_sent(["tank/a"], {"tank/a": CIPHER}, "plain", is_encrypting=False)
-    assert "in the clear" in finding.detail
+    assert "unencrypted" in finding.detail
 
 
 def test_a_raw_backup_needs_a_key_file_that_can_be_read() -> None:

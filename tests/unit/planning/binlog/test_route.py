@@ -235,7 +235,7 @@ def test_a_fail_back_to_a_server_whose_history_goes_on_is_not_promised_as_the_ne
     back = Kept("1", 3, gtids(f"{A}:1-20,{B}:1-10"), gtids(f"{A}:21-30"), 50)
     route = follow(at(35, f"{A}:1-20,{B}:1-3", "binlog.000077", server=B), [own(1), own(2), back, taken_over])
     assert (route.files, route.end.kind) == ((taken_over,), EndKind.UNPROVEN_FAILOVER)
-    assert "goes on to binlog.000003" in route.end.reason
+    assert "continues to binlog.000003" in route.end.reason
 
 
 def test_a_server_that_took_over_with_transactions_without_gtids_proves_nothing() -> None:

@@ -144,7 +144,7 @@ def test_a_rewind_under_way_whose_server_runs_is_a_warning() -> None:
     judgement = judged(
         Objective.SERVER, replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), None, WAYS, ExchangedServer.RUNS),))
     )
-    assert (judgement.verdict, "was begun 1 h ago" in judgement.reason) == (Verdict.WARNING, True)
+    assert (judgement.verdict, "was started 1 h ago" in judgement.reason) == (Verdict.WARNING, True)
 
 
 @pytest.mark.parametrize("stopped", [ago(seconds=20), None])
@@ -152,7 +152,7 @@ def test_a_server_that_is_down_while_a_command_replaces_it_is_no_alarm(stopped: 
     away = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), stopped, WAYS, ExchangedServer.AWAY),))
     judgement = judged(Objective.SERVER, away)
     assert (judgement.verdict, judgement.hint) == (Verdict.WARNING, "wait until it ends")
-    assert "at work" in judgement.reason
+    assert "is running" in judgement.reason
 
 
 @pytest.mark.parametrize("server", [ExchangedServer.AWAY, ExchangedServer.LEFT])

@@ -180,7 +180,7 @@ def test_a_configuration_that_setup_wrote_is_no_obstacle_for_the_same_setup() ->
     text, written = before.text("age1qqqq"), WrittenTables(before.around.tables("main"))
     plan = planned(configured=text, written=written, recipient="age1qqqq")
     assert (plan.refusals, plan.text("age1qqqq")) == ((), text)
-    assert "goes on from there" in plan.notes[-1]
+    assert "setup continues from there" in plan.notes[-1]
     other = planned(configured=text, written=written, recipient="age1zzzz")
     assert '  + recipients = ["age1zzzz"]' in other.notes
 
