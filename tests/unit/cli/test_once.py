@@ -154,7 +154,7 @@ def test_what_has_the_name_since_is_left_alone(site: Site, capsys: pytest.Captur
     with pytest.raises(Died):
         site.run()
     site.die_at, site.guid = 0, "8"
-    with pytest.raises(PreflightError, match="is gone"):
+    with pytest.raises(PreflightError, match="no longer exists"):
         site.run()
     site.run(gone=lambda: CommandAnswer(Made(0)))
     assert (site.made, documents(capsys.readouterr().out)[-1]["number"]) == (0, 0)
