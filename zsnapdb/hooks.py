@@ -52,7 +52,7 @@ class OnFailure(StrEnum):
 
 
 @dataclass(frozen=True)
-class Ended:
+class BackupEnd:
     """End of a backup, for its `done` hooks: exit code, and class and message of the error ("" if none)."""
 
     status: int = 0
@@ -60,7 +60,7 @@ class Ended:
     message: str = ""
 
     @classmethod
-    def by(cls, error: BaseException) -> Ended:
+    def by(cls, error: BaseException) -> BackupEnd:
         """Return the end caused by this error."""
         return cls(exit_code(error), error_class(error), " ".join(str(error).split())[:_MESSAGE_LENGTH])
 

@@ -70,7 +70,7 @@ class Size:
 def documents(instance: str, host: str, repository_id: str, now: datetime) -> Iterator[tuple[str, bytes]]:
     """Yield key and content of each object of an instance."""
     from tests.unit.support.drilled import evidence
-    from zsnapdb.base.model import new_backup_id
+    from zsnapdb.base.domain_types import new_backup_id
     from zsnapdb.planning.evidence.chain import NOTHING
     from zsnapdb.repository.drills import Outcome
     from zsnapdb.repository.evidence_log import AuthorPart, EvidenceRecord
@@ -100,7 +100,7 @@ def documents(instance: str, host: str, repository_id: str, now: datetime) -> It
 def backup(instance: str, host: str, repository_id: str, number: int, at: datetime) -> tuple[str, bytes]:
     """Return key and content of the manifest of a backup."""
     from tests.unit.support.manifests import manifest
-    from zsnapdb.base.model import new_backup_id
+    from zsnapdb.base.domain_types import new_backup_id
     from zsnapdb.config.instance import ObjectiveSettings
     from zsnapdb.repository.manifest import ObjectivesPart
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tests.bench.manifests import UUID, Origin, manifest, volume
 from tests.bench.metadata_store import Writer
-from zsnapdb.base.model import Flavour, new_backup_id
+from zsnapdb.base.domain_types import Flavour, new_backup_id
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart
 from zsnapdb.repository.manifest import Manifest

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from zsnapdb.base.model import Flavour, new_backup_id
+from zsnapdb.base.domain_types import Flavour, new_backup_id
 from zsnapdb.repository.manifest import FilesystemType, Manifest, VolumePart
 from zsnapdb.repository.manifest_source import LockPart, PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.stream.chunks import Codec

@@ -170,7 +170,7 @@ def stand_in(folder: Path, count: int) -> None:
 
     run, command.subprocess.run = command.subprocess.run, keep  # type: ignore[attr-defined]
     try:
-        clones.known(parse(CONFIGURATION + catalogue.configuration("file:///srv", ""), "bench"), THIS_HOST)
+        clones.known_clones(parse(CONFIGURATION + catalogue.configuration("file:///srv", ""), "bench"), THIS_HOST)
         sources.commits(HOME)
     finally:
         command.subprocess.run = run  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.bench.figures import Figure
 from tests.unit.support.command_line import CHECKOUT
 from tests.unit.test_loaded import COMMANDS, imports_of
-from zsnapdb.agent.fork_server import JobStarter
+from zsnapdb.agent.job_starter import JobStarter
 
 GOAL, JOB_GOAL = "<= 0.2", "<= 0.05"
 CONNECTING = ("snapshot", "backup", "clone create", "query", "doctor")

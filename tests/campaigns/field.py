@@ -34,7 +34,7 @@ from tests.campaigns.support.field_objects import Objects
 from tests.campaigns.support.field_truth import Truth
 from tests.campaigns.support.field_variables import Setting, Variable
 from tests.campaigns.support.field_verbs import Moment, Verbs, question_of
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 VERBS = ("clone", "drill", "query", "rescue", "restore", "point", "rewind")
 _DAEMONS = {Flavour.MYSQL: "/opt/mysql/bin/mysqld", Flavour.MARIADB: "/usr/sbin/mariadbd"}

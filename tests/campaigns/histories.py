@@ -35,7 +35,7 @@ from tests.campaigns.support.history_server import HistoryServer, Split, splits_
 from tests.campaigns.support.live_states import Entry, Rows
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import Zygote
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 LOG = Path("/tmp/archiver.log")

@@ -25,24 +25,24 @@ from tests.campaigns.support.binlog_contents import Truth, differences
 from tests.campaigns.support.disturbance import SOCKET, Disturbance, Disturbing
 from tests.campaigns.support.refusals import Refusals
 from tests.lab.inside import ledger
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.cli.progress import Terminal
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.backup.server_source import ServerProof, ServerSource
-from zsnapdb.jobs.backup.source import Taken, take
+from zsnapdb.jobs.backup.source_interface import ProvedSet, take
 from zsnapdb.jobs.base.clock import backup_id_at, now
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_copy.copy_options import Access, PathMap
-from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs import datasets, destruction
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 BATCH = 10
 
 
-MARK = owned.Mark("zsnapdb:campaign", "lockfree")
+MARK = destruction.Mark("zsnapdb:campaign", "lockfree")
 """The mark of the datasets that a round creates."""
 
 
@@ -64,7 +64,7 @@ class Shot:
 
     number: int
     settings: dict[str, str]
-    taken: Taken[ServerProof]
+    taken: ProvedSet[ServerProof]
 
 
 class Campaign:
@@ -147,7 +147,7 @@ class Campaign:
         for shot in shots:
             self._look(shot, observed)
 
-    def _take(self, session: Session, observed: Observed) -> Taken[ServerProof]:
+    def _take(self, session: Session, observed: Observed) -> ProvedSet[ServerProof]:
         return take(
             ServerSource(self.instance, session),
             observed,
@@ -178,7 +178,7 @@ class Campaign:
             flush=True,
         )
 
-    def _boot_and_compare(self, taken: Taken[ServerProof], observed: Observed) -> list[str]:
+    def _boot_and_compare(self, taken: ProvedSet[ServerProof], observed: Observed) -> list[str]:
         names = [s.full_name for s in taken.set.snapshots.values()]
         layout = lay_out(
             {r: (d, observed.mountpoints[r]) for r, d in observed.volumes.items()}, "tank/campaign", "/mnt/campaign"
@@ -191,10 +191,10 @@ class Campaign:
             return self._compare(taken, observed, layout)
         finally:
             made = [dataset for dataset in layout.datasets.values() if datasets.exists(dataset)]
-            owned.destroy_datasets(made, MARK)
-            owned.destroy_set(names, taken.set.backup_id)
+            destruction.destroy_datasets(made, MARK)
+            destruction.destroy_set(names, taken.set.backup_id)
 
-    def _compare(self, taken: Taken[ServerProof], observed: Observed, layout: CopyLayout) -> list[str]:
+    def _compare(self, taken: ProvedSet[ServerProof], observed: Observed, layout: CopyLayout) -> list[str]:
         pairs = tuple((observed.mountpoints[role], layout.mountpoints[role]) for role in layout.datasets)
         copy = Copy(
             self.flavour,

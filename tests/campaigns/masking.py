@@ -25,7 +25,7 @@ import pymysql
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.support.private_tables import SCHEMA, SECRET, History, Kind, kinds_of, masking_sql
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.clone.masking import forms
 
 SOCKET = "/run/mysqld/mysqld.sock"

@@ -29,7 +29,7 @@ from tests.campaigns.support.order_questions import QUESTIONS, State
 from tests.campaigns.support.order_site import Rules, Site
 from tests.campaigns.support.order_truth import Policy, Truth
 from tests.campaigns.support.order_verbs import THEMES, VERBS
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 # The sample of a whole run is about order and time, which do not depend on the server.
 ANY_SERVER = True

@@ -36,8 +36,8 @@ from tests.campaigns.support.local_sets import AWAY, CONFIG, LocalSets, leaks, w
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import QUICK, Zygote
 from tests.lab.inside.zygote import SOCKET as ZYGOTE
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.gtid import Gtids, joined
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.zfs.command import run_when_free
 

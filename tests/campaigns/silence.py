@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.campaigns.support.faults import BUCKET, CONFIG, FAULTS, SOCKET, STATE, Fault, Site, add_innochecksum, must
 from tests.campaigns.support.signs import Metrics, Receiver, Sample, Sign, Signs
 from tests.lab.inside import ledger
-from zsnapdb.base.model import backup_time
+from zsnapdb.base.domain_types import backup_time
 
 ANY_SERVER = True
 INTERVAL = 10.0

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.campaigns.support.undo_zoo import SCHEMA, ZooTable, change, ddl, row, settings, tables
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import Zygote
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 SOCKET = "/run/mysqld/mysqld.sock"
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"

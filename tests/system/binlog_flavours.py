@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 from .binlog_statements import (
     ALL_MIXED_ENGINES,

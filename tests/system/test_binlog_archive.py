@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests.lab.inside import ledger
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.gtid import contains
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.binlog.transactions import transactions

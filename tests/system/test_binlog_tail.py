@@ -16,9 +16,9 @@ import pytest
 
 from tests.lab.inside import ledger
 from tests.unit.support.binlog_file import read_tail
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, parse_gtids
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
-from zsnapdb.base.model import BinlogCoordinates, Flavour, parse_gtids
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC
 from zsnapdb.mysql.binlog.read import KnownTail, find_position
 

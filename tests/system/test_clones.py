@@ -17,7 +17,7 @@ from tests.lab.inside import ledger
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.limited_query import LimitedRows, QueryLimits, limited_rows
 from zsnapdb.mysql.session import Address
-from zsnapdb.planning.sql_text import refusal_of
+from zsnapdb.planning.sql_quoting import refusal_of
 
 from .changed_settings import changed_names, changed_settings, settings
 from .in_guest import SOCKET, Lab, ask, connect, everything, remove, run, zfs

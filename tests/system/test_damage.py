@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.base.model import new_backup_id
+from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.repository.manifest import VolumePart

@@ -16,8 +16,8 @@ import pytest
 
 from tests.lab.inside import ledger
 from tests.unit.support.binlog_file import read_tail
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.binlog.archived_bytes import read_plain
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys

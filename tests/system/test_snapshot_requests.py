@@ -14,7 +14,7 @@ import pytest
 from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ExistsError, NotFound, ZsnapdbError
 from zsnapdb.zfs import datasets, holds, kernel_facts, libzfs, snapshot_files, snapshots, version
-from zsnapdb.zfs.snapshot_files import named
+from zsnapdb.zfs.snapshot_files import snapshot_names
 
 from .in_guest import zfs
 
@@ -94,7 +94,7 @@ def pair(scratch: list[str]) -> Iterator[list[str]]:
 
 def test_a_hold_is_on_all_snapshots_and_can_be_asked_for_again_and_released_again(way: str, pair: list[str]) -> None:
     holds.hold(pair[:1])
-    assert holds.held(pair) == pair[:1]
+    assert holds.snapshots_with_hold(pair) == pair[:1]
     holds.ensure_held(pair, TAG)
     assert [holds.hold_tags(name) for name in pair] == [(TAG,), (TAG,)]
     with pytest.raises(ZsnapdbError):
@@ -102,7 +102,7 @@ def test_a_hold_is_on_all_snapshots_and_can_be_asked_for_again_and_released_agai
     zfs("release", TAG, pair[0])
     holds.release(pair)
     holds.release(pair)
-    assert holds.held(pair) == []
+    assert holds.snapshots_with_hold(pair) == []
 
 
 def test_what_is_not_there_cannot_be_held_or_bookmarked_and_the_reason_is_told(way: str, pair: list[str]) -> None:
@@ -143,7 +143,7 @@ def test_a_hold_that_somebody_else_released_counts_as_released(way: str, pair: l
     holds.hold(pair)
     zfs("release", TAG, pair[1])
     holds.release(pair)
-    assert holds.held(pair) == []
+    assert holds.snapshots_with_hold(pair) == []
 
 
 def test_each_snapshot_has_one_bookmark_however_often_it_is_asked_for(way: str, pair: list[str]) -> None:
@@ -159,7 +159,7 @@ def test_each_snapshot_has_one_bookmark_however_often_it_is_asked_for(way: str, 
 def test_a_hold_and_properties_are_set_together_and_any_text_stays_as_it_is(way: str, pair: list[str]) -> None:
     values = {"zsnapdb:position": "x" * 8191, "zsnapdb:lock": 'a "b" = \\ ]] \u00e4\n--'}
     holds.keep(pair, values, {})
-    assert holds.held(pair) == pair
+    assert holds.snapshots_with_hold(pair) == pair
     for name in pair:
         seen = zfs("get", "-H", "-p", "-o", "value", ",".join(values), name)
         assert "\n".join(seen) == "\n".join(values.values())
@@ -173,8 +173,8 @@ def test_what_a_backup_is_made_of_is_held_and_bookmarked_with_its_base_and_given
     # A killed run has left a hold on one of them.
     zfs("hold", "zsnapdb:base", next(iter(bases)))
     holds.keep(pair, {"zsnapdb:state": "taken"}, bases)
-    assert holds.held(pair) == pair
-    assert holds.held(list(bases), "zsnapdb:base") == list(bases)
+    assert holds.snapshots_with_hold(pair) == pair
+    assert holds.snapshots_with_hold(list(bases), "zsnapdb:base") == list(bases)
     marked = [snapshots.bookmarks([dataset])[dataset] for dataset in scratch]
     assert [list(each.values()) for each in marked] == [[name.replace("@", "#")] for name in pair]
     holds.keep(pair, {"zsnapdb:state": "again"}, bases)
@@ -190,7 +190,7 @@ def test_a_property_that_is_too_long_is_refused_with_the_reason_of_the_command(w
     with pytest.raises(ZsnapdbError) as caught:
         holds.keep(pair, {"zsnapdb:position": "x" * 8193}, {})
     assert "zfs set" in caught.value.message
-    assert holds.held(pair) == pair, "the hold has ended when the error is raised"
+    assert holds.snapshots_with_hold(pair) == pair, "the hold has ended when the error is raised"
 
 
 def test_the_library_sets_the_properties_of_a_set_without_a_command(
@@ -253,7 +253,7 @@ made.start()
 made.finish()
 holds.keep(names, {"zsnapdb:position": "proved"}, {})
 snapshots.check_one_group(snapshots.describe(names))
-print(*holds.held(names))
+print(*holds.snapshots_with_hold(names))
 holds.release(names)
 """
 
@@ -269,7 +269,7 @@ def test_an_account_with_delegated_rights_changes_snapshots_as_root_does(scratch
         text=True,
     )
     assert (done.returncode, done.stdout.split()) == (0, names), done.stderr
-    assert holds.held(names) == []
+    assert holds.snapshots_with_hold(names) == []
     for dataset, name in zip(scratch, names, strict=True):
         assert zfs("get", "-H", "-o", "value", "zsnapdb:state,zsnapdb:position", name) == ["taken", "proved"]
         assert len(snapshots.bookmarks([dataset])[dataset]) == 1
@@ -355,17 +355,17 @@ def shown(tmp_path: Path) -> Iterator[Path]:
 def test_the_kernel_names_the_snapshots_of_a_mounted_filesystem_as_zfs_does(shown: Path) -> None:
     zfs("snapshot", "tank/shown@one")
     zfs("snapshot", "tank/shown@two")
-    first = named(["tank/shown"])
+    first = snapshot_names(["tank/shown"])
     assert first is not None
     listed = zfs("list", "-H", "-o", "name,objsetid", "-t", "snapshot", "tank/shown")
     objects = {line.split("@")[1].split("\t")[0]: int(line.split("\t")[1]) for line in listed}
     numbers = first["tank/shown"].numbers
     assert numbers.keys() == objects.keys() == {"one", "two"}
     assert numbers["one"] - numbers["two"] == objects["two"] - objects["one"], "the number comes from the object"
-    assert named(["tank/shown"]) == first
+    assert snapshot_names(["tank/shown"]) == first
     zfs("destroy", "tank/shown@one")
     zfs("snapshot", "tank/shown@three")
-    again = named(["tank/shown"])
+    again = snapshot_names(["tank/shown"])
     assert again is not None
     assert again["tank/shown"].numbers.keys() == {"two", "three"}
     assert again["tank/shown"].numbers["two"] == numbers["two"]
@@ -373,11 +373,11 @@ def test_the_kernel_names_the_snapshots_of_a_mounted_filesystem_as_zfs_does(show
 
 
 def test_names_of_an_earlier_mount_are_told_from_those_of_this_one(shown: Path) -> None:
-    before = named(["tank/shown"])
+    before = snapshot_names(["tank/shown"])
     zfs("unmount", "tank/shown")
-    assert named(["tank/shown"]) is None
+    assert snapshot_names(["tank/shown"]) is None
     zfs("mount", "tank/shown")
-    after = named(["tank/shown"])
+    after = snapshot_names(["tank/shown"])
     assert before is not None
     assert after is not None
     assert before["tank/shown"].mount != after["tank/shown"].mount
@@ -388,9 +388,9 @@ def test_a_folder_that_looks_like_that_of_the_snapshots_is_not_believed(shown: P
     subprocess.run(["mount", "-t", "tmpfs", "none", str(shown)], check=True)
     try:
         (shown / ".zfs" / "snapshot" / "planted").mkdir(parents=True)
-        assert named(["tank/shown"]) is None
+        assert snapshot_names(["tank/shown"]) is None
     finally:
         subprocess.run(["umount", str(shown)], check=True)
-    seen = named(["tank/shown"])
+    seen = snapshot_names(["tank/shown"])
     assert seen is not None
     assert seen["tank/shown"].numbers.keys() == {"real"}

@@ -29,7 +29,7 @@ ALLOWED = {
     "agent/schedule.py": {"run_now": SCHEDULE},
     "base/run_id.py": {"new": NOTED},
     "cli/clone/lifecycle.py": {"list_clones": SHOWN, "show_clone": SHOWN},
-    "cli/configuration.py": {"check": SHOWN},
+    "cli/config_commands.py": {"check": SHOWN},
     "cli/fleet.py": {"worker": SCHEDULE, "dev": SCHEDULE},
     "cli/fork_server.py": {"main": NOTED},
     "cli/log.py": {"write": NOTED},

@@ -280,7 +280,7 @@ HOMES = {
     # One deadline over all its reads, beside the call.
     *("mysql/process/discovery.py", "serve/helper.py", "agent/web.py"),
     # Packets of processes of our own: one read is one exchange.
-    "agent/fork_server.py",
+    "agent/job_starter.py",
 }
 PACKAGE = Path(program_start.__file__).parents[1]
 

@@ -102,7 +102,7 @@ PURE_MODULES = {
     "serve/jwks.py",
     "base/errors.py",
     "base/gtid.py",
-    "base/model.py",
+    "base/domain_types.py",
 }
 IMPURE_MODULES = {
     "os",
@@ -182,7 +182,7 @@ PROCESSES = {
     "jobs/binlog/archive.py",
     "agent/children.py",
     "base/program_start.py",
-    "agent/fork_server.py",
+    "agent/job_starter.py",
     "notify/notifier.py",
 }
 
@@ -361,7 +361,7 @@ def test_only_the_module_that_proves_what_is_ours_runs_a_destroy_of_zfs() -> Non
         if isinstance(node, ast.List | ast.Tuple)
         and any(isinstance(word, ast.Constant) and word.value == "destroy" for word in node.elts)
     }
-    assert commands == {"zfs/owned.py"}
+    assert commands == {"zfs/destruction.py"}
 
 
 SQL = re.compile(
@@ -422,7 +422,7 @@ def test_the_families_of_servers_are_told_apart_in_one_module() -> None:
     reading = {
         path.relative_to(PACKAGE).as_posix()
         for path in MODULES
-        if path.relative_to(PACKAGE).as_posix() not in ("planning/server_family.py", "base/model.py")
+        if path.relative_to(PACKAGE).as_posix() not in ("planning/server_family.py", "base/domain_types.py")
         and any(
             isinstance(node, ast.Attribute)
             and node.attr in ("MYSQL", "MARIADB")
@@ -441,7 +441,7 @@ def test_a_servers_version_is_searched_for_its_family_in_one_module() -> None:
 
 
 def test_the_engine_of_a_backup_knows_no_server() -> None:
-    for name in ("run", "plan", "source", "send", "resume"):
+    for name in ("run", "plan", "source_interface", "send", "resume"):
         imported = set(imports(PACKAGE / "jobs" / "backup" / f"{name}.py"))
         assert not {module for module in imported if module.startswith("zsnapdb.mysql")}, name
 

@@ -33,14 +33,14 @@ OTHER = "the word means something else here"
 ALLOWED = {
     "agent/orphan_children.py": {"orphans": "start times of processes by the kernel's clock since boot"},
     "cli/progress_bars.py": {"_text": MEASURED},
-    "jobs/backup/run.py": {"stored": "whether a run that a scheduler repeats was made since it was due"},
+    "jobs/backup/run.py": {"backup_of_run": "whether a run that a scheduler repeats was made since it was due"},
     "jobs/binlog/archiver.py": {
         "__init__": "an incarnation has a number; its time only grows with it, for the time of one that is unreadable",
         "_begin": "an incarnation has a number; its time only grows with it, for the time of one that is unreadable",
     },
     "jobs/binlog/undo.py": {"began": SERVER_TIME},
     "jobs/binlog/purge.py": {"_unread": AGE},
-    "jobs/clone/catalogue.py": {"known": SHOWN},
+    "jobs/clone/catalogue.py": {"known_clones": SHOWN},
     "jobs/clone/prepare.py": {"forms_of": SHOWN},
     "jobs/clone/migration.py": {"_set_of": AGE},
     "jobs/copies/sweep.py": {"sweep": OTHER},

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import zsnapdb
+from zsnapdb.base.domain_types import is_backup_id
 from zsnapdb.base.errors import DamagedError, UsageError
-from zsnapdb.base.model import is_backup_id
 from zsnapdb.base.patterns import below, is_dataset, is_line, is_mount_point, printable
 from zsnapdb.cli.restore import handover_of
 from zsnapdb.jobs.clone.sources import find_local

@@ -46,7 +46,7 @@ STARTERS = {
     "notify/notifier.py",
     # zsnapdb itself, and the engine of a trial fleet.
     "agent/children.py",
-    "agent/fork_server.py",
+    "agent/job_starter.py",
     "client/clones.py",
     "client/keep_alive.py",
     "fleet/trial_fleet.py",

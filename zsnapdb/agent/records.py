@@ -191,7 +191,7 @@ def forget(host: Host) -> None:
         _place(host).unlink(missing_ok=True)
 
 
-def noted(host: Host) -> RunningConfiguration | None:
+def last_configuration(host: Host) -> RunningConfiguration | None:
     """Return the last recorded configuration of the agent. Return None if there is none.
 
     An agent that was killed leaves its record behind.

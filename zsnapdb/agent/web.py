@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from zsnapdb.agent.records import Records, difference, noted
+from zsnapdb.agent.records import Records, difference, last_configuration
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import suspended_instances
 from zsnapdb.base.errors import BusyError, ConfigError
@@ -396,7 +396,7 @@ def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
         jobs.append(JobOverview(job, records.run(job.name), following))
     known = ((name, records.pause(name or HOST)) for name in (*sorted(settings.instance), None))
     pauses = tuple((name, pause) for name, pause in known if pause is not None and pause.until > now)
-    is_running, told = _is_running(host), noted(host)
+    is_running, told = _is_running(host), last_configuration(host)
     differ = difference(told, settings, file) if is_running and told is not None else ""
     return AgentOverview(is_running, tuple(jobs), pauses, suspended_instances(settings), differ)
 

@@ -19,7 +19,7 @@ _OTHERS = 0o077
 
 
 def _is_private(at: int) -> None:
-    if os.fstat(_made("private", at)).st_mode & _OTHERS:
+    if os.fstat(_create_file("private", at)).st_mode & _OTHERS:
         raise OSError(0, "other accounts can read a file with mode 0600")
 
 
@@ -28,8 +28,8 @@ def _links(at: int) -> None:
 
 
 def _replaces(at: int) -> None:
-    os.close(_made("newer", at))
-    os.close(_made("replaced", at))
+    os.close(_create_file("newer", at))
+    os.close(_create_file("replaced", at))
     os.rename("newer", "replaced", src_dir_fd=at, dst_dir_fd=at)
 
 
@@ -38,19 +38,19 @@ def _syncs(at: int) -> None:
 
 
 def _keeps_case(at: int) -> None:
-    os.close(_made("Upper", at))
-    os.close(_made("upper", at))
+    os.close(_create_file("Upper", at))
+    os.close(_create_file("upper", at))
 
 
 def _locks(at: int) -> None:
-    opened = _made("locked", at)
+    opened = _create_file("locked", at)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(opened)
 
 
-def _made(name: str, at: int) -> int:
+def _create_file(name: str, at: int) -> int:
     return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=at)
 
 
@@ -89,7 +89,7 @@ def lacking(folder: Path, needed: Collection[Ability]) -> dict[Ability, str]:
     try:
         at = os.open(trial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.close(_made("file", at))
+            os.close(_create_file("file", at))
             for ability in Ability:
                 if ability in needed:
                     try:

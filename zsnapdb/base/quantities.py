@@ -108,7 +108,7 @@ def size(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def counted(number: int, noun: str) -> str:
+def quantity(number: int, noun: str) -> str:
     """Return a number with its noun: `1 backup`, `2 backups`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

@@ -162,27 +162,27 @@ def refuse_links(path: Path, below: Path) -> None:
 
 def open_to_read(file: Path) -> BinaryIO:
     """Open the file for reading. UnsafeFileError if it is a link, a pipe or another special file."""
-    return _opened(file, os.O_RDONLY, "rb")
+    return _open_file(file, os.O_RDONLY, "rb")
 
 
 def open_to_change(file: Path) -> BinaryIO:
     """Open the file for reading and writing in place. UnsafeFileError also if it has a second hard link."""
-    return _opened(file, os.O_RDWR, "r+b")
+    return _open_file(file, os.O_RDWR, "r+b")
 
 
 def open_to_append(file: Path, owner: Owner | None) -> BinaryIO:
     """Open the file for appending, and make `owner` its owner; a new file has mode 0600."""
-    opened = _opened(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
+    opened = _open_file(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
     _give(opened.fileno(), owner)
     return opened
 
 
 def create(file: Path) -> BinaryIO:
     """Create a file and open it for writing. FileExistsError if the name is taken, even by a dangling link."""
-    return _opened(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb")
+    return _open_file(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb")
 
 
-def _opened(file: Path, flags: int, mode: str) -> BinaryIO:
+def _open_file(file: Path, flags: int, mode: str) -> BinaryIO:
     with folder(file.parent) as at:
         try:
             opened = os.open(file.name, flags | _FILE, 0o600, dir_fd=at)

@@ -58,7 +58,7 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     if context.invoked_subcommand is not None:
         return
     from zsnapdb.agent.daemon import ConfigurationFile, serve
-    from zsnapdb.agent.fork_server import JobStarter
+    from zsnapdb.agent.job_starter import JobStarter
     from zsnapdb.config.settings import DEFAULT_PATH, load
     from zsnapdb.jobs.base.host import THIS_HOST
 

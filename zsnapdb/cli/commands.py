@@ -250,9 +250,9 @@ _DECLARED: Mapping[str, Command | Group] = {
         Heading.HOST,
         examples=("--size 1TiB --change 20GiB/day", "--size 10TiB --keep daily=30,monthly=12 --prices all"),
     ),
-    "grants": Command("configuration.grants", "setup:GrantsView", Heading.HOST, examples=("--flavour mysql",)),
+    "grants": Command("config_commands.grants", "setup:GrantsView", Heading.HOST, examples=("--flavour mysql",)),
     "example": Command(
-        "configuration.example", "setup:ExampleView,ExamplesView", Heading.HOST, examples=("", "zsnapdb.toml")
+        "config_commands.example", "setup:ExampleView,ExamplesView", Heading.HOST, examples=("", "zsnapdb.toml")
     ),
     "schema": Command("schema.schema", heading=Heading.PROGRAMS, examples=("clone list",)),
     "completion": Command("completion.completion", heading=Heading.PROGRAMS, examples=("bash",)),
@@ -416,13 +416,13 @@ _DECLARED: Mapping[str, Command | Group] = {
     ),
     "key show": Command("key.show_keys", "repository.init:KeysView", examples=("",)),
     "config": Group("Check and show the configuration.", Heading.HOST),
-    "config check": Command("configuration.check", "setup:ConfigurationView", examples=("",)),
+    "config check": Command("config_commands.check", "setup:ConfigurationView", examples=("",)),
     "config show": Command(
-        "configuration.show_settings", "setup:EffectiveConfigurationView", examples=("", "instance.main.lock")
+        "config_commands.show_settings", "setup:EffectiveConfigurationView", examples=("", "instance.main.lock")
     ),
     "notify": Group("Notifications to people and services.", Heading.HOST, shows_help=False),
-    "notify test": Command("configuration.notify_test", "agent:NotifiedView", examples=("", "ops")),
-    "notify failed": Command("configuration.notify_failed", "agent:NotifiedView", examples=("zsnapdb-backup@main",)),
+    "notify test": Command("config_commands.notify_test", "agent:NotifiedView", examples=("", "ops")),
+    "notify failed": Command("config_commands.notify_failed", "agent:NotifiedView", examples=("zsnapdb-backup@main",)),
 }
 COMMANDS: Mapping[str, Command | Group] = {
     words: replace(one, examples=tuple(f"{words} {rest}".rstrip() for rest in one.examples))

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def repeatable_drill(instance: Instance) -> Repeatable:
     """Return the declaration of a drill. Its evidence in the repository has the run id, for drills of every host."""
-    from zsnapdb.jobs.trial.drill import made
+    from zsnapdb.jobs.trial.drill import drill_of_run
 
     def known() -> CommandAnswer | None:
-        done = made(instance)
+        done = drill_of_run(instance)
         return answer_of(done) if done is not None else None
 
     about = f"{instance.name} in {instance.settings.repository}"

@@ -236,7 +236,7 @@ def _signs_of_life() -> Iterator[None]:
 def _log_end(code: int, seconds: float) -> None:
     from zsnapdb.cli import log
 
-    log.ended(" ".join(("zsnapdb", *command_arguments(sys.argv[1:]))), code, seconds)
+    log.log_end(" ".join(("zsnapdb", *command_arguments(sys.argv[1:]))), code, seconds)
 
 
 def command_arguments(argv: Sequence[str]) -> list[str]:

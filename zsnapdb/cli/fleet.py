@@ -14,7 +14,7 @@ from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, argument, flag, op
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
-    from zsnapdb.planning.fleet.schedules import JobFilter, JobRun
+    from zsnapdb.planning.fleet.schedule_plan import JobFilter, JobRun
 
 
 JobsFile = Annotated[
@@ -172,13 +172,13 @@ Everything = Annotated[bool, flag("--all", "Select all jobs of the fleet instead
 Reason = Annotated[str, option("--reason", "TEXT", "Reason that the engine records.")]
 
 
-def _meant(where: list[str] | None, every: bool) -> list[JobFilter]:
+def _selected_jobs(where: list[str] | None, every: bool) -> list[JobFilter]:
     """Return the filters; an empty list selects the whole fleet.
 
     Raises: UsageError if neither --where nor --all is given, or both.
     """
     from zsnapdb.base.errors import UsageError
-    from zsnapdb.planning.fleet.schedules import JobFilter
+    from zsnapdb.planning.fleet.schedule_plan import JobFilter
 
     if bool(where) == every:
         raise UsageError(
@@ -236,7 +236,7 @@ def run(
 
     if verb not in set(FleetVerb):
         raise UsageError(f"{verb!r} is not a command of a fleet", hint=f"choose from: {', '.join(FleetVerb)}")
-    filters = _meant(where, every)
+    filters = _selected_jobs(where, every)
     settings = load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import operator_commands
@@ -267,7 +267,7 @@ def pause(
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import status as report
 
-    filters, settings = _meant(where, every), load_jobs(jobs)
+    filters, settings = _selected_jobs(where, every), load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import operator_commands
     show(report.FleetPausedView(operator_commands.pause(settings, filters, reason)), json)
@@ -283,7 +283,7 @@ def resume(
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import status as report
 
-    filters, settings = _meant(where, every), load_jobs(jobs)
+    filters, settings = _selected_jobs(where, every), load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import operator_commands
     show(report.FleetResumedView(operator_commands.resume(settings, filters, reason)), json)
@@ -297,7 +297,7 @@ def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report.fleet import status as report
 
-    filters, settings = _meant(where, every), load_jobs(jobs)
+    filters, settings = _selected_jobs(where, every), load_jobs(jobs)
     with extra():
         from zsnapdb.fleet import operator_commands
     show(report.CancelledRunsView(operator_commands.cancel(settings, filters)), json)
@@ -311,7 +311,7 @@ def history(
 ) -> None:
     """Show the newest runs of the fleet with their time, host and result. Needs the extra zsnapdb[fleet]."""
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.planning.fleet.schedules import JobFilter
+    from zsnapdb.planning.fleet.schedule_plan import JobFilter
     from zsnapdb.report.fleet import status as report
 
     filters, settings = [JobFilter.parse(text) for text in where or ()], load_jobs(jobs)

@@ -1,7 +1,7 @@
 """The fork server, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`, which forks jobs with all modules imported.
 
 The agent owns one, and so does the helper of `zsnapdb serve`. Requests arrive through the socket of that descriptor
-(`zsnapdb/agent/fork_server.py`). A job has its own descriptors, environment, arguments and process name, and reads the
+(`zsnapdb/agent/job_starter.py`). A job has its own descriptors, environment, arguments and process name, and reads the
 configuration itself. It inherits only the imported modules and the inherited state of the server. The server runs no
 code of a job and ends with its owner. If loaded code has changed, for example by an upgrade, the server ends before the
 fork. The owner then starts that job as a new process and starts another server.
@@ -29,7 +29,7 @@ from pydantic import BaseModel
 
 import zsnapdb
 from zsnapdb.agent.children import StartRequest, Streams, command_line
-from zsnapdb.agent.fork_server import GO, LARGEST, NOT_STARTED, READY
+from zsnapdb.agent.job_starter import GO, LARGEST, NOT_STARTED, READY
 from zsnapdb.cli import app
 from zsnapdb.cli.process import show_as
 
@@ -87,7 +87,7 @@ _NOT_OF_JOBS = (
     "zsnapdb.__main__",
     "zsnapdb.agent.",
     "zsnapdb.cli.clone.tunnel",
-    "zsnapdb.cli.configuration",
+    "zsnapdb.cli.config_commands",
     "zsnapdb.cli.fleet",
     "zsnapdb.cli.key",
     "zsnapdb.cli.mcp",

@@ -73,7 +73,7 @@ def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.report.backup import LocalSetsView
 
-    show(LocalSetsView(job.listed(Instance.of(configuration(config), instance))), json)
+    show(LocalSetsView(job.complete_sets(Instance.of(configuration(config), instance))), json)
 
 
 def show_backup(

@@ -69,7 +69,7 @@ def write(level: LogLevel, text: str, **fields: Value) -> None:
     if not chosen.shows(level):
         return
     record = LogRecord(datetime.now(UTC), level, text, run_id.current(), {**_about.get(), **fields})
-    if chosen.format is LogFormat.JOURNAL and _sent(journal_message(record), JOURNAL):
+    if chosen.format is LogFormat.JOURNAL and _send(journal_message(record), JOURNAL):
         return
     line = json_line(record) if chosen.format is LogFormat.JSON else text_line(record)
     with SCREEN.cleared(), contextlib.suppress(OSError):
@@ -86,14 +86,14 @@ def warn(text: str) -> None:
     write(LogLevel.WARNING, text)
 
 
-def ended(words: str, exit_code: int, seconds: float) -> None:
+def log_end(words: str, exit_code: int, seconds: float) -> None:
     """Write the last line of a command: for programs always, for people only with -v."""
     level = LogLevel.DEBUG if style().format is LogFormat.TEXT else LogLevel.INFO
     text = f"{words} ended with {exit_code} after {seconds:.1f} s"
     write(level, f"{text}, run {run_id.current()}", event="ended", exit_code=exit_code, seconds=round(seconds, 3))
 
 
-def _sent(message: bytes, path: Path) -> bool:
+def _send(message: bytes, path: Path) -> bool:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
             out.sendto(message, str(path))

@@ -15,7 +15,7 @@ import typer
 
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.cli import log
-from zsnapdb.cli.output import Shown, show
+from zsnapdb.cli.output import Printable, show
 from zsnapdb.report.log_lines import LogLevel
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class CommandAnswer:
     """Output and exit code of a command. `kept` is the recorded form of the output if that contains secrets."""
 
-    view: Shown
+    view: Printable
     exit_code: int = 0
-    kept: Shown | None = None
+    kept: Printable | None = None
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ def show_once(host: Host, run: str | None, command: Repeatable, make: Callable[[
 
 
 def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], CommandAnswer]) -> CommandAnswer:
-    from zsnapdb.jobs.record.idempotency_records import Deed, OnceRecords, RunVerdict
+    from zsnapdb.jobs.record.idempotency_records import Action, OnceRecords, RunVerdict
 
     records = OnceRecords(host)
-    with records.alone(run, Deed(command.verb, command.about), command.patience, command.tell):
+    with records.alone(run, Action(command.verb, command.about), command.patience, command.tell):
         known = records.read(run)
         is_done = known is not None and known.is_done
-        deed = Deed(command.verb, command.about, () if is_done else command.aim())
-        decision = records.decide(run, deed, known)
+        action = Action(command.verb, command.about, () if is_done else command.aim())
+        decision = records.decide(run, action, known)
         if decision.verdict is RunVerdict.ANSWER and known is not None:
             shown = command.revealed(_parsed(known.document))
             return CommandAnswer(RecordedAnswer(known.text, shown), known.exit_code)
@@ -116,7 +116,7 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
                 raise PreflightError(decision.reason, hint=decision.hint)
             answer = command.gone()
         else:
-            known = known or records.begin(run, deed)
+            known = known or records.begin(run, action)
             answer = command.made() or make()
         assert known is not None
         kept = answer.kept or answer.view

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Writer = TypeVar("Writer")
 
 
-class Shown(Protocol):
+class Printable(Protocol):
     """A printable result: a view, or the answer of an earlier run."""
 
     def text(self) -> str:
@@ -27,7 +27,7 @@ class Shown(Protocol):
         """Return the document for programs."""
 
 
-def show(view: Shown, json: bool) -> None:
+def show(view: Printable, json: bool) -> None:
     """Print a result. Bars are cleared first, and tables fit the terminal.
 
     In a pipe an empty list prints nothing on stdout and a note on stderr.

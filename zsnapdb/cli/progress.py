@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from zsnapdb.base.model import Progress
+from zsnapdb.base.domain_types import Progress
 from zsnapdb.cli import log
 from zsnapdb.cli.progress_bars import Bars
 from zsnapdb.cli.progress_heartbeat import PULSE

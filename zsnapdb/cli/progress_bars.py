@@ -18,7 +18,7 @@ from zsnapdb.base.untrusted_text import printed
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from zsnapdb.base.model import Progress
+    from zsnapdb.base.domain_types import Progress
 
 _SECONDS = 0.1
 """Seconds between two drawings. A shorter step has no bar."""

@@ -44,7 +44,7 @@ def init(
     if plan:
         show(report.InitPlanView(job.plan(settings, repository)), json)
         return
-    with evidencing_keys("init", settings, job.chosen(settings, repository)) as changes:
+    with evidencing_keys("init", settings, job.choose_repository(settings, repository)) as changes:
         done = job.init(settings, repository)
         changes += done.changes
     show(report.InitView(done), json)

@@ -83,7 +83,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     """
     from zsnapdb.agent.children import apart
     from zsnapdb.agent.daemon import notify
-    from zsnapdb.agent.fork_server import JobStarter
+    from zsnapdb.agent.job_starter import JobStarter
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.clock_record import removal_time
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -145,7 +145,7 @@ def _clones(config: Path | None) -> ResultAnswer:
     from zsnapdb.report.clone.list import ClonesView
     from zsnapdb.serve.helper_messages import ResultAnswer
 
-    known = catalogue.known(configuration(config), THIS_HOST)
+    known = catalogue.known_clones(configuration(config), THIS_HOST)
     listed = ClonesView(known.copies, THIS_HOST.now(), known.unreadable).document()
     return ResultAnswer.model_validate({"document": fields_of(listed)})
 

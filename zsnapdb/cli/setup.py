@@ -146,10 +146,10 @@ def _carry_out(made: SetupPlan, *, yes: bool, plan: bool, json: bool) -> None:
         _ask(report.SetupPlanView(made), json)
     terminal = Terminal()
     done = steps.execute(made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell))
-    show(report.SetupView(done, _shown(steps.prove(made, terminal), terminal, json)), json)
+    show(report.SetupView(done, _print_results(steps.prove(made, terminal), terminal, json)), json)
 
 
-def _shown(results: Iterable[ProofResult], terminal: Terminal, json: bool) -> list[ProofResult]:
+def _print_results(results: Iterable[ProofResult], terminal: Terminal, json: bool) -> list[ProofResult]:
     """Return the results of the proof. Each is shown at once, unless --json prints one document at the end."""
     from zsnapdb.report import setup as report
 

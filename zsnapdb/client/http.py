@@ -51,7 +51,7 @@ def limit(client: httpx.Client) -> httpx.Client:
     return client
 
 
-def _left(timeout: float | None, error: type[Exception]) -> float | None:
+def _remaining_seconds(timeout: float | None, error: type[Exception]) -> float | None:
     if _thread.ends is None:
         return timeout
     left = _thread.ends - time.monotonic()
@@ -65,11 +65,11 @@ class _Stream(httpcore.NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        return self._inner.read(max_bytes, _remaining_seconds(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), 1 << 16):
-            self._inner.write(buffer[start : start + (1 << 16)], _left(timeout, httpcore.WriteTimeout))
+            self._inner.write(buffer[start : start + (1 << 16)], _remaining_seconds(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._inner.close()
@@ -77,7 +77,9 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _left(timeout, httpcore.ConnectTimeout)))
+        return _Stream(
+            self._inner.start_tls(ssl_context, server_hostname, _remaining_seconds(timeout, httpcore.ConnectTimeout))
+        )
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -95,7 +97,7 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
+        left = _remaining_seconds(timeout, httpcore.ConnectTimeout)
         return _Stream(self._inner.connect_tcp(host, port, left, local_address, socket_options))
 
     def sleep(self, seconds: float) -> None:
@@ -129,7 +131,7 @@ def _authority(file: Path) -> ssl.SSLContext:
         raise unusable(f"{file} has no certificate", "name a file with certificates (PEM)") from error
 
 
-def _sent(to: ApiConnection, request: api_protocol.ApiRequest) -> Mapping[str, Any]:
+def _request_arguments(to: ApiConnection, request: api_protocol.ApiRequest) -> Mapping[str, Any]:
     return {
         "method": request.method,
         "url": f"{to.base}{request.path}",
@@ -156,7 +158,7 @@ def _answer(response: httpx.Response, body: bytearray) -> api_protocol.ApiAnswer
     return api_protocol.ApiAnswer(response.status_code, bytes(body), seconds, response.url.host)
 
 
-def _lost(error: Exception) -> api_protocol.LostAnswer:
+def _lost_answer(error: Exception) -> api_protocol.LostAnswer:
     return api_protocol.LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
@@ -243,11 +245,11 @@ class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
             try:
                 answer = self._answered(step)
             except (httpx.HTTPError, OSError) as error:
-                answer = _lost(error)
+                answer = _lost_answer(error)
 
     def _answered(self, request: api_protocol.ApiRequest) -> api_protocol.ApiAnswer:
         body = bytearray()
-        with within(_SECONDS), self._http.stream(**_sent(self._to, request)) as response:
+        with within(_SECONDS), self._http.stream(**_request_arguments(self._to, request)) as response:
             for part in response.iter_raw():
                 _add(body, part)
         return _answer(response, body)
@@ -315,11 +317,11 @@ class AsyncClient(_Connected, api_protocol.CloneMethods, api_protocol.WithAsynci
             try:
                 answer = await self._answered(step)
             except (httpx.HTTPError, OSError) as error:
-                answer = _lost(error)
+                answer = _lost_answer(error)
 
     async def _answered(self, request: api_protocol.ApiRequest) -> api_protocol.ApiAnswer:
         body = bytearray()
-        async with asyncio.timeout(_SECONDS), self._http.stream(**_sent(self._to, request)) as response:
+        async with asyncio.timeout(_SECONDS), self._http.stream(**_request_arguments(self._to, request)) as response:
             async for part in response.aiter_raw():
                 _add(body, part)
         return _answer(response, body)

@@ -49,11 +49,11 @@ def effective(settings: Settings, lines: Mapping[KeyPath, int]) -> Iterator[Effe
         origin = SettingOrigin.FILE if line is not None else SettingOrigin.DEFAULT
         hidden = HIDDEN in metadata_of(field) or "SecretStr" in str(field.annotation)
         if hidden and value:
-            yield EffectiveSetting(_written(path), None, origin, line, hidden=True)
+            yield EffectiveSetting(_setting_name(path), None, origin, line, hidden=True)
         elif value is None and (inherited := _inherited(path, settings)):
-            yield EffectiveSetting(_written(path), inherited, SettingOrigin.REPOSITORY)
+            yield EffectiveSetting(_setting_name(path), inherited, SettingOrigin.REPOSITORY)
         else:
-            yield EffectiveSetting(_written(path), _value(path, value, unit_of(field)), origin, line)
+            yield EffectiveSetting(_setting_name(path), _value(path, value, unit_of(field)), origin, line)
 
 
 def environment(variables: Mapping[str, str]) -> Iterator[EffectiveSetting]:
@@ -102,7 +102,7 @@ def _inherited(path: KeyPath, settings: Settings) -> str:
     return f"repository.{repository}.keep" if settings.repository[repository].keep is not None else ""
 
 
-def _written(path: KeyPath) -> str:
+def _setting_name(path: KeyPath) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 

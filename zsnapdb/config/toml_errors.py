@@ -192,7 +192,7 @@ def _half_quoted(place: _Place) -> _Said:
     for pattern in _HALF_QUOTED:
         if found := pattern.search(place.line):
             key, value = found["key"], found["value"].strip()
-            return f"a quote of {key} is missing", _written(key, _quoted(key, value), value, "close the quotes")
+            return f"a quote of {key} is missing", _corrected_line(key, _quoted(key, value), value, "close the quotes")
     if place.words.startswith("Illegal character"):
         return "the quotes are not closed", "write a quote at the end of the text"
     return None
@@ -215,12 +215,14 @@ def _unquoted(place: _Place) -> _Said:
             also = f', or write `{key} = "none"`' if bare.lower() == "none" else ""
             return f"{key} has no value", f"remove the line{also}"
         if (number := _number(bare)) is not None:
-            return f"the value of {key} is no number of TOML", _written(key, number, bare, "write a plain number")
+            return f"the value of {key} is no number of TOML", _corrected_line(
+                key, number, bare, "write a plain number"
+            )
         if re.match(r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]", bare):
             return f"{key} is no valid date", "write a day such as 2027-01-31"
         if _is_complete(f"key = {value}"):
             continue
-        repair = _written(key, _quoted(key, bare), bare, f"put the value of `{key}` in quotes")
+        repair = _corrected_line(key, _quoted(key, bare), bare, f"put the value of `{key}` in quotes")
         return f"the value of {key} is not in quotes", repair
     return None
 
@@ -241,7 +243,7 @@ def _quoted(key: str, value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _written(key: str, value: str, read: str, without: str) -> str:
+def _corrected_line(key: str, value: str, read: str, without: str) -> str:
     """Return how the key is written. If `read` may be a secret, return the advice `without` a value."""
     if _SECRET.search(key) or "=" in read or re.search(r"://.*@", read) or not read.isprintable() or not read:
         return without

@@ -19,7 +19,7 @@ def _pauses(pauses: Any) -> list[dict[str, object]]:
     return [{"instance": name, "until": iso(pause.until), "reason": pause.reason} for name, pause in pauses]
 
 
-def _held(held: Mapping[str, str]) -> list[dict[str, object]]:
+def _held_instances(held: Mapping[str, str]) -> list[dict[str, object]]:
     return rows("instance", "reason")(sorted(held.items()))
 
 
@@ -54,7 +54,7 @@ class AgentDocument(Document):
     difference: Annotated[str | None, At("difference", or_null)]
     jobs: tuple[AgentJobFields, ...]
     pauses: Annotated[tuple[PauseFields, ...], At("pauses", _pauses)]
-    held: Annotated[tuple[HeldFields, ...], At("held", _held)]
+    held: Annotated[tuple[HeldFields, ...], At("held", _held_instances)]
 
 
 class AgentPauseDocument(Document):

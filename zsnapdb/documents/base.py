@@ -144,7 +144,7 @@ def moment(microseconds: int) -> str:
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:06d}Z"
 
 
-def given(value: object) -> bool:
+def is_given(value: object) -> bool:
     """Whether the value is not None, empty or 0."""
     return bool(value)
 

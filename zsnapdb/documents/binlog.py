@@ -151,7 +151,7 @@ class SearchDocument(Document):
     problems: Annotated[tuple[ErrorFields, ...], At("problems", errors_fields)]
 
 
-def _shown(values: Any) -> dict[str, str]:
+def _sql_values(values: Any) -> dict[str, str]:
     return {name: value.shown for name, value in values.items()}
 
 
@@ -161,9 +161,9 @@ class RowChangeFields(Document):
     of_schema: Annotated[str, At("shape.schema")] = Field(alias="schema")
     table: Annotated[str, At("shape.table")]
     kind: str
-    key: Annotated[dict[str, str], At("key", _shown)]
-    before: Annotated[dict[str, str] | None, At("before", _shown)]
-    after: Annotated[dict[str, str] | None, At("after", _shown)]
+    key: Annotated[dict[str, str], At("key", _sql_values)]
+    before: Annotated[dict[str, str] | None, At("before", _sql_values)]
+    after: Annotated[dict[str, str] | None, At("after", _sql_values)]
 
 
 class ConflictFields(RowChangeFields):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from zsnapdb.base import audience
-from zsnapdb.documents.base import At, Document, each, full_names, given, milliseconds, or_null, secret, stamp
+from zsnapdb.documents.base import At, Document, each, full_names, is_given, milliseconds, or_null, secret, stamp
 
 
 def _for_administrators(value: Any) -> Any:
@@ -39,7 +39,7 @@ class CloneFields(Document):
     source: str
     requested: str
     original: str
-    masked: Annotated[bool, At("masked", given, False)]
+    masked: Annotated[bool, At("masked", is_given, False)]
     masked_at: Annotated[str | None, At("masked")]
     set: Annotated[str | None, At("set_name", or_null)]
     part: Annotated[str | None, At("part", or_null)]
@@ -185,7 +185,7 @@ class ClonePlanDocument(Document):
     profile: str
     starts: Annotated[bool, At("request.starts")]
     masks: Annotated[bool, At("asks_for_masking")]
-    masked_source: Annotated[bool, At("made_from.rules", given, False)]
+    masked_source: Annotated[bool, At("made_from.rules", is_given, False)]
     masked_how: Annotated[MaskingWayFields, At("made_from.masking")]
     notes: tuple[str, ...]
 
@@ -195,7 +195,7 @@ class PreparedDocument(Document):
 
     backup_id: Annotated[str, At("source.set.backup_id")]
     snapshots: Annotated[dict[str, str], At("source.set.snapshots", full_names)]
-    masked: Annotated[bool, At("source.rules", given, False)]
+    masked: Annotated[bool, At("source.rules", is_given, False)]
     masking: MaskingFields | None
 
 

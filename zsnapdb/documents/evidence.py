@@ -21,7 +21,7 @@ class ObjectiveStateFields(Document):
     reason: str
 
 
-def _kept(objectives: Any) -> dict[str, bool]:
+def _kept_objectives(objectives: Any) -> dict[str, bool]:
     return {one.objective.value: one.is_kept for one in objectives}
 
 
@@ -36,7 +36,7 @@ class DayFields(Document):
     longest_without_drill_seconds: Annotated[Number | None, At("day.longest_without_drill")]
     drills: Annotated[int, At("day.drills")]
     failed_drills: Annotated[int, At("day.failed_drills")]
-    objectives: Annotated[dict[str, bool], At("objectives", _kept)]
+    objectives: Annotated[dict[str, bool], At("objectives", _kept_objectives)]
 
 
 class ReportedDrillFields(Document):

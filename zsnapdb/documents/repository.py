@@ -176,7 +176,7 @@ class UnfinishedFields(Document):
     snapshots: dict[str, SnapshotMarkFields]
 
 
-def _listed(inventory: Any) -> list[dict[str, Any]]:
+def _backup_rows(inventory: Any) -> list[dict[str, Any]]:
     return [
         {
             **read(ManifestFields, entry.manifest),
@@ -191,7 +191,7 @@ def _listed(inventory: Any) -> list[dict[str, Any]]:
 class InventoryDocument(Document):
     """The backups of an instance."""
 
-    backups: Annotated[tuple[ListedBackupFields, ...], At("", _listed)]
+    backups: Annotated[tuple[ListedBackupFields, ...], At("", _backup_rows)]
     damaged: Annotated[tuple[ErrorFields, ...], At("damaged", errors_fields)]
     missing: tuple[MissingFields, ...]
     unfinished: tuple[UnfinishedFields, ...]
@@ -226,14 +226,14 @@ class ShownBackupFields(ManifestFields):
     local: bool
 
 
-def _shown(entry: Any) -> dict[str, Any]:
+def _backup_fields(entry: Any) -> dict[str, Any]:
     return {**read(ManifestFields, entry.manifest), "local": entry.is_local}
 
 
 class BackupDetailDocument(Document):
     """One backup. `chain`: the backups that a restore needs, the full one first."""
 
-    backup: Annotated[ShownBackupFields, At("entry", _shown)]
+    backup: Annotated[ShownBackupFields, At("entry", _backup_fields)]
     chain: Annotated[tuple[str, ...], At("chain", each("backup_id"))]
     missing: tuple[MissingFields, ...]
     known_damage: Annotated[tuple[DamageFields, ...], At("damage")]

@@ -185,7 +185,7 @@ def _volumes_from(clones: Any) -> str:
     return "host" if clones else "repository"
 
 
-def _counted(replays: Any) -> dict[str, int]:
+def _log_counts(replays: Any) -> dict[str, int]:
     logs = _logs(replays)
     local = sum(log.is_local for log in logs)
     return {"host": local, "archive": len(logs) - local}
@@ -198,7 +198,7 @@ class RewindPlanDocument(Document):
     backup_id: Annotated[str, At("planned.restore.backup_id")]
     point: Annotated[PointFields, At("planned.restore.point")]
     volumes_from: Annotated[str, At("planned.restore.clones", _volumes_from)]
-    binlogs_from: Annotated[BinlogCountFields, At("planned.restore.replays", _counted)]
+    binlogs_from: Annotated[BinlogCountFields, At("planned.restore.replays", _log_counts)]
     steps: Annotated[tuple[StepFields, ...], At("planned.restore.steps")]
     stop: Annotated[tuple[str, ...], At("planned.service.stop_words")]
     start: Annotated[tuple[str, ...], At("planned.service.start_words")]
@@ -219,7 +219,7 @@ class RewindDocument(Document):
     backup_id: Annotated[str, At("plan.backup_id")]
     point: Annotated[PointFields, At("plan.point")]
     volumes_from: Annotated[str, At("plan.clones", _volumes_from)]
-    binlogs_from: Annotated[BinlogCountFields, At("plan.replays", _counted)]
+    binlogs_from: Annotated[BinlogCountFields, At("plan.replays", _log_counts)]
     prepare_seconds: Annotated[Number, At("prepared")]
     outage_seconds: Annotated[Number | None, At("outage")]
     finished_before: Annotated[str | None, At("finished_before", iso)]

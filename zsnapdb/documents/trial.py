@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from zsnapdb.documents.base import At, Document, Dumped, Number, dumped, each, given, total
+from zsnapdb.documents.base import At, Document, Dumped, Number, dumped, each, is_given, total
 from zsnapdb.documents.errors import FindingFields
 from zsnapdb.documents.manifest import ManifestFields
 from zsnapdb.documents.restore import PointFields
@@ -91,7 +91,7 @@ class MachineDrillPlanDocument(Document):
     seed: int
     patience: Number
     client: tuple[str, ...] | None
-    has_bounds: Annotated[bool, At("server", given, default=False)]
+    has_bounds: Annotated[bool, At("server", is_given, default=False)]
     probes: Annotated[int, At("probes", len)]
     sample_bytes: Annotated[int | None, At("budget")]
     notes: Annotated[tuple[str, ...], At("restore.notes")]

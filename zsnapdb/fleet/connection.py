@@ -121,7 +121,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
-def refused(error: RPCError, doing: str) -> ServerError | UnreachableError:
+def refusal_error(error: RPCError, doing: str) -> ServerError | UnreachableError:
     """Return the error for a request that the engine refused, or did not answer in time."""
     if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNAVAILABLE):
         return UnreachableError(

@@ -35,7 +35,7 @@ from zsnapdb.fleet.specification import specification
 from zsnapdb.fleet.workflows import LIMIT, slots_id
 from zsnapdb.planning.fleet.messages import CONTROL, JOB, SLOTS, FleetJob, JobAnswer, JobProgress, SlotsState
 from zsnapdb.planning.fleet.progress import answer_text, progress_text
-from zsnapdb.planning.fleet.schedules import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
+from zsnapdb.planning.fleet.schedule_plan import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
 
 CATCH_UP = timedelta(hours=24)
 """A missed run is made up for within this time."""
@@ -89,7 +89,7 @@ class FleetEngine:
         state = next((one for one in states if one is not None and one.paused), ScheduleState())
         document = {_DOCUMENT: schedule.model_dump_json()}
         with contextlib.suppress(ScheduleAlreadyRunningError):
-            await self.client.create_schedule(schedule.schedule_id, _made(schedule, state), memo=document)
+            await self.client.create_schedule(schedule.schedule_id, _engine_schedule(schedule, state), memo=document)
         await self.remove_schedules(stale)
 
     async def _state(self, name: str) -> ScheduleState | None:
@@ -264,7 +264,7 @@ def _cause(error: BaseException) -> str:
     return first_line(error)
 
 
-def _made(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
+def _engine_schedule(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
     job = schedule.job
     return Schedule(
         action=ScheduleActionStartWorkflow(

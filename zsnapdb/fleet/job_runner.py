@@ -217,7 +217,7 @@ class JobRunner:
         record = RunRecord.begin(before, request.run_id, host_jobs.served_until(request, at), at)
         try:
             log = records.fleet_log(name)
-            child = self.start(host_jobs.words(request), log, request.run_id)
+            child = self.start(host_jobs.command_arguments(request), log, request.run_id)
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
             raise JobRefused(f"{name} cannot be started on {self.host}", host_jobs.refuse_for_now(request)) from error
@@ -225,7 +225,7 @@ class JobRunner:
         reader = LogReader(log, self.host, self.environment)
         code: int | None = None
         try:
-            code = await _ended(child, reader, beat)
+            code = await _wait_for_exit(child, reader, beat)
         except BaseException:
             self.tell(f"{name} is ended: the fleet says so, or this worker ends")
             await _end(child, reader, beat, self.unwind)
@@ -269,7 +269,7 @@ def _is_good(code: int | None) -> bool:
     return is_good(code, warns_with_one=False)
 
 
-async def _ended(child: Child, reader: LogReader, beat: Callable[[JobProgress], None]) -> int:
+async def _wait_for_exit(child: Child, reader: LogReader, beat: Callable[[JobProgress], None]) -> int:
     next_beat = 0.0
     while (code := child.poll()) is None:
         if time.monotonic() >= next_beat:
@@ -282,7 +282,7 @@ async def _ended(child: Child, reader: LogReader, beat: Callable[[JobProgress], 
 async def _end(child: Child, reader: LogReader, beat: Callable[[JobProgress], None], patience: float) -> None:
     """Stop the command: it has that many seconds to undo its work. Further cancellations wait until it has ended."""
     child.stop()
-    deadline, ending = time.monotonic() + patience, asyncio.ensure_future(_ended(child, reader, beat))
+    deadline, ending = time.monotonic() + patience, asyncio.ensure_future(_wait_for_exit(child, reader, beat))
     while not ending.done():
         try:
             await asyncio.wait({ending}, timeout=_POLL)

@@ -16,10 +16,10 @@ from zsnapdb.base.errors import UnreachableError, UsageError
 from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.fleet_jobs import FleetJobsSettings
-from zsnapdb.fleet.connection import connect, refused
+from zsnapdb.fleet.connection import connect, refusal_error
 from zsnapdb.fleet.engine import FleetEngine, each
 from zsnapdb.planning.fleet.messages import FleetJob
-from zsnapdb.planning.fleet.schedules import (
+from zsnapdb.planning.fleet.schedule_plan import (
     FleetChange,
     FleetChangeKind,
     FleetPlan,
@@ -29,7 +29,7 @@ from zsnapdb.planning.fleet.schedules import (
     changes,
     is_meant,
     job_of,
-    wanted,
+    wanted_schedules,
 )
 
 _NAME = "operator"
@@ -53,7 +53,7 @@ def _ask(
             async with asyncio.timeout(None if waits else _SECONDS):
                 return await ask(engine)
         except RPCError as error:
-            raise refused(error, doing) from error
+            raise refusal_error(error, doing) from error
         except TimeoutError as error:
             raise UnreachableError(
                 f"{doing}: the engine of the fleet at {settings.engine.server} has not answered all within"
@@ -70,7 +70,7 @@ def plan(settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
     Raises ConfigError if a schedule cannot be read.
     """
     _check(settings)
-    return _ask(settings, "planning", lambda engine: _planned(engine, settings, waves))
+    return _ask(settings, "planning", lambda engine: _fleet_plan(engine, settings, waves))
 
 
 def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], None]) -> FleetPlan:
@@ -82,7 +82,7 @@ def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], 
             await _make(engine, change)
             tell(f"{change.kind} {change.name}: {change.reason}")
 
-        planned = await _planned(engine, settings, waves)
+        planned = await _fleet_plan(engine, settings, waves)
         # Limits come before the schedules that need them, and a wave only after the previous one is complete.
         for _, together in groupby(planned.changes, lambda change: (change.wave, not change.is_limit)):
             await each(list(together), make)
@@ -93,16 +93,16 @@ def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], 
 
 def _check(settings: FleetJobsSettings) -> None:
     """Raise ConfigError if the times of a schedule cannot be read."""
-    for one in {(schedule.cron, schedule.every, schedule.timezone) for schedule in wanted(settings)}:
+    for one in {(schedule.cron, schedule.every, schedule.timezone) for schedule in wanted_schedules(settings)}:
         cron, every, timezone = one
         Schedule.of(ScheduleSettings(cron=cron, every=every), timezone)
 
 
-async def _planned(engine: FleetEngine, settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
+async def _fleet_plan(engine: FleetEngine, settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
     found = changes(settings, await engine.schedules(), await engine.limits())
     now = tuple(one for one in found if waves is None or one.wave <= waves)
     touched = sum(one.kind is not FleetChangeKind.DELETE for one in found)
-    return FleetPlan(now, len(wanted(settings)) + len(settings.bucket) - touched, len(found) - len(now))
+    return FleetPlan(now, len(wanted_schedules(settings)) + len(settings.bucket) - touched, len(found) - len(now))
 
 
 async def _make(engine: FleetEngine, change: FleetChange) -> None:
@@ -135,14 +135,14 @@ def run(
     async def begun(engine: FleetEngine) -> tuple[JobRun, ...]:
         names = await each(chosen, engine.begin)
         if tell is not None:
-            return tuple(await asyncio.gather(*(_watched(engine, name, tell) for name in names)))
+            return tuple(await asyncio.gather(*(_wait_for_run(engine, name, tell) for name in names)))
         at = datetime.now(UTC)
         return tuple(JobRun(name, job, "running", at, None) for job, name in zip(chosen, names, strict=True))
 
     return _ask(settings, f"beginning {verb}", begun, waits=tell is not None)
 
 
-async def _watched(engine: FleetEngine, workflow_id: str, tell: Callable[[JobRun], None]) -> JobRun:
+async def _wait_for_run(engine: FleetEngine, workflow_id: str, tell: Callable[[JobRun], None]) -> JobRun:
     """Return the run when it has ended. `tell` gets it whenever its state or message has changed."""
     last: JobRun | None = None
     async for one in engine.watch(workflow_id):

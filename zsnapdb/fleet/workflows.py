@@ -22,7 +22,7 @@ from temporalio.exceptions import TimeoutError as EngineTimeout
 
 from zsnapdb.planning.fleet import messages
 from zsnapdb.planning.fleet.retry import JobVerdict
-from zsnapdb.planning.fleet.schedules import closed_until
+from zsnapdb.planning.fleet.schedule_plan import closed_until
 
 CLOSED, SERVED = "zsnapdb-closed", "zsnapdb-served"
 """The activities of control."""

@@ -42,12 +42,12 @@ def _add_readers(server: MCPServer[Any], tools: Toolbox) -> None:
     @server.tool(annotations=reads, structured_output=False)
     def list_instances() -> dict[str, Any]:
         """List the database servers that clones can be made of, and whether clones of them are masked."""
-        return _told(tools.instances)
+        return _run_tool(tools.instances)
 
     @server.tool(annotations=reads, structured_output=False)
     def list_clones() -> dict[str, Any]:
         """List your clones. can_query says whether query works on it in this session."""
-        return _told(tools.clones)
+        return _run_tool(tools.clones)
 
     changes = tools.rights.writes
     may = "it may change data" if changes else "it must only read: SELECT, WITH, SHOW, EXPLAIN, DESCRIBE, TABLE, VALUES"
@@ -64,7 +64,7 @@ def _add_readers(server: MCPServer[Any], tools: Toolbox) -> None:
         sql: Annotated[str, Field(description="One statement, without a comment before it.")],
         database: Annotated[str | None, Field(description="The database that names without one are in.")] = None,
     ) -> dict[str, Any]:
-        return _told(lambda: tools.query(clone, sql, database))
+        return _run_tool(lambda: tools.query(clone, sql, database))
 
 
 def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
@@ -74,7 +74,7 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
         **options: Unpack[CloneOptions],
     ) -> dict[str, Any]:
         """Make a clone: a server of its own with a copy of an instance's data. It can take minutes."""
-        return _told(lambda: tools.create(instance, name, **options))
+        return _run_tool(lambda: tools.create(instance, name, **options))
 
     # The protocol has no `**options`: each is a parameter of the tool. An AI agent sends no heartbeats.
     hints = get_type_hints(CloneOptions, include_extras=True)
@@ -95,15 +95,15 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
     @server.tool(annotations=destroys, structured_output=False)
     def reset_clone(clone: CloneName) -> dict[str, Any]:
         """Give a clone its first data again: every change that was made in it is lost."""
-        return _told(lambda: tools.reset(clone))
+        return _run_tool(lambda: tools.reset(clone))
 
     @server.tool(annotations=destroys, structured_output=False)
     def destroy_clone(clone: CloneName) -> dict[str, Any]:
         """Destroy a clone with all that is in it."""
-        return _told(lambda: tools.destroy(clone))
+        return _run_tool(lambda: tools.destroy(clone))
 
 
-def _told(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+def _run_tool(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """Do the work. Raises ToolError with the text and hint of an error."""
     try:
         return dict(work())

@@ -21,7 +21,7 @@ from zsnapdb.client.models import KnownClone, ReachableClone
 from zsnapdb.mysql.limited_query import LimitedRows, QueryLimits, limited_rows
 from zsnapdb.mysql.session import Address
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode
-from zsnapdb.planning.sql_text import refusal_of
+from zsnapdb.planning.sql_quoting import refusal_of
 
 _SHOWN = {"name", "id", "instance", "backup_id", "phase", "masked", "created", "expires", "port", "bind_address"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")

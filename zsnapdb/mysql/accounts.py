@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from pydantic import SecretStr
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import BEFORE_ACCOUNTS, global_variables, refuse_writes_of_users, stop_logging
 from zsnapdb.planning.clone.isolation import AccountRights, awake_accounts_query, grants

@@ -27,7 +27,7 @@ _COUNTERS = ("Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Sl
 """Numbers of connected semi-synchronous replicas, or of MariaDB's replicas. Every account can read these."""
 
 
-def seen(session: Session) -> ObservedReaders:
+def observe_readers(session: Session) -> ObservedReaders:
     """Return the current readers of the server's binlogs, as far as the account can see them, changing nothing.
 
     Raise ServerError if the server does not answer.

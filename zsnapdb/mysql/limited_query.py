@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from zsnapdb.mysql.accounts import read_only_transaction
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.server_family import family, flavour_in
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 Cell = str | int | float | bool | None
 _BATCH = 20

@@ -29,7 +29,7 @@ def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlug
     """
     by_row = {str(name).lower() for (name,) in _rows_or_none(session, _ROWS)}
     made = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
-    made += [_made(name, FUNCTION, library) for name, library in _rows_or_none(session, _FUNCTIONS)]
+    made += [_parse_plugin(name, FUNCTION, library) for name, library in _rows_or_none(session, _FUNCTIONS)]
     made += [_component(str(urn)) for (urn,) in _rows_or_none(session, _COMPONENTS)]
     return ServerPlugins(
         plugins=tuple(
@@ -52,15 +52,15 @@ def _shortened(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
 def _plugin(row: Row, by_row: Iterable[str]) -> Plugin | None:
     name, kind, library, status = (str(value) for value in row)
     how = LoadedBy.ROW if name.lower() in by_row else LoadedBy.OPTION
-    return _made(name, kind, library, how, is_active=status == "ACTIVE")
+    return _parse_plugin(name, kind, library, how, is_active=status == "ACTIVE")
 
 
 def _component(urn: str) -> Plugin | None:
     name = urn.removeprefix(_URN)
-    return _made(name, COMPONENT, f"{name}.so")
+    return _parse_plugin(name, COMPONENT, f"{name}.so")
 
 
-def _made(
+def _parse_plugin(
     name: object, kind: str, library: object, how: LoadedBy = LoadedBy.ROW, *, is_active: bool = True
 ) -> Plugin | None:
     try:

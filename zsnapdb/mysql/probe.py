@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.plugins import loaded_plugins
 from zsnapdb.mysql.schema.schema_catalogue import engine_counts, schemas
@@ -96,10 +96,10 @@ def _binlog_filters(session: Session, forms: Dialect) -> tuple[tuple[str, ...], 
     """Return the schemas that the binlog is restricted to, and those it omits. On MySQL no variable has them."""
     row = next(iter(session.records(forms.position)), {})
     logged, ignored = (str(row.get(name) or "") for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
-    return _listed(logged), _listed(ignored)
+    return _split_list(logged), _split_list(ignored)
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _split_list(text: str) -> tuple[str, ...]:
     return tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
 
 

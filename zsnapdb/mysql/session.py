@@ -87,7 +87,7 @@ CHARACTERS = (
 """Variables set by SET NAMES: a server may ignore the client's request at login (character_set_client_handshake)."""
 
 
-def _chosen(settings: Sequence[SessionSetting], *, of_users: bool) -> list[SessionSetting]:
+def _choose_settings(settings: Sequence[SessionSetting], *, of_users: bool) -> list[SessionSetting]:
     return [setting for setting in settings if not (of_users and setting.answers)]
 
 
@@ -96,7 +96,7 @@ def set_statement(*, of_users: bool) -> str:
     names = "utf8mb4" if of_users else "utf8mb4 COLLATE utf8mb4_general_ci"
     parts = [
         _for_releases(f", SESSION {setting.name} = {_quoted(setting.value)}", setting)
-        for setting in _chosen(SETTINGS, of_users=of_users)
+        for setting in _choose_settings(SETTINGS, of_users=of_users)
     ]
     return f"SET NAMES {names}{''.join(parts)}"
 
@@ -105,7 +105,7 @@ def global_statement() -> str:
     """Return the statement for a server of zsnapdb whose dump program opens a session without these settings."""
     # A dump sets its own modes and time zone, but would read the tables as of another time.
     as_of = [setting for setting in SETTINGS if setting.name == "system_versioning_asof"]
-    first, *others = _chosen(SETTINGS, of_users=True) + as_of
+    first, *others = _choose_settings(SETTINGS, of_users=True) + as_of
     parts = [_for_releases(f", GLOBAL {each.name} = {_quoted(each.value)}", each) for each in others]
     return f"SET GLOBAL {first.name} = {_quoted(first.value)}{''.join(parts)}"
 
@@ -114,7 +114,7 @@ def proof_query(*, of_users: bool) -> str:
     """Return the query whose row has the name of each setting before its value."""
     parts = [
         _for_releases(f", '{setting.name}', @@SESSION.{setting.name}", setting)
-        for setting in _chosen((*CHARACTERS, *SETTINGS), of_users=of_users)
+        for setting in _choose_settings((*CHARACTERS, *SETTINGS), of_users=of_users)
     ]
     return f"SELECT CONNECTION_ID(){''.join(parts)}"
 

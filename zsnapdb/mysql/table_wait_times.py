@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.migration import TableAccess, TableWait
-from zsnapdb.planning.sql_text import TableName, quoted
+from zsnapdb.planning.clone.migration_findings import TableAccess, TableWait
+from zsnapdb.planning.sql_quoting import TableName, quoted
 
 _LONGEST_WAIT = 86400
 _PAUSE_OF_ONE = 0.0025

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.planning.sql_text import option_value
+from zsnapdb.planning.sql_quoting import option_value
 
 if TYPE_CHECKING:
     import ssl

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_family import family, flavour_of
 

@@ -19,7 +19,7 @@ def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime
 
     A ping target for objectives gets every result, combined for all its instances. The wait is limited to the budget.
     """
-    judged = [_judged(state) for state in states]
+    judged = [_judged_instance(state) for state in states]
     courier = Notifier(settings, tell)
     for occasion in (*judgement_metrics(judged, at), *(_of_pool(room, at) for room in _pools(settings))):
         courier.post(occasion)
@@ -30,7 +30,7 @@ def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime
     return courier.close()
 
 
-def _judged(state: InstanceStatus) -> JudgedInstance:
+def _judged_instance(state: InstanceStatus) -> JudgedInstance:
     health = state.status.health if state.status is not None else None
     error = state.error.message if state.error is not None else ""
     return JudgedInstance(state.instance, state.repository, health, error)

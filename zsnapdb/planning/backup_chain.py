@@ -11,8 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import backup_time
 
 
 class VolumeLink(Protocol):

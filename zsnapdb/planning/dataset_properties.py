@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from zsnapdb.base.model import PROPERTY
+from zsnapdb.base.domain_types import PROPERTY
 
 DatasetKind = Literal["filesystem", "volume"]
 

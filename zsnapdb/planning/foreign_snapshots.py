@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.domain_types import SNAPSHOT_PREFIX
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import SNAPSHOT_PREFIX
 
 NO_SNAPSHOTS = {"com.sun:auto-snapshot": "false", "syncoid:sync": "false"}
 """The properties that exclude a dataset and its children from snapshot programs.
@@ -56,7 +56,7 @@ class ForeignSnapshot:
         return f"{self.name} ({'; '.join(parts)})"
 
 
-def listed(snapshots: Sequence[ForeignSnapshot]) -> str:
+def listing(snapshots: Sequence[ForeignSnapshot]) -> str:
     """Return a description of the first three snapshots, and the number of the others."""
     more = f", and {len(snapshots) - _SHOWN} more" if len(snapshots) > _SHOWN else ""
     return ", ".join(snapshot.describe() for snapshot in snapshots[:_SHOWN]) + more
@@ -70,12 +70,12 @@ def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) 
     needed = [snapshot for snapshot in snapshots if snapshot.is_needed]
     if may_go and needed:
         return PreflightError(
-            f"{what} has snapshots of other programs that a hold or a clone needs: {listed(needed)}",
+            f"{what} has snapshots of other programs that a hold or a clone needs: {listing(needed)}",
             hint="release the holds (`zfs release`) and destroy the clones first; nothing was stopped or destroyed",
         )
     if snapshots and not may_go:
         return PreflightError(
-            f"{what} has snapshots that other programs made: {listed(snapshots)}",
+            f"{what} has snapshots that other programs made: {listing(snapshots)}",
             hint=(
                 "add --with-foreign-snapshots to destroy these snapshots too; nothing was stopped or destroyed;"
                 " `zsnapdb example other-snapshots.md` says how to keep other programs away"

@@ -31,7 +31,7 @@ class RunVerdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Deed:
+class Action:
     """The action of a command: its verb, its object (an instance, a clone), and the identity of that object.
 
     `aim` are the GUIDs of the datasets that have the name now, as a name can be reused. If empty, the name alone
@@ -52,7 +52,7 @@ class RunDecision:
     hint: str = ""
 
 
-def decide(run: str, deed: Deed, known: Deed | None, state: RunState, now: datetime) -> RunDecision:
+def decide(run: str, action: Action, known: Action | None, state: RunState, now: datetime) -> RunDecision:
     """Return the decision about the action of this run. `known` is the recorded action (None: nothing is recorded)."""
     another = "choose another id for another command"
     if known is None:
@@ -60,18 +60,18 @@ def decide(run: str, deed: Deed, known: Deed | None, state: RunState, now: datet
             reason = f"run {run} is older than {KEPT_DAYS} days: its result is no longer recorded"
             return RunDecision(RunVerdict.REFUSE, reason, "check the result on this host, then choose a new id")
         return RunDecision(RunVerdict.BEGIN, f"nothing is known of run {run}")
-    if (known.verb, known.about) != (deed.verb, deed.about):
-        reason = f"run {run} was `{known.verb}` of {known.about}, not `{deed.verb}` of {deed.about}"
+    if (known.verb, known.about) != (action.verb, action.about):
+        reason = f"run {run} was `{known.verb}` of {known.about}, not `{action.verb}` of {action.about}"
         return RunDecision(RunVerdict.REFUSE, reason, another)
     if state is RunState.DONE:
         return RunDecision(RunVerdict.ANSWER, f"run {run} is done")
     if state is RunState.GIVEN_UP:
         return RunDecision(RunVerdict.REFUSE, f"run {run} was given up", "choose a new id to begin again")
-    if set(known.aim) & set(deed.aim) or known.aim == deed.aim:
+    if set(known.aim) & set(action.aim) or known.aim == action.aim:
         return RunDecision(RunVerdict.GO_ON, f"run {run} began, and did not end")
     return RunDecision(
         RunVerdict.GONE,
-        f"the object of run {run} no longer exists: {deed.about} is missing, or is another object now",
+        f"the object of run {run} no longer exists: {action.about} is missing, or is another object now",
         another,
     )
 

@@ -114,12 +114,12 @@ def by_pool(items: Iterable[T], place: Callable[[T], tuple[int, int]], productio
     return sorted(items, key=key)
 
 
-class _Made(Protocol):
+class _Created(Protocol):
     @property
     def createtxg(self) -> int: ...
 
 
-M = TypeVar("M", bound=_Made)
+M = TypeVar("M", bound=_Created)
 
 
 def made_before(items: Iterable[M], createtxg: int) -> list[M]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone

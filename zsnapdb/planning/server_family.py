@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 
 @dataclass(frozen=True)

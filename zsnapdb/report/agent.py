@@ -43,7 +43,7 @@ class AgentView(TabularView, kind="agent", document=AgentDocument, read_from="ov
     def parts(self) -> Sequence[Part]:
         state = "the agent runs" if self.overview.is_running else "NO AGENT RUNS on this host"
         rows = [
-            (str(job.job.name), _time(job.last.started if job.last else None), _result(job.last), _next(job))
+            (str(job.job.name), _time(job.last.started if job.last else None), _run_result(job.last), _next(job))
             for job in self.overview.jobs
         ]
         pauses = [
@@ -69,7 +69,7 @@ def _next(job: JobOverview) -> str:
     return _time(job.next) if job.next is not None else "continuous"
 
 
-def _result(last: RunRecord | None) -> str:
+def _run_result(last: RunRecord | None) -> str:
     if last is None:
         return ""
     if last.finished is None:

@@ -67,7 +67,7 @@ class BackupPlanView(View, kind="backup-plan", document=documents.BackupPlanDocu
         lines = finding_lines(observed.findings)
         lines.append("")
         if server is not None:
-            lines.append(table(("PATH", "SETTING", "VOLUME", "DATASET"), _placed(server)))
+            lines.append(table(("PATH", "SETTING", "VOLUME", "DATASET"), _path_rows(server)))
             lines.append("")
         steps = [
             f"{_DECISIONS[item.judgement.decision]} {item.backup_id}: {item.judgement.text}"
@@ -90,7 +90,7 @@ class BackupPlanView(View, kind="backup-plan", document=documents.BackupPlanDocu
         return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
 
 
-def _placed(observed: Observed) -> list[tuple[str, ...]]:
+def _path_rows(observed: Observed) -> list[tuple[str, ...]]:
     """Return one row per path that the server writes. Settings with the same path share a row."""
     settings: dict[str, list[str]] = {}
     for item in observed.paths:

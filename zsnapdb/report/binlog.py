@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from zsnapdb.base.patterns import printable
-from zsnapdb.base.quantities import counted, size
+from zsnapdb.base.quantities import quantity, size
 from zsnapdb.documents import binlog as documents
 from zsnapdb.jobs.binlog.archiver import Round
 from zsnapdb.jobs.binlog.find import Search
@@ -72,7 +72,7 @@ class ShownHistory(NamedTuple):
     files: Sequence[PlacedBinlog]
 
 
-def _placed(files: Sequence[ArchivedFile]) -> list[PlacedBinlog]:
+def _placed_binlogs(files: Sequence[ArchivedFile]) -> list[PlacedBinlog]:
     before = [None, *files[:-1]] if files else []
     gaps = (missing_before(last, file) if last else file.gap for last, file in zip(before, files, strict=True))
     return list(map(PlacedBinlog, files, gaps))
@@ -111,7 +111,7 @@ class BinlogArchiveView(View, kind="binlogs", document=documents.BinlogArchiveDo
     @property
     def histories(self) -> Sequence[ShownHistory]:
         archive = self.archive
-        return [ShownHistory(one, _placed(archive.of(one.id))) for one in archive.incarnations]
+        return [ShownHistory(one, _placed_binlogs(archive.of(one.id))) for one in archive.incarnations]
 
 
 class PurgePlanView(View, kind="binlog-purge-plan", document=documents.PurgeDocument, read_from="plan"):
@@ -150,7 +150,7 @@ class SearchView(View, kind="binlog-transactions", document=documents.SearchDocu
         search = self.search
         listed = search.transactions
         lines = [
-            f"{counted(search.matched, 'transaction')} found in {counted(len(search.read), 'binlog')}"
+            f"{quantity(search.matched, 'transaction')} found in {quantity(len(search.read), 'binlog')}"
             + (f"; {len(listed)} are listed, chosen by --largest and --limit" if search.matched > len(listed) else ""),
             *([] if search.asks_archive else ["the archive was not read: name a period to read older binlogs"]),
         ]

@@ -123,10 +123,10 @@ def _of_facts(labels: Labels, facts: HealthFacts) -> Iterator[Sample]:
 
 def text(states: Sequence[InstanceStatus], at: datetime) -> str:
     """Return the metrics of these instances. The text ends in a newline."""
-    return written(METRICS, samples(states, at))
+    return metrics_text(METRICS, samples(states, at))
 
 
-def written(metrics: Sequence[Metric], given: Iterable[Sample]) -> str:
+def metrics_text(metrics: Sequence[Metric], given: Iterable[Sample]) -> str:
     """Return samples of these metrics as text, which ends in a newline."""
     by_name: dict[str, list[Sample]] = {}
     for sample in given:

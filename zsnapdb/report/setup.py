@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.config.effective import EffectiveSetting
 from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.documents import setup as documents
@@ -190,7 +190,7 @@ class EffectiveConfigurationView(
     settings: Sequence[EffectiveSetting]
 
     def parts(self) -> Sequence[Part]:
-        rows = [(one.key, _shown(one), self._origin(one)) for one in self.settings]
+        rows = [(one.key, _setting_text(one), self._origin(one)) for one in self.settings]
         chosen = {"environment": "ZSNAPDB_CONFIG names it", "option": "--config names it"}
         head = f"file {self.file} ({chosen.get(self.chosen_by, 'the default file')})"
         return [head, Table(("SETTING", "VALUE", "FROM"), rows, "no setting")]
@@ -199,7 +199,7 @@ class EffectiveConfigurationView(
         return f"{self.file.name}:{one.line}" if one.line is not None else one.origin.value
 
 
-def _shown(one: EffectiveSetting) -> str:
+def _setting_text(one: EffectiveSetting) -> str:
     if one.value is not None:
         return one.value
     return "(a secret, not shown)" if one.hidden else "(not set)"

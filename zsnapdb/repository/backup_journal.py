@@ -19,8 +19,8 @@ from typing import Annotated, BinaryIO, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from zsnapdb.base.atomic_file import sync_folder
+from zsnapdb.base.domain_types import is_backup_id
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.base.model import is_backup_id
 from zsnapdb.base.patterns import DatasetName, Guid, RoleName, SendFlag, SnapshotName
 from zsnapdb.base.untrusted_text import parsed
 from zsnapdb.repository.document_base import Part

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning import order
 from zsnapdb.planning.binlog.history import NOTHING_KNOWN, ArchiveState, CompleteUntil, Unreadable
 from zsnapdb.repository import layout

@@ -25,8 +25,8 @@ from typing import Annotated, Literal, Self, overload
 
 from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
+from zsnapdb.base.domain_types import Flavour, parse_gtids, server_name
 from zsnapdb.base.gtid import Gtids, joined
-from zsnapdb.base.model import Flavour, parse_gtids, server_name
 from zsnapdb.base.patterns import (
     Attempt,
     BackupId,

@@ -265,7 +265,7 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     A damaged manifest does not hide the others. RepositoryError if the store cannot be reached.
     """
     known = cache.read() if cache is not None else {}
-    listed = _listed(repository, instance)
+    listed = _manifest_versions(repository, instance)
     entries = {
         name: known[name]
         for name, manifest in listed.items()
@@ -286,7 +286,7 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
             entries[name] = KnownManifest(listed[name].version, result)
     if vanished:
         # They were removed after the listing. If the store still lists one, the store is not consistent.
-        for name in _listed(repository, instance).keys() & set(vanished):
+        for name in _manifest_versions(repository, instance).keys() & set(vanished):
             unreadable[name] = DamagedError(
                 f"manifest {layout.manifest(instance, name)} is listed, but cannot be read",
                 hint="the store is not consistent",
@@ -313,7 +313,7 @@ def manifest_of(repository: Repository, backup: Summary) -> Manifest:
     return manifest
 
 
-def _listed(repository: Repository, instance: str) -> dict[str, ListedObject[ManifestKey]]:
+def _manifest_versions(repository: Repository, instance: str) -> dict[str, ListedObject[ManifestKey]]:
     """Return each listed manifest by backup id."""
     return {listed.key.backup_id: listed for listed in repository.list(layout.manifests(instance))}
 

@@ -189,7 +189,7 @@ class Keyring:
     def signer(self, body: bytes) -> str | None:
         """Return the key of a stored object's valid signature, trusted or not; None if there is no valid signature."""
         try:
-            return stored_document.opened(body, "it").signer
+            return stored_document.open_document(body, "it").signer
         except DamagedError:
             return None
 
@@ -205,7 +205,7 @@ class Keyring:
             UntrustedRecord: it matches, but this host trusts only certain keys, none of them signed the line, and the
             host does not know it as its own.
         """
-        document = stored_document.opened(body, name)
+        document = stored_document.open_document(body, name)
         signer = document.signer
         if self.believes(signer, document.digest):
             return document

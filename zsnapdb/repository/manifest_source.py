@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.base.patterns import (
     Count,
     FileName,

@@ -122,7 +122,7 @@ class Marker(BaseModel):
 
         The marker of an earlier version has several lines and no digest.
         """
-        line = stored_document.opened(body, name).line if has_digest(body) else body
+        line = stored_document.open_document(body, name).line if has_digest(body) else body
         try:
             version = _Version.model_validate_json(line)
             if version.format != FORMAT:

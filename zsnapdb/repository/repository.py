@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from zsnapdb.base.domain_types import is_backup_id
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotFound
-from zsnapdb.base.model import is_backup_id
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout

@@ -62,7 +62,7 @@ def with_signature(line: bytes, signature: keys.Signature) -> bytes:
     return line + b"\n" + _second_line({"signature": {"key": signature.key, "value": signature.value}})
 
 
-def opened(body: bytes, name: str) -> StoredDocument:
+def open_document(body: bytes, name: str) -> StoredDocument:
     """Return the document in a stored object. `name` is the object in errors. The caller judges the signer.
 
     Raises: DamagedError if the second line does not match the first.

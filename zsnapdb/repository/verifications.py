@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError
 from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Sha256, Words
 from zsnapdb.planning import order
-from zsnapdb.planning.known_damage import DamageKind, DamageRegister, KnownDamage
+from zsnapdb.planning.damage_register import DamageKind, DamageRegister, KnownDamage
 from zsnapdb.planning.repository.document_digests import CHECKS
 from zsnapdb.repository import drills, layout
 from zsnapdb.repository.drills import ALL_PAGES, Evidence, Outcome

@@ -237,7 +237,7 @@ def _text(moment: datetime) -> str:
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _LeaseTags:
     """The tag of a lease that this process took, and the tag of the replaced version ("": no lease before)."""
 
     tag: str
@@ -253,7 +253,7 @@ def _take(
     sleep: Callable[[float], None],
     has_ended: Callable[[Holder], bool],
     patience: float,
-) -> _Taken:
+) -> _LeaseTags:
     """Take the lease. BusyError if its owner is still alive after `patience` seconds."""
     watched, since, body, replaced = "", 0.0, _body(repository, me), ""
     give_up, refused = steady() + patience, 0
@@ -276,7 +276,7 @@ def _take(
             continue
         holder = Holder.believed(repository, key, version)
         if version.body == body or holder.owner == me.owner:
-            return _Taken(version.tag, replaced)
+            return _LeaseTags(version.tag, replaced)
         if holder.state != FREE:
             if version.tag != watched and watched:
                 if steady() >= give_up:
@@ -298,7 +298,7 @@ def _take(
             repository.replace(key, body, tag=version.tag)
 
 
-def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _Taken) -> None:
+def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _LeaseTags) -> None:
     """Raise RepositoryError if the store would admit a second writer because it ignores the conditions of writes.
 
     Such a store then has a lease that was given back.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from zsnapdb.verbs.delegation import parse
-from zsnapdb.verbs.requests import SERVED, AboutClone, CloneDeed, CreateCloneVerb, NewClone, ToldOfClone
+from zsnapdb.verbs.requests import SERVED, AboutClone, CloneAction, CloneQuery, CreateCloneVerb, NewClone
 
 
 @dataclass(frozen=True)
@@ -29,35 +29,35 @@ def create(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
     ttl = {"ttl": _seconds(terms.ttl)}
     quota = f"{terms.most_bytes}B" if terms.most_bytes is not None else None
     decided = {"name": terms.name, **ttl, "mask": terms.masks, "quota": quota, "json": True}
-    return _words(CreateCloneVerb.command, {**ttl, **dict(_sent(wanted)), **decided}, subject)
+    return _arguments(CreateCloneVerb.command, {**ttl, **dict(_sent_fields(wanted)), **decided}, subject)
 
 
-def deed(verb: CloneDeed, clone: str, ttl: float, subject: str) -> Sequence[str]:
+def action_arguments(verb: CloneAction, clone: str, ttl: float, subject: str) -> Sequence[str]:
     """Return the arguments that run the verb on the clone with that id.
 
     `ttl` (seconds) is its new lease or protection.
     """
     times = {name: _seconds(ttl) for name in ("ttl", "for") if f"--{name}" in SERVED[verb.command].options}
     decided = {"name": clone, **times, **verb.fixed, "json": True}
-    return _words(verb.command, {**dict(_sent(verb)), **decided}, subject)
+    return _arguments(verb.command, {**dict(_sent_fields(verb)), **decided}, subject)
 
 
-def told(verb: ToldOfClone, clone: str, subject: str) -> Sequence[str]:
+def query_arguments(verb: CloneQuery, clone: str, subject: str) -> Sequence[str]:
     """Return the arguments that report something about the clone with that id."""
-    return _words(verb.command, {**dict(_sent(verb)), **verb.fixed, "name": clone}, subject)
+    return _arguments(verb.command, {**dict(_sent_fields(verb)), **verb.fixed, "name": clone}, subject)
 
 
-def _sent(model: BaseModel) -> Iterator[tuple[str, object]]:
+def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
     """Yield the fields that were sent with a verb, by the names of arguments and options."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
-            yield from _sent(value)
+            yield from _sent_fields(value)
         elif not (isinstance(model, AboutClone) and name in ("kind", "key")):
             yield field.alias or name, value
 
 
-def _words(command: str, values: Mapping[str, object], subject: str) -> Sequence[str]:
+def _arguments(command: str, values: Mapping[str, object], subject: str) -> Sequence[str]:
     """Return the arguments of `zsnapdb`. `parse` refuses a value that is no argument or option of the command."""
     rest = {name: value for name, value in values.items() if value is not None and value is not False}
     positional = [word.strip("[]").lower() for word in SERVED[command].words]

@@ -41,7 +41,7 @@ class ClonePages:
 
         return page
 
-    def confirmed(self, verb: type[verbs.CloneDeed], doing: str) -> Callable[[PageRequest], Redirect]:
+    def confirmed(self, verb: type[verbs.CloneAction], doing: str) -> Callable[[PageRequest], Redirect]:
         """Return the page that starts the action on the clone that the person saw and confirmed."""
 
         def page(request: PageRequest) -> Redirect:
@@ -51,7 +51,7 @@ class ClonePages:
 
         return page
 
-    def begin(self, verb: type[verbs.CloneDeed], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
+    def begin(self, verb: type[verbs.CloneAction], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
         """Return the page that starts an action on a clone. `sends` is the field of the verb that the form fills."""
 
         def page(request: PageRequest) -> Redirect:

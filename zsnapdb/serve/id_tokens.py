@@ -66,7 +66,7 @@ class IdTokenHolder:
     expires: datetime
 
 
-def judged(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> IdTokenHolder | IdTokenRefusal:
+def judge_claims(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> IdTokenHolder | IdTokenRefusal:
     """Return the holder of a token at the time `now` (seconds since 1970), given its claims, or why it is refused."""
     if claims.get("iss") != issuer.issuer:
         return IdTokenRefusal.ISSUER
@@ -164,7 +164,7 @@ def judged_login(
     The audience is the client, not that of bearer credentials, so the token of a program opens no session.
     """
     of_login = {"audience": client_id, "longest_age": min(issuer.longest_age, LONGEST_AGE)}
-    judgement = judged(claims, issuer.model_copy(update=of_login), now)
+    judgement = judge_claims(claims, issuer.model_copy(update=of_login), now)
     if isinstance(judgement, IdTokenRefusal):
         return judgement
     if not _is_for_client_alone(claims, client_id):
@@ -249,7 +249,7 @@ class IdTokens:
 
     def _judged(self, text: str, name: str, issuer: IssuerSettings, now: datetime) -> IdTokenHolder | IdTokenRefusal:
         claims = self._claims(text, name, issuer)
-        return claims if isinstance(claims, IdTokenRefusal) else judged(claims, issuer, now.timestamp())
+        return claims if isinstance(claims, IdTokenRefusal) else judge_claims(claims, issuer, now.timestamp())
 
     def _claims(self, text: str, name: str, issuer: IssuerSettings) -> Mapping[str, object] | IdTokenRefusal:
         """Return the claims that a key of the issuer has signed, or why there are none.

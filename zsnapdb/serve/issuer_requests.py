@@ -305,7 +305,7 @@ def fetched(issuer: IssuerSettings, ask: AskHttps) -> FetchedKeys:
     Raises UnreachableError if the issuer does not name them, or if no key can be used.
     """
     is_told = issuer.jwks_url is not None and issuer.login is None
-    said = {} if is_told else _said(issuer.issuer, ask)
+    said = {} if is_told else _request_description(issuer.issuer, ask)
     url = issuer.jwks_url or _place(said, issuer.issuer, "jwks_uri")
     try:
         keys = keys_in(ask(HttpsRequest(url)).good())
@@ -327,7 +327,7 @@ def _login(said: Mapping[str, object], issuer: IssuerSettings) -> LoginPlaces | 
     )
 
 
-def _said(issuer: str, ask: AskHttps) -> Mapping[str, object]:
+def _request_description(issuer: str, ask: AskHttps) -> Mapping[str, object]:
     """Return the issuer's description of itself. Raises UnreachableError if it names another issuer."""
     place = issuer.rstrip("/") + DISCOVERY
     try:

@@ -181,7 +181,7 @@ def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
     """Return the refusal. It names the subject's own clones, and none of other subjects in its project."""
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
     has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitKind.BYTES else str(limit.most)
-    names = ", ".join(_named(limit, own)[:_MOST_NAMED])
+    names = ", ".join(_clone_names(limit, own)[:_MOST_NAMED])
     listed = f" ({names})" if names else ""
     which = f"the project {limit.who} has as much as it may have; " if limit.is_project else ""
     return LimitRefusal(f"{which}{limit.subject} has {has}{listed}, and {limit.setting} is {most}", "destroy one")
@@ -198,7 +198,7 @@ def _amount(limit: CloneLimit, used: Sequence[CountedClone]) -> str:
             return f"clones that may write {size(count)}"
 
 
-def _named(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
+def _clone_names(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
     shows = limit.thing is LimitKind.BYTES
     return [
         f"{one.name}: {size(one.most_bytes)}" if shows else one.name for one in sorted(used, key=lambda one: one.name)

@@ -103,7 +103,7 @@ class OperationEvents:
         now: WatchedOperation | FailureAnswer = opened.first
         while True:
             if isinstance(now, WatchedOperation) and now.ending is not None:
-                yield _event("ended", _ended(now.ending), _ENDED)
+                yield _event("ended", _end_document(now.ending), _ENDED)
                 return
             if isinstance(now, FailureAnswer) and now.code not in _PASSES:
                 # The token has ended, or the operation is forgotten. The status tells a client that reconnects.
@@ -132,7 +132,7 @@ def _of_another_release() -> FailureAnswer:
     return failure_of(ConsistencyError("the helper is of another release", hint="restart zsnapdb-serve"))
 
 
-def _ended(ending: ResultAnswer | FailureAnswer) -> dict[str, object]:
+def _end_document(ending: ResultAnswer | FailureAnswer) -> dict[str, object]:
     """Return the answer that `GET` of the operation would have: its status and its body."""
     if isinstance(ending, FailureAnswer):
         problem = problem_of(ending)

@@ -193,7 +193,7 @@ class LoginPages:
             begun = self.pre_logins.take(login_id) if login_id else None
             if begun is not None and _is_https(begun.login) is is_https:
                 return begun
-        raise _refused("this browser did not start this log-in in the last ten minutes, or has finished it")
+        raise _refusal("this browser did not start this log-in in the last ten minutes, or has finished it")
 
 
 def _require_answer_to(begun: PreLogin, request: PageRequest) -> None:
@@ -205,10 +205,10 @@ def _require_answer_to(begun: PreLogin, request: PageRequest) -> None:
     query = request.query
     is_from_it = query.get("iss", begun.login.issuer) == begun.login.issuer
     if request.path.get("login") != begun.login.name or not is_from_it or not begun.is_state(query.get("state", "")):
-        raise _refused("this is not the answer to the log-in that this browser began")
+        raise _refusal("this is not the answer to the log-in that this browser began")
     if "error" in query:
         said = ": ".join(query[name] for name in ("error", "error_description") if query.get(name))
-        raise _refused(f"{begun.login.name} does not let you in: {printable(said[:_MOST_OF_REASON])}")
+        raise _refusal(f"{begun.login.name} does not let you in: {printable(said[:_MOST_OF_REASON])}")
 
 
 def _address(begun: PreLogin) -> str:
@@ -230,5 +230,5 @@ def _is_https(login: KnownLogin) -> bool:
     return login.redirect_uri.startswith("https:")
 
 
-def _refused(message: str) -> RefusedPage:
+def _refusal(message: str) -> RefusedPage:
     return RefusedPage.because(NotAllowedError(message, hint=_HINT))

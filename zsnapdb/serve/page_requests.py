@@ -125,9 +125,9 @@ def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
 def form_of(content_type: str, body: bytes) -> dict[str, str]:
     """Return the fields of a form. Raises RefusedPage if it is too long, of another type, or invalid."""
     if len(body) > MOST_BYTES:
-        raise _refused(f"the form is longer than {MOST_BYTES} bytes", "send less", _TOO_LARGE)
+        raise _refusal(f"the form is longer than {MOST_BYTES} bytes", "send less", _TOO_LARGE)
     if content_type.partition(";")[0].strip().lower() != FORM:
-        raise _refused("the request body is not a valid form of this page", f"send it as {FORM}", _WRONG_TYPE)
+        raise _refusal("the request body is not a valid form of this page", f"send it as {FORM}", _WRONG_TYPE)
     try:
         pairs = parse_qsl(
             body.decode("ascii"),
@@ -137,9 +137,9 @@ def form_of(content_type: str, body: bytes) -> dict[str, str]:
             max_num_fields=_MOST_FIELDS,
         )
     except ValueError:
-        raise _refused("the request body is not a form", "send the form of the page as it is") from None
+        raise _refusal("the request body is not a form", "send the form of the page as it is") from None
     if len(dict(pairs)) != len(pairs):
-        raise _refused("a field of the form occurs twice", "send the form of the page as it is")
+        raise _refusal("a field of the form occurs twice", "send the form of the page as it is")
     return dict(pairs)
 
 
@@ -148,7 +148,7 @@ def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:
-        raise _refused(f"the form is not valid: {explained(error)}", "correct it and send it again") from None
+        raise _refusal(f"the form is not valid: {explained(error)}", "correct it and send it again") from None
 
 
 def filled(form: Mapping[str, str]) -> dict[str, str]:
@@ -156,5 +156,5 @@ def filled(form: Mapping[str, str]) -> dict[str, str]:
     return {name: text.strip() for name, text in form.items() if name != CSRF_FIELD and text.strip()}
 
 
-def _refused(message: str, hint: str, status: int | None = None) -> RefusedPage:
+def _refusal(message: str, hint: str, status: int | None = None) -> RefusedPage:
     return RefusedPage.because(UsageError(message, hint=hint), status)

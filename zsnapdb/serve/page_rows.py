@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
-from zsnapdb.base.quantities import counted, format_duration, format_setting, size
+from zsnapdb.base.quantities import format_duration, format_setting, quantity, size
 from zsnapdb.documents.api import ListedClone, ShownLogin
 from zsnapdb.jobs.clone.credentials import Login, client_host
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
@@ -313,7 +313,7 @@ def result_of(document: Document, person: Person, now: datetime) -> ResultCard:
     reset = read(_Reset, document)
     sentence = ""
     if reset.undone is not None:
-        sentence = f"{counted(reset.undone, 'change')} of rows were undone." if reset.undone else "No row was changed."
+        sentence = f"{quantity(reset.undone, 'change')} of rows were undone." if reset.undone else "No row was changed."
     elif reset.reason:
         done = "A waiting clone took its place" if reset.way == "swap" else "Its data was replaced"
         sentence = f"{done}: {reset.reason}"

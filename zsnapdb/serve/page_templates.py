@@ -30,7 +30,7 @@ class PageTemplates:
             "bytes": size,
             "clock": clock_time,
             "duration": format_duration,
-            "words": _words,
+            "words": _with_code,
             "lines": "\n".join,
         }
 
@@ -49,7 +49,7 @@ def _finalized(value: object) -> object:
     return printed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _words(text: str) -> Markup:
+def _with_code(text: str) -> Markup:
     """Return a message with text between backticks as code.
 
     It is escaped first, so it contains no markup of its own.

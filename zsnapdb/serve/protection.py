@@ -175,16 +175,16 @@ class ProtectionReader:
     def _read(self, verb: verbs.ProtectionRead, subject: str, audience: str) -> ResultAnswer:
         match verb:
             case verbs.InstancePointsVerb():
-                return _told(self._points(verb.name, subject, audience))
+                return _answer(self._points(verb.name, subject, audience))
             case verbs.ListObjectivesVerb():
                 states = self._document(_States, ("status", "--all"), subject, audience)
-                return _told(api.ObjectivesDocument(instances=tuple(_objectives(one) for one in states.instances)))
+                return _answer(api.ObjectivesDocument(instances=tuple(_objectives(one) for one in states.instances)))
             case verbs.ListDrillsVerb():
                 words = ("drills", verb.instance, f"--most={verb.limit}")
-                return _told(self._document(api.PublicDrills, words, subject, audience))
+                return _answer(self._document(api.PublicDrills, words, subject, audience))
             case verbs.ListEvidenceVerb():
                 page = ("report", "records", verb.instance, f"--after={verb.after}", f"--most={verb.limit}")
-                return _told(self._document(api.EvidenceDocument, page, subject, audience))
+                return _answer(self._document(api.EvidenceDocument, page, subject, audience))
             case _:
                 raise NotImplementedError(verb.kind)
 
@@ -227,6 +227,6 @@ def _objectives(state: _State) -> api.InstanceObjectives:
     return api.InstanceObjectives(instance=state.instance, error=state.error.code if state.error is not None else None)
 
 
-def _told(document: Document) -> ResultAnswer:
+def _answer(document: Document) -> ResultAnswer:
     fields: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
     return ResultAnswer(document=fields)

@@ -58,7 +58,7 @@ class Admission:
             raise helper_messages.over_limit(answer)
         return answer
 
-    def deed(self, verb: verbs.CloneDeed, clone: PublicClone) -> None:
+    def deed(self, verb: verbs.CloneAction, clone: PublicClone) -> None:
         """Check the limits of commits and running servers. Raises RefusedRequest, which names the limit.
 
         The owner of the clone is charged, even if another subject asks.

@@ -189,7 +189,7 @@ class RequestHandler:
                 return WatchedOperation(operation=begun.id, subject=begun.subject, ending=begun.ending).answer()
             case verbs.CancelOperationVerb():
                 return self._cancel(self._begun(asks, verb.kind, verb.id))
-            case verbs.ToldOfClone():
+            case verbs.CloneQuery():
                 return self._told(asks, verb)
             case verbs.BeatCloneVerb():
                 return self._beat(asks, verb)
@@ -199,7 +199,7 @@ class RequestHandler:
                 return self._fleet(asks, verb)
             case verbs.CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
-            case verbs.CloneDeed():
+            case verbs.CloneAction():
                 return self._ended(self._do(asks, verb), tell)
             case _:
                 raise NotImplementedError(verb.kind)
@@ -261,11 +261,11 @@ class RequestHandler:
             raise helper_messages.no_such("view of a fleet", "fleet.toml")
         return self.fleet(verb.asked, asks.role)
 
-    def _told(self, asks: CredentialHolder, verb: verbs.ToldOfClone) -> ResultAnswer:
+    def _told(self, asks: CredentialHolder, verb: verbs.CloneQuery) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name)
         if isinstance(verb, verbs.CloneLogsVerb | verbs.LoginOfClone):
             self._require_visible(asks, clone)
-        words = argv.told(verb, clone.id, asks.subject)
+        words = argv.query_arguments(verb, clone.id, asks.subject)
         told = self.protection.told(words, asks.subject, clone.meant, audience=audience_of(asks))
         # Another clone may have had the name when the command read it.
         gone = self._objection(asks, verb.kind, clone)
@@ -333,7 +333,7 @@ class RequestHandler:
         helper_messages.require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
         return clone
 
-    def _do(self, asks: CredentialHolder, verb: verbs.CloneDeed) -> OperationRecord:
+    def _do(self, asks: CredentialHolder, verb: verbs.CloneAction) -> OperationRecord:
         request = _digest(verb.model_dump_json(exclude={"key"}))
         before = self._before(asks, verb, request)
         if before is not None:
@@ -341,7 +341,7 @@ class RequestHandler:
         clone = self._permitted(asks, verb.kind, verb.name)
         if isinstance(verb, verbs.DiffBranchesVerb):
             self._require_visible(asks, clone)
-        words = argv.deed(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)
+        words = argv.action_arguments(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)
         # One thread at a time counts, or looks for a key, and then starts the operation.
         is_alone = verb.key is not None or isinstance(verb, COUNTED_DEED)
         with self._admission.alone if is_alone else contextlib.nullcontext():
@@ -362,7 +362,7 @@ class RequestHandler:
             )
 
     def _before(
-        self, asks: CredentialHolder, verb: verbs.CreateCloneVerb | verbs.CloneDeed, request: str
+        self, asks: CredentialHolder, verb: verbs.CreateCloneVerb | verbs.CloneAction, request: str
     ) -> OperationRecord | None:
         """Return the subject's operation with the verb's key, even if its clone was destroyed.
 

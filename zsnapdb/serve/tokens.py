@@ -104,7 +104,7 @@ class TokenBook:
         if not 1 <= seconds <= _LONGEST:
             raise UsageError("a token lasts between a second and ten years", hint="give --expires 90d")
         with self._changing() as known:
-            made = _made(subject, role, now, now + timedelta(seconds=seconds), known.tokens)
+            made = _new_token(subject, role, now, now + timedelta(seconds=seconds), known.tokens)
             self._store((*known.tokens, made.stored))
         return made
 
@@ -119,7 +119,7 @@ class TokenBook:
             mine = [one.id for one in left if one.kind is TokenKind.SESSION and is_same(one.subject, subject)]
             over = set(mine[: max(0, len(mine) + 1 - _MOST_SESSIONS)])
             left = [one for one in left if one.id not in over]
-            made = _made(subject, role, now, now + timedelta(seconds=seconds), left)
+            made = _new_token(subject, role, now, now + timedelta(seconds=seconds), left)
             stored = made.stored.model_copy(update={"kind": TokenKind.SESSION, "issuer": issuer})
             self._store((*left, stored))
         return NewToken(stored, made.text)
@@ -192,7 +192,7 @@ class TokenBook:
         atomic_file.replace(self.file, _TokensDocument(tokens=tokens).model_dump_json().encode())
 
 
-def _made(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:
+def _new_token(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:
     """Return a new token. It is not stored yet."""
     text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     taken = {token.id for token in known}

@@ -107,7 +107,7 @@ def _request(bearer: HTTPAuthorizationCredentials | None, verb: Verb) -> HelperR
 _STREAM: dict[str, Any] = {"description": "Events", "content": {EVENTS_TYPE: {"schema": {"type": "string"}}}}
 
 
-def _told(route: VerbRoute) -> dict[str, Any]:
+def _route_description(route: VerbRoute) -> dict[str, Any]:
     if isinstance(route.answers, str):
         return {"description": f"The document `{route.answers}` of the command line"}
     return {"model": route.answers} if route.answers is not None else {}
@@ -139,7 +139,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
                 response_model=None,
                 responses={
                     **problems,
-                    **({route.status: told} if (told := _told(route)) else {}),
+                    **({route.status: told} if (told := _route_description(route)) else {}),
                     **(begun if verb.is_slow else {}),
                 },
             )

@@ -293,7 +293,7 @@ class AboutClone(RoleVerb):
     name: argument_patterns.Name
 
 
-class CloneDeed(AboutClone):
+class CloneAction(AboutClone):
     """A command on an existing clone; it may take long.
 
     A second request with the same key and content gets the answer of the first.
@@ -320,7 +320,7 @@ class AboutNothing(RoleVerb):
     """A request about no clone and no operation: the role alone decides."""
 
 
-class ToldOfClone(AboutClone):
+class CloneQuery(AboutClone):
     """A read of a clone by a command."""
 
 
@@ -374,7 +374,7 @@ class GetCloneVerb(AboutClone):
     users, route = ALL, VerbRoute("clone", "GET", _CLONE)
 
 
-class DestroyCloneVerb(CloneDeed):
+class DestroyCloneVerb(CloneAction):
     """Destroy a clone."""
 
     kind: Literal[VerbKind.CLONE_DESTROY] = VerbKind.CLONE_DESTROY
@@ -382,28 +382,28 @@ class DestroyCloneVerb(CloneDeed):
     route = VerbRoute("destroy", "DELETE", _CLONE, "clone-destroyed")
 
 
-class ResetCloneVerb(CloneDeed):
+class ResetCloneVerb(CloneAction):
     """Reset a clone to its original data."""
 
     kind: Literal[VerbKind.CLONE_RESET] = VerbKind.CLONE_RESET
     command, route = "reset", VerbRoute("reset", "POST", f"{_CLONE}/reset", "clone-reset")
 
 
-class StartCloneVerb(CloneDeed):
+class StartCloneVerb(CloneAction):
     """Start the server of a clone. A running server is not touched."""
 
     kind: Literal[VerbKind.CLONE_START] = VerbKind.CLONE_START
     command, route = "start", VerbRoute("start", "POST", f"{_CLONE}/start", "clone-changed")
 
 
-class StopCloneVerb(CloneDeed):
+class StopCloneVerb(CloneAction):
     """Stop the server of a clone. The data and the lease stay."""
 
     kind: Literal[VerbKind.CLONE_STOP] = VerbKind.CLONE_STOP
     command, route = "stop", VerbRoute("stop", "POST", f"{_CLONE}/stop", "clone-changed")
 
 
-class ExtendCloneVerb(CloneDeed):
+class ExtendCloneVerb(CloneAction):
     """Extend the lease of a clone."""
 
     kind: Literal[VerbKind.CLONE_EXTEND] = VerbKind.CLONE_EXTEND
@@ -415,7 +415,7 @@ class ExtendCloneVerb(CloneDeed):
         return self.lease.ttl
 
 
-class ProtectCloneVerb(CloneDeed):
+class ProtectCloneVerb(CloneAction):
     """Protect a clone from `zsnapdb reap` for some time."""
 
     kind: Literal[VerbKind.CLONE_PROTECT] = VerbKind.CLONE_PROTECT
@@ -427,7 +427,7 @@ class ProtectCloneVerb(CloneDeed):
         return self.protection.time
 
 
-class UnprotectCloneVerb(CloneDeed):
+class UnprotectCloneVerb(CloneAction):
     """End the protection of a clone."""
 
     kind: Literal[VerbKind.CLONE_UNPROTECT] = VerbKind.CLONE_UNPROTECT
@@ -435,7 +435,7 @@ class UnprotectCloneVerb(CloneDeed):
     fixed = {"for": "0s"}
 
 
-class CommitCloneVerb(CloneDeed):
+class CommitCloneVerb(CloneAction):
     """Commit the present state of a clone. `from` of a new clone takes the `id` of the answer."""
 
     kind: Literal[VerbKind.CLONE_COMMIT] = VerbKind.CLONE_COMMIT
@@ -443,7 +443,7 @@ class CommitCloneVerb(CloneDeed):
     commit: NewCommit = NewCommit()
 
 
-class ListBranchesVerb(ToldOfClone):
+class ListBranchesVerb(CloneQuery):
     """List the branches of a clone, each with its newest commit."""
 
     kind: Literal[VerbKind.BRANCH_LIST] = VerbKind.BRANCH_LIST
@@ -451,7 +451,7 @@ class ListBranchesVerb(ToldOfClone):
     route = VerbRoute("branches", "GET", f"{_CLONE}/branches", "clone-branches")
 
 
-class CreateBranchVerb(CloneDeed):
+class CreateBranchVerb(CloneAction):
     """Create a branch of a clone at `from`, or at the present state, which is committed if necessary."""
 
     kind: Literal[VerbKind.BRANCH_CREATE] = VerbKind.BRANCH_CREATE
@@ -459,7 +459,7 @@ class CreateBranchVerb(CloneDeed):
     wanted: NewBranch
 
 
-class DeleteBranchVerb(CloneDeed):
+class DeleteBranchVerb(CloneAction):
     """Delete a branch of a clone. Its commits stay as long as the clone."""
 
     kind: Literal[VerbKind.BRANCH_DELETE] = VerbKind.BRANCH_DELETE
@@ -467,7 +467,7 @@ class DeleteBranchVerb(CloneDeed):
     chosen: ChosenBranch
 
 
-class SwitchBranchVerb(CloneDeed):
+class SwitchBranchVerb(CloneAction):
     """Switch a clone to the newest commit of another branch.
 
     Uncommitted changes are first committed to the present branch.
@@ -478,7 +478,7 @@ class SwitchBranchVerb(CloneDeed):
     chosen: ChosenBranch
 
 
-class LogBranchVerb(ToldOfClone):
+class LogBranchVerb(CloneQuery):
     """List the commits that lead to a branch or a commit of a clone, newest first."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -488,7 +488,7 @@ class LogBranchVerb(ToldOfClone):
     state: Annotated[argument_patterns.BranchWord | None, Field(alias="of")] = None
 
 
-class DiffBranchesVerb(CloneDeed):
+class DiffBranchesVerb(CloneAction):
     """Compare two branches or commits of a clone: definitions, and rows by table. The limit is ten minutes."""
 
     kind: Literal[VerbKind.BRANCH_DIFF] = VerbKind.BRANCH_DIFF
@@ -498,7 +498,7 @@ class DiffBranchesVerb(CloneDeed):
     states: TwoStates
 
 
-class CloneLogsVerb(ToldOfClone):
+class CloneLogsVerb(CloneQuery):
     """Show the last lines of the error log of a clone's server, at most 64 KiB. Their text is untrusted."""
 
     kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
@@ -506,7 +506,7 @@ class CloneLogsVerb(ToldOfClone):
     lines: argument_patterns.LogLines = 100
 
 
-class LoginOfClone(ToldOfClone):
+class LoginOfClone(CloneQuery):
     """The login of a clone. No record has it: another request for a new password makes another one."""
 
     users, command, for_owner = CHANGES, "login", True

@@ -38,7 +38,7 @@ def run(
             f" and must be in allow-rpcs if that is set (qemu-ga.conf); and see that {argv[0]} is installed there",
         ) from error
     while True:
-        end = agent.ended(hypervisor.ask_agent(uuid, agent.status(number), _ANSWER_SECONDS))
+        end = agent.parse_end(hypervisor.ask_agent(uuid, agent.status(number), _ANSWER_SECONDS))
         if end is not None:
             return end
         if time.monotonic() >= deadline:

@@ -40,7 +40,7 @@ _STATE_HINT = "see `zpool status` and `zfs list` for the dataset's state"
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownMessage:
     """A message that `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs), with the error to raise for it."""
 
     text: str
@@ -49,31 +49,33 @@ class _Known:
 
 
 _TABLE = (
-    _Known("dataset already exists", ExistsError, "choose another name; nothing is overwritten"),
-    _Known("destination '", ExistsError, "choose another name; nothing is overwritten"),
-    _Known("dataset does not exist", NotFound, "check the name with `zfs list`"),
-    _Known("could not find any snapshots to destroy", NotFound, "check the name with `zfs list -t snapshot`"),
-    _Known("no such pool", NotFound, "check the name with `zpool list`"),
-    _Known(
+    _KnownMessage("dataset already exists", ExistsError, "choose another name; nothing is overwritten"),
+    _KnownMessage("destination '", ExistsError, "choose another name; nothing is overwritten"),
+    _KnownMessage("dataset does not exist", NotFound, "check the name with `zfs list`"),
+    _KnownMessage("could not find any snapshots to destroy", NotFound, "check the name with `zfs list -t snapshot`"),
+    _KnownMessage("no such pool", NotFound, "check the name with `zpool list`"),
+    _KnownMessage(
         "permission denied",
         PreflightError,
         "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)",
     ),
-    _Known(
+    _KnownMessage(
         "dataset is busy",
         CommandError,
         "a process uses the dataset, or a hold protects it: see `zfs holds` and `fuser -m`",
     ),
-    _Known("legacy mountpoint", NotMountedByZfsError, "unmount it with umount(8)"),
-    _Known("has dependent clones", CommandError, "destroy the clones first: `zsnapdb clone list`"),
-    _Known("has children", CommandError, "the dataset has children that zsnapdb does not know; see `zfs list -r`"),
-    _Known("out of space", PoolFullError, "free space in the pool: `zfs list -o space`"),
-    _Known("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
-    _Known("The ZFS modules", PreflightError, "load the ZFS module: `modprobe zfs`"),
+    _KnownMessage("legacy mountpoint", NotMountedByZfsError, "unmount it with umount(8)"),
+    _KnownMessage("has dependent clones", CommandError, "destroy the clones first: `zsnapdb clone list`"),
+    _KnownMessage(
+        "has children", CommandError, "the dataset has children that zsnapdb does not know; see `zfs list -r`"
+    ),
+    _KnownMessage("out of space", PoolFullError, "free space in the pool: `zfs list -o space`"),
+    _KnownMessage("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
+    _KnownMessage("The ZFS modules", PreflightError, "load the ZFS module: `modprobe zfs`"),
     # Seen with 2.3.9: the first for a stream that resumes at another record, the third for another snapshot.
-    _Known("kernel modules must be upgraded", StreamRefusedError, _STATE_HINT),
-    _Known("invalid backup stream", StreamRefusedError, _STATE_HINT),
-    _Known("checksum mismatch", StreamRefusedError, _STATE_HINT),
+    _KnownMessage("kernel modules must be upgraded", StreamRefusedError, _STATE_HINT),
+    _KnownMessage("invalid backup stream", StreamRefusedError, _STATE_HINT),
+    _KnownMessage("checksum mismatch", StreamRefusedError, _STATE_HINT),
 )
 
 
@@ -142,7 +144,7 @@ def run_when_free(argv: Sequence[str], *, patience: float = 20.0, dataset: str |
             elsewhere = mounts.mounted_elsewhere(names)
             waited = time.monotonic() - began
             if waited > patience or (elsewhere and waited > _NAMESPACE_PATIENCE):
-                raise _kept(error, names, elsewhere) from error
+                raise _with_users(error, names, elsewhere) from error
         time.sleep(0.5)
 
 
@@ -151,7 +153,7 @@ def _datasets_of(argv: Sequence[str]) -> frozenset[str]:
     return frozenset(word.partition("@")[0] for word in argv[2:] if not word.startswith("-"))
 
 
-def _kept(error: CommandError, names: frozenset[str], elsewhere: Sequence[mounts.ForeignMount]) -> CommandError:
+def _with_users(error: CommandError, names: frozenset[str], elsewhere: Sequence[mounts.ForeignMount]) -> CommandError:
     """Return the error with the processes or mounts that keep the datasets busy, as far as the kernel shows them."""
     if elsewhere:
         return CommandError(f"{error.message}; {elsewhere[0].describe()}", hint=elsewhere[0].remedy)

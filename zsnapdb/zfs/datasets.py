@@ -1,6 +1,6 @@
 """Reading, creation, cloning, changes and unmounting of datasets.
 
-`zfs/mounting.py` mounts them. Only `zfs/owned.py` destroys.
+`zfs/mounting.py` mounts them. Only `zfs/destruction.py` destroys.
 """
 
 from __future__ import annotations

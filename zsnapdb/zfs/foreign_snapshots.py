@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from zsnapdb.base.model import Snapshot
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, holds, snapshots
 from zsnapdb.zfs.datasets import Property
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 
 COLUMNS = ("userrefs", "clones")
 """Properties that are read of each snapshot in addition to its marks."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
+from zsnapdb.base.domain_types import PROPERTY
 from zsnapdb.base.errors import ExistsError, NotFound, ZsnapdbError
-from zsnapdb.base.model import PROPERTY
 from zsnapdb.zfs import datasets, libzfs
 from zsnapdb.zfs.command import ZFS, rows, run, table
 from zsnapdb.zfs.snapshots import PendingSnapshots, set_and_bookmark, set_on
@@ -23,7 +23,7 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     if library is not None:
         library.hold(dict.fromkeys(names, tag))
         return
-    before = held(names, tag)
+    before = snapshots_with_hold(names, tag)
     try:
         run([ZFS, "hold", tag, *names])
     except ZsnapdbError:
@@ -97,7 +97,7 @@ def hold_tags(name: str) -> tuple[str, ...]:
     return tuple(row[1] for row in rows([ZFS, "holds", "-H", name]) if len(row) > 1)
 
 
-def held(names: Sequence[str], tag: str = HOLD_TAG) -> list[str]:
+def snapshots_with_hold(names: Sequence[str], tag: str = HOLD_TAG) -> list[str]:
     """Return the snapshots that have a hold with the tag."""
     if not names:
         return []
@@ -107,7 +107,7 @@ def held(names: Sequence[str], tag: str = HOLD_TAG) -> list[str]:
 
 def ensure_held(names: Sequence[str], tag: str) -> None:
     """Hold the snapshots of one pool under the tag, except those that already have such a hold."""
-    known = held(names, tag)
+    known = snapshots_with_hold(names, tag)
     missing = [name for name in names if name not in known]
     if missing:
         hold(missing, tag)
@@ -122,7 +122,7 @@ def held_snapshots(places: Collection[str], tag: str) -> list[str]:
     except NotFound:
         there = [place for place in places if datasets.exists(place)]
         listed = table([*argv, *there], 2) if there else []
-    return held([name for name, count in listed if count not in ("0", "-")], tag)
+    return snapshots_with_hold([name for name, count in listed if count not in ("0", "-")], tag)
 
 
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
@@ -131,6 +131,6 @@ def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     if names and library is not None:
         library.release(dict.fromkeys(names, tag))
         return
-    known = held(names, tag)
+    known = snapshots_with_hold(names, tag)
     if known:
         run([ZFS, "release", tag, *known])

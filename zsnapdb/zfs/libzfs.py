@@ -17,8 +17,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import CommandError, ExistsError, NotFound, PreflightError, ZsnapdbError
-from zsnapdb.base.model import pool_of
 
 _NAMES = (
     ("libzfs_core.so.3", "libnvpair.so.3"),

@@ -56,7 +56,7 @@ def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None
     for name, place in sorted(places.items(), key=lambda item: len(item[1].parts)):
         if name in unmounted:
             outer = [other for other in places.values() if place != other and place.is_relative_to(other)]
-            with _opened(place, min(outer, key=lambda other: len(other.parts), default=None)) as folder:
+            with _open_mount(place, min(outer, key=lambda other: len(other.parts), default=None)) as folder:
                 _mount(name, place, folder, flags(stated[name]))
 
 
@@ -116,7 +116,7 @@ def flags(values: Mapping[str, str]) -> int:
 
 
 @contextlib.contextmanager
-def _opened(place: Path, outermost: Path | None) -> Iterator[int]:
+def _open_mount(place: Path, outermost: Path | None) -> Iterator[int]:
     if outermost is None:
         with safe_open.folder(place, makes=True) as at:
             yield at

@@ -179,13 +179,13 @@ def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[Files
     users = []
     for entry in proc.iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            what = next((what for what, device in _used(entry) if device in devices), None)
+            what = next((what for what, device in _uses_of(entry) if device in devices), None)
             if what is not None:
                 users.append(FilesystemUser(int(entry.name), _name(entry), what))
     return sorted(users, key=lambda user: user.pid)
 
 
-def _used(process: Path) -> Iterator[tuple[str, int]]:
+def _uses_of(process: Path) -> Iterator[tuple[str, int]]:
     """Yield each kind of use of a process, with the filesystem's device number. The process may end meanwhile."""
     for what in ("cwd", "root"):
         try:

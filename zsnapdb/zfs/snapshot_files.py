@@ -90,20 +90,20 @@ class SnapshotNames:
     numbers: Mapping[str, int]
 
 
-def named(places: Collection[str]) -> dict[str, SnapshotNames] | None:
+def snapshot_names(places: Collection[str]) -> dict[str, SnapshotNames] | None:
     """Return the snapshot names of each dataset; None if a dataset is not mounted here or hides `.zfs`."""
     try:
         where = {entry.source: entry for entry in mounted() if entry.fstype == "zfs" and not entry.is_bind}
         if not all(place in where for place in places):
             return None
-        listed = {place: _listed(where[place].path, where[place].device) for place in places}
+        listed = {place: _list_names(where[place].path, where[place].device) for place in places}
     except OSError:
         return None
     return {place: names for place, names in listed.items() if names is not None} if all(listed.values()) else None
 
 
-def _listed(path: str, device: str) -> SnapshotNames | None:
-    with _opened(path) as root, _opened(".zfs", root) as control, _opened("snapshot", control) as folder:
+def _list_names(path: str, device: str) -> SnapshotNames | None:
+    with _open_folder(path) as root, _open_folder(".zfs", root) as control, _open_folder("snapshot", control) as folder:
         about, inside = os.fstat(control), os.fstat(folder)
         is_its = f"{os.major(inside.st_dev)}:{os.minor(inside.st_dev)}" == device and about.st_dev == inside.st_dev
         if not is_its or (about.st_ino, inside.st_ino) != (_CONTROL, _SNAPSHOTS):
@@ -114,7 +114,7 @@ def _listed(path: str, device: str) -> SnapshotNames | None:
 
 
 @contextlib.contextmanager
-def _opened(name: str, folder: int | None = None) -> Iterator[int]:
+def _open_folder(name: str, folder: int | None = None) -> Iterator[int]:
     opened = os.open(name, _FOLDER, dir_fd=folder)
     try:
         yield opened

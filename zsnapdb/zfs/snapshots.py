@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.base.errors import ConsistencyError, NotFound
-from zsnapdb.base.model import Snapshot
 from zsnapdb.planning import order
 from zsnapdb.zfs import datasets, libzfs
 from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table, unexpected
@@ -153,7 +153,7 @@ _TOGETHER = 400
 """The number of names with at most 255 bytes each that fit into a program's arguments (execve(2))."""
 
 
-def owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
+def list_owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
     """Return the snapshots of these datasets that have the first of the named properties, oldest first.
 
     Snapshots of their children are not included. One command reads them; each further property of thousands of

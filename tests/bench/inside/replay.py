@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import pymysql
 
 from tests.lab.inside import ledger
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.mysql.replication import replay as replaying
 

@@ -75,7 +75,7 @@ def add(count: int) -> None:
     """Make so many sets as `zsnapdb snapshot` makes them, by what the newest one says of itself."""
     library = libzfs.load()
     assert library is not None
-    newest = snapshots.owned([VOLUMES[1]], ["zsnapdb:backup", *MARKS])[-1].properties
+    newest = snapshots.list_owned([VOLUMES[1]], ["zsnapdb:backup", *MARKS])[-1].properties
     properties = {key: newest[key] for key in MARKS} | {"zsnapdb:state": "local"}
     for number in range(count):
         day, minute = divmod(number, 1440)

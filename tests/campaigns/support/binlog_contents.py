@@ -12,8 +12,8 @@ import pymysql
 
 from tests.campaigns.support.disturbance import BIG_ROWS
 from tests.lab.inside import ledger
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.base.model import Flavour, parse_gtids
 
 PARENT = Path("/var/lib/mysql")
 _DDL = re.compile(r"^(CREATE|DROP|ALTER) TABLE (?:IF EXISTS )?`?scratch`?\.`?(d_\d+)`?")

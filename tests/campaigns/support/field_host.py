@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from tests.campaigns.support import restored
 from tests.campaigns.support.field_variables import Setting, Way
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 SERVER = "/checkout/tests/lab/inside/server"
 SOCKET = "/run/mysqld/mysqld.sock"

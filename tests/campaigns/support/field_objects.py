@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pymysql
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 Cursor = pymysql.cursors.Cursor
 PASSWORD = "Str0ng!Pass-1"

@@ -11,7 +11,7 @@ from typing import Any
 import pymysql
 
 from tests.campaigns.support import field_variables
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 Cursor = pymysql.cursors.Cursor
 _SYSTEM = ("mysql", "information_schema", "performance_schema", "sys", "ledger")

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import pymysql
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 Cursor = pymysql.cursors.Cursor
 

@@ -20,8 +20,8 @@ from tests.campaigns.support import field_host, field_lists, field_reasons, fiel
 from tests.campaigns.support.field_callers import Calls, Outcome
 from tests.campaigns.support.field_reasons import Facts
 from tests.campaigns.support.field_truth import Truth
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.base.model import Flavour
 
 TARGET = restored.TARGET
 RESCUED = Path("/root/rescued.sql")

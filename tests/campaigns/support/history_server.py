@@ -16,7 +16,7 @@ import pymysql
 
 from tests.campaigns.support.live_states import Entry, LiveStates, Rows
 from tests.lab.inside import ledger
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 SOCKET = "/run/mysqld/mysqld.sock"
 SERVER = "/checkout/tests/lab/inside/server"

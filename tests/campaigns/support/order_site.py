@@ -22,7 +22,7 @@ from tests.campaigns.support.field_host import command, servers
 from tests.campaigns.support.order_truth import Marks, Policy
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import Zygote
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.zfs.command import run_when_free
 
 SOCKET = "/run/mysqld/mysqld.sock"

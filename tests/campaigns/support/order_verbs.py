@@ -18,7 +18,7 @@ from tests.campaigns.support.field_host import command
 from tests.campaigns.support.order_questions import State, judge_slot
 from tests.campaigns.support.order_site import LEASE, REPOSITORY, Done, Seen
 from tests.campaigns.support.order_truth import MadeClone, MadeDrill, MadeSet, Marks
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 DAY = 86400.0
 JUNK = 900_000_000

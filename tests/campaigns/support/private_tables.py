@@ -11,7 +11,7 @@ from typing import Any
 import pymysql
 
 from tests.lab.inside import ledger
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 SECRET = "ZSECRET"
 SCHEMA = "private-rows"

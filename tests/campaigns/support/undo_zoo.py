@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 SCHEMA = "zoo"
 _TEXTS = ("''", "'a'", "'Ab'", "'it''s; -- \\\\'", "' '", "'\u00e9'", "REPEAT('x', 300)")

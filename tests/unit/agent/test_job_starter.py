@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT
-from zsnapdb.agent import fork_server
+from zsnapdb.agent import job_starter
 from zsnapdb.agent.children import ProcessChild, command_line
-from zsnapdb.agent.fork_server import FREQUENT, SPARED, ForkServer, JobStarter
+from zsnapdb.agent.job_starter import FREQUENT, SPARED, ForkServer, JobStarter
 from zsnapdb.agent.orphan_children import AdoptedProcess, Adoption, children_of
 from zsnapdb.cli.fork_server import GRAIN, LoadedCode, _is_one_thread
 
@@ -189,7 +189,7 @@ def test_jobs_outlive_their_server_and_the_next_is_started_from_nothing(jobs: Jo
 
 def test_a_server_that_does_not_answer_starts_no_second_run(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     server = jobs.server()
-    monkeypatch.setattr(fork_server, "PATIENCE", 0.5)
+    monkeypatch.setattr(job_starter, "PATIENCE", 0.5)
     os.kill(server.pid, signal.SIGSTOP)
     job = jobs.waiting()
     assert not is_forked(job)
@@ -203,7 +203,7 @@ def test_a_job_that_is_not_taken_does_nothing(jobs: Jobs, monkeypatch: pytest.Mo
     """As where the kernel gives the agent no orphans, or where the agent is killed at that moment."""
     jobs.server()
     forked: list[int] = []
-    monkeypatch.setattr(fork_server, "is_child", forked.append)
+    monkeypatch.setattr(job_starter, "is_child", forked.append)
     job = jobs.waiting()
     assert not is_forked(job)
     (number,) = forked
@@ -295,7 +295,7 @@ def test_jobs_that_come_seldom_have_no_server(jobs: Jobs) -> None:
 
 def test_a_server_that_forks_nothing_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Jobs(tmp_path)
-    monkeypatch.setattr(fork_server, "_MODULE", "zsnapdb.no_such_module")
+    monkeypatch.setattr(job_starter, "_MODULE", "zsnapdb.no_such_module")
     for _ in range(2):
         jobs.killed(jobs.start())
     server = jobs.starter.server

@@ -58,4 +58,4 @@ def test_what_the_running_agent_does_not_know_is_named(tmp_path: Path) -> None:
     # What a killed agent left says nothing about one that does not run.
     assert seen(host, FIRST + SECOND, file) == ""
     records.forget(host)
-    assert records.noted(host) is None
+    assert records.last_configuration(host) is None

@@ -99,7 +99,7 @@ def test_a_command_under_nohup_survives_the_end_of_its_session() -> None:
 def test_a_lost_terminal_ends_no_job_and_hides_no_cleanup() -> None:
     """The session's end closes the pipe of stderr too."""
     work = (
-        "from zsnapdb.cli.progress import Terminal; from zsnapdb.base.model import Progress; os.close(2); "
+        "from zsnapdb.cli.progress import Terminal; from zsnapdb.base.domain_types import Progress; os.close(2); "
         "end = os.pipe(); os.close(end[0]); os.dup2(end[1], 2); terminal = Terminal(); "
         "terminal.tell('x'); terminal.warn('y'); terminal._shown = -99; terminal.progress(Progress('z', 1, 2)); "
         "os.kill(os.getpid(), signal.SIGHUP); signal.pause()"

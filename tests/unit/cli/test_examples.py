@@ -38,9 +38,9 @@ from zsnapdb.jobs.shell.sizing import parse_daily, parse_keep, parse_prices
 from zsnapdb.planning.binlog.changes import parse_kinds
 from zsnapdb.planning.clone.branches import is_branch_name
 from zsnapdb.planning.fleet.overview import Filter
-from zsnapdb.planning.fleet.schedules import JobFilter
+from zsnapdb.planning.fleet.schedule_plan import JobFilter
 from zsnapdb.planning.restore.targets import ago, parse_target
-from zsnapdb.planning.sql_text import parse_table, refusal_of
+from zsnapdb.planning.sql_quoting import parse_table, refusal_of
 from zsnapdb.planning.vm.request import names
 from zsnapdb.serve.tokens import StoredToken
 

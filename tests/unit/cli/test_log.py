@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.support.command_line import zsnapdb
 from zsnapdb.base import run_id
-from zsnapdb.base.model import Progress
+from zsnapdb.base.domain_types import Progress
 from zsnapdb.cli import log, progress
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, journal_message, json_line, text_line
 

@@ -13,14 +13,14 @@ import termios
 import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
-from zsnapdb.base.model import Progress
+from zsnapdb.base.domain_types import Progress
 from zsnapdb.cli import progress_bars
 
 WORK = """
 import time
 from zsnapdb.cli import progress_bars as bars, log, output
 from zsnapdb.cli.progress import Terminal
-from zsnapdb.base.model import Progress
+from zsnapdb.base.domain_types import Progress
 from zsnapdb.report.log_lines import LogLevel
 terminal = Terminal()
 def go(step, total):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.events import Recorder
-from zsnapdb.base.model import Progress
+from zsnapdb.base.domain_types import Progress
 from zsnapdb.cli.progress import Terminal
 from zsnapdb.jobs.base.events import SILENT, Events, KeptWarnings
 

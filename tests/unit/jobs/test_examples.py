@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError, UsageError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.shell.examples import examples, find, flavour_of, grants

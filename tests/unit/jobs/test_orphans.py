@@ -15,7 +15,7 @@ from zsnapdb.jobs.doctor import orphans
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import RunningServer
-from zsnapdb.zfs import mounts, owned
+from zsnapdb.zfs import destruction, mounts
 from zsnapdb.zfs.mounts import MountEntry
 
 PLACE = "tank/zsnapdb/scratch/main/drill/20261120T100000Z-000001"
@@ -32,7 +32,7 @@ def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> list[RunningSe
     monkeypatch.setattr(discovery, "servers_below", lambda roots, name: servers if list(roots) == [root] else [])
     copy = f"{PLACE}/drill-20261120T100000Z-000001/data"
     monkeypatch.setattr(mounts, "mounted", lambda: [MountEntry(str(places[1] / "data"), "zfs", copy)])
-    monkeypatch.setattr(owned, "is_ours", lambda name, *marks: name == PLACE)
+    monkeypatch.setattr(destruction, "is_ours", lambda name, *marks: name == PLACE)
     killed: list[RunningServer] = []
 
     def end(server: RunningServer, folder: str) -> bool:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.stored_backups import Site
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError, ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
@@ -47,7 +47,7 @@ class World:
         self.flavour = Flavour.MYSQL
         monkeypatch.setattr(Instance, "session", self.session)
         monkeypatch.setattr(affected_replicas, "serving", lambda _datadir: None)
-        monkeypatch.setattr(asked, "seen", lambda _session: self.seen)
+        monkeypatch.setattr(asked, "observe_readers", lambda _session: self.seen)
         monkeypatch.setattr(asked, "executed", lambda _session: self.gtids.pop(0))
         monkeypatch.setattr(asked, "identity", lambda _session: self.other)
         monkeypatch.setattr(affected_replicas, "server_flavour", lambda _session: self.flavour)

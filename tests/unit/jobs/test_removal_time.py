@@ -17,7 +17,7 @@ from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.clock_record import confirm, removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record.idempotency_records import Deed, OnceRecords, RunVerdict
+from zsnapdb.jobs.record.idempotency_records import Action, OnceRecords, RunVerdict
 from zsnapdb.jobs.repository import prune
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.serve.helper_messages import ResultAnswer
@@ -128,21 +128,21 @@ def test_prune_under_clock_that_jumped_is_refused_until_confirmed(clocks: Clocks
 
 
 def test_run_is_remembered_through_clock_that_jumps_either_way(clocks: Clocks) -> None:
-    records, deed = OnceRecords(clocks.host), Deed("backup", "main")
+    records, action = OnceRecords(clocks.host), Action("backup", "main")
     day = f"{clocks.world.time:%Y%m%d}"
     run, other = f"{day}T080000Z-0123abcd", f"{day}T090000Z-0123abcd"
-    records.end(records.begin(run, deed), 0, "done", "{}")
+    records.end(records.begin(run, action), 0, "done", "{}")
     clocks.jump(40 * DAY)
-    records.begin(other, deed)
+    records.begin(other, action)
     known = records.read(run)
     assert known is not None
-    assert records.decide(run, deed, known).verdict is RunVerdict.ANSWER
+    assert records.decide(run, action, known).verdict is RunVerdict.ANSWER
     clocks.jump(-40 * DAY)
     clocks.world.time += 40 * DAY
-    records.begin(f"{clocks.world.time:%Y%m%d}T090000Z-0123abcd", deed)
+    records.begin(f"{clocks.world.time:%Y%m%d}T090000Z-0123abcd", action)
     assert records.read(run) is None
     clocks.jump(-40 * DAY)
-    assert records.decide(run, deed, None).verdict is RunVerdict.REFUSE
+    assert records.decide(run, action, None).verdict is RunVerdict.REFUSE
 
 
 def test_record_survives_between_commands_and_person_confirms(clocks: Clocks) -> None:

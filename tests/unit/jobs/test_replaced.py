@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Snapshot
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings, parse
 from zsnapdb.jobs.base.instance import Instance
@@ -19,7 +19,7 @@ from zsnapdb.jobs.host import live_server_checks
 from zsnapdb.jobs.host.live_server_checks import ReplacedServer
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.lease import FOREVER, LeaseVerdict
-from zsnapdb.zfs import datasets, mounts, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, mounts, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import ForeignMount
 from zsnapdb.zfs.snapshots import SnapshotUse
@@ -52,13 +52,15 @@ class Pool:
         monkeypatch.setattr(datasets, "exists", lambda _name: True)
         monkeypatch.setattr(datasets, "children", self.children)
         monkeypatch.setattr(datasets, "properties_of", self.properties_of)
-        monkeypatch.setattr(snapshots, "owned", lambda _dataset, _names: [])
+        monkeypatch.setattr(snapshots, "list_owned", lambda _dataset, _names: [])
         monkeypatch.setattr(
             snapshots,
             "uses",
             lambda names: {f"{n}@s": SnapshotUse(0, tuple(self.clones.get(n, "").split()), 0) for n in names},
         )
-        monkeypatch.setattr(owned, "destroy_datasets", lambda names, *_marks, **_how: self.destroyed.extend(names))
+        monkeypatch.setattr(
+            destruction, "destroy_datasets", lambda names, *_marks, **_how: self.destroyed.extend(names)
+        )
 
     def children(self, dataset: str, names: list[str], depth: int | None = None) -> dict[str, dict[str, Property]]:
         below = [

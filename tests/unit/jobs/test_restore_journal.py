@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, NotFound
-from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.journal import CompletedStep
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.steps import (
@@ -31,7 +31,7 @@ from zsnapdb.planning.restore.steps import (
     Recover,
     Replay,
 )
-from zsnapdb.planning.server_copy.versions import objection_to
+from zsnapdb.planning.server_copy.version_compatibility import objection_to
 
 ID = "20261120T120000Z-0001"
 WHEN = datetime(2026, 11, 20, 12, 0, 0, 250000, tzinfo=UTC)
@@ -86,7 +86,7 @@ def plan(last: HandoverStep, top: str = "tank/a/r") -> RestorePlan:
 @pytest.mark.parametrize("last", HANDOVERS, ids=lambda step: step.kind)
 def test_a_journal_is_read_back_as_it_was_written(last: HandoverStep, tmp_path: Path) -> None:
     journals = Journals(tmp_path)
-    journal = RestoreJournal(plan(last)).with_done(Done("preflight", WHEN, 0.5))
+    journal = RestoreJournal(plan(last)).with_done(CompletedStep("preflight", WHEN, 0.5))
     journals.write(journal)
     assert journals.read("tank/a/r") == journal
     assert journals.under_way("main") == [journal]

@@ -15,8 +15,8 @@ import pytest
 
 from tests.unit.support.drilled import evidence
 from zsnapdb.base import atomic_file
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError, ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings, load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.support.drilled import evidence
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, PreflightError, RepositoryError, ZsnapdbError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.backup import run
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.doctor import dependency_checks

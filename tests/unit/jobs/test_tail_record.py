@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.stored_backups import Site
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import binlog_tail_record
 from zsnapdb.mysql.binlog.read import KnownTail

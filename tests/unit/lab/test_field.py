@@ -14,7 +14,7 @@ from tests.campaigns.support.field_callers import Caller, Calls
 from tests.campaigns.support.field_reasons import Facts
 from tests.campaigns.support.field_truth import Truth
 from tests.campaigns.support.field_variables import Variable, Way
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 LIBRARIES = frozenset({"ha_archive", "auth_ed25519", "disks", "auth_socket", "mypluglib"})
 PROPERTIES = frozenset({"quota", "direct", "copies"})

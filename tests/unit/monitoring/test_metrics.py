@@ -15,8 +15,8 @@ import pytest
 
 from tests.unit.support.command_line import CHECKOUT, zsnapdb
 from tests.unit.support.stored_backups import Site
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import UsageError, ZsnapdbError
-from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health import health

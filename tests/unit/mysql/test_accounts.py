@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.jobs.clone.credentials import hosts_of_users
 from zsnapdb.mysql import accounts
 from zsnapdb.planning.clone.isolation import ACCOUNT, AccountRights

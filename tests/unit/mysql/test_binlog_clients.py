@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.binlog_clients import seen
+from zsnapdb.mysql.binlog_clients import observe_readers
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.restore.replica_checks import RegisteredReplica
 
@@ -66,7 +66,7 @@ OF_MARIADB = {"Server_id": 2, "Host": "db2", "Port": 3306, "Master_id": 1}
 
 
 def test_a_server_without_readers_shows_none() -> None:
-    found = seen(AskedServer(Readers(status={"wsrep_cluster_size": "0", "Slaves_connected": "0"})))
+    found = observe_readers(AskedServer(Readers(status={"wsrep_cluster_size": "0", "Slaves_connected": "0"})))
     assert (found.count, found.hidden, found.unknown) == (0, "", ())
     assert found.written == f"{UUID}:1-5,{UUID}:7"
 
@@ -82,35 +82,35 @@ def test_a_server_without_readers_shows_none() -> None:
 def test_a_replica_is_told_by_its_connection_and_by_what_it_said(
     form: str, row: dict[str, Any], replica: RegisteredReplica
 ) -> None:
-    found = seen(AskedServer(Readers(dumps=[DUMP], listed=[row]), form))
+    found = observe_readers(AskedServer(Readers(dumps=[DUMP], listed=[row]), form))
     assert (found.connections, found.replicas, found.count) == (("replica@10.0.0.5",), (replica,), 1)
 
 
 def test_without_the_right_to_the_list_a_replica_is_known_by_the_variable_of_its_connection() -> None:
-    found = seen(AskedServer(Readers(dumps=[DUMP], uuids=[UUID.upper(), "no uuid"], denied=(MYSQL,))))
+    found = observe_readers(AskedServer(Readers(dumps=[DUMP], uuids=[UUID.upper(), "no uuid"], denied=(MYSQL,))))
     assert (found.replicas, found.unknown) == ((RegisteredReplica(server_uuid=UUID),), ())
 
 
 def test_what_the_account_may_not_see_is_named() -> None:
-    hidden = seen(AskedServer(Readers(denied=("INNODB STATUS",))))
+    hidden = observe_readers(AskedServer(Readers(denied=("INNODB STATUS",))))
     assert "own connections alone" in hidden.hidden
-    (unknown,) = seen(AskedServer(Readers(dumps=[DUMP], denied=(MYSQL, "user_variables")))).unknown
+    (unknown,) = observe_readers(AskedServer(Readers(dumps=[DUMP], denied=(MYSQL, "user_variables")))).unknown
     assert "Access denied" in unknown
 
 
 @pytest.mark.parametrize("name", ["Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Slaves_connected"])
 def test_a_counter_of_the_server_shows_readers_whose_connections_are_hidden(name: str) -> None:
-    found = seen(AskedServer(Readers(status={name: "2"}, denied=("INNODB STATUS", MYSQL, "user_variables"))))
+    found = observe_readers(AskedServer(Readers(status={name: "2"}, denied=("INNODB STATUS", MYSQL, "user_variables"))))
     assert (found.count, found.connections) == (2, ())
 
 
 def test_the_other_servers_of_a_cluster_are_readers() -> None:
-    assert seen(AskedServer(Readers(status={"wsrep_cluster_size": "3"}))).count == 2
-    assert seen(AskedServer(Readers(group=[("db2", 3306, "ONLINE")]))).members == ("db2:3306 (ONLINE)",)
+    assert observe_readers(AskedServer(Readers(status={"wsrep_cluster_size": "3"}))).count == 2
+    assert observe_readers(AskedServer(Readers(group=[("db2", 3306, "ONLINE")]))).members == ("db2:3306 (ONLINE)",)
 
 
 def test_what_readers_say_of_themselves_is_one_printable_line() -> None:
     row = {"Server_Id": "2; x", "Host": "db\n2\x1b[2J", "Port": None, "Replica_UUID": "' OR 1"}
-    found = seen(AskedServer(Readers(dumps=[("a\nb", "h\x1b:1", "")], listed=[row], accounts=["'x\n'@'%'"])))
+    found = observe_readers(AskedServer(Readers(dumps=[("a\nb", "h\x1b:1", "")], listed=[row], accounts=["'x\n'@'%'"])))
     assert found.replicas == (RegisteredReplica(0, None, "db?2?[2J", 0),)
     assert (found.connections, found.may_read) == (("a?b@h?",), ("'x?'@'%'",))

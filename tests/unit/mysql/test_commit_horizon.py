@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.base.errors import ServerError
-from zsnapdb.base.model import BinlogCoordinates
 from zsnapdb.mysql.binlog.read import commit_horizon
 from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.session import Address, Session

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.server_facts import ServerFacts

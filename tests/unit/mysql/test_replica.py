@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.restore.handover import SourceWatch
 from zsnapdb.mysql.replication.replica import Lag, lag
 from zsnapdb.mysql.session import Session

@@ -42,7 +42,7 @@ def made(tmp_path: Path) -> Iterator[Sandbox]:
 
 
 def inside(sandbox: Sandbox, *argv: str) -> subprocess.CompletedProcess[str]:
-    words = [*sandboxes.words(sandbox, "nobody"), *argv]
+    words = [*sandboxes.sandbox_prefix(sandbox, "nobody"), *argv]
     return subprocess.run(words, capture_output=True, text=True, timeout=120)
 
 
@@ -115,7 +115,7 @@ def test_a_server_answers_and_calls_nobody(made: Sandbox, connects: bool, result
 
 @needs_root
 def test_the_kernel_says_that_a_server_is_inside(made: Sandbox) -> None:
-    words = [*sandboxes.words(made, "nobody"), "/bin/sh", "-c", "echo ready; read end"]
+    words = [*sandboxes.sandbox_prefix(made, "nobody"), "/bin/sh", "-c", "echo ready; read end"]
     server = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert server.stdout is not None
@@ -155,7 +155,7 @@ def test_a_link_above_a_folder_of_the_copy_is_not_followed(made: Sandbox) -> Non
 def test_without_root_there_is_no_sandbox_and_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(PreflightError, match="only root"):
-        sandboxes.words(Sandbox("/a", ("/a/b",), (), ()), "nobody")
+        sandboxes.sandbox_prefix(Sandbox("/a", ("/a/b",), (), ()), "nobody")
 
 
 def test_a_log_says_why_there_is_no_sandbox() -> None:

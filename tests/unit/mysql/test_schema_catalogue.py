@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.support.catalogue_session import CatalogueSession
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.planning.backup.lock_strategy import choose

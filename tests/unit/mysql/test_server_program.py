@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.mysql.process import processes, server, server_program
 

@@ -12,8 +12,8 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql import table_wait_times
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.mysql.table_wait_times import TableWatch
-from zsnapdb.planning.clone.migration import TableAccess, TableWait
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.clone.migration_findings import TableAccess, TableWait
+from zsnapdb.planning.sql_quoting import TableName
 
 ITEMS = TableName("shop", "items")
 SECONDS = 20.0

@@ -14,8 +14,8 @@ from pydantic import SecretStr
 
 from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.server_copy.prepare import client_text
 from zsnapdb.mysql.replication.replica import ReplicationSource
 from zsnapdb.mysql.session import Address, Session

@@ -22,9 +22,9 @@ from tests.unit.support.binlog_file import (
     XID,
     File,
 )
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.gtid import GtidPosition, GtidSet, joined
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.binlog.read import tail_of
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, read_head, transactions
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import new_backup_id
 from zsnapdb.planning.backup_chain import BasePlan, ChainPolicy, Why, choose_base, newest_without, restore_chain
 
 FLAGS = ("-L",)

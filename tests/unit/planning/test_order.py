@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.model import new_backup_id
+from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.base.patterns import GREATEST_SEQUENCE
 from zsnapdb.planning import order
 from zsnapdb.planning.order import STEP, in_order

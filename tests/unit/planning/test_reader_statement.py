@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.planning.sql_text import LONGEST, refusal_of
+from zsnapdb.planning.sql_quoting import LONGEST, refusal_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.jobs.clone.migration import CheckedMigration
-from zsnapdb.planning.clone.migration import (
+from zsnapdb.planning.clone.migration_findings import (
     LoadFindings,
     MigrationFindings,
     MigrationRun,
@@ -17,7 +17,7 @@ from zsnapdb.planning.clone.migration import (
     TouchedTable,
     problems,
 )
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.report.clone.migration import MigrationView
 
 ORDERS = TableName("shop", "new_orders")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.jobs.restore.rewind import Outage
 from zsnapdb.mysql.process.service import ServerService
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint

@@ -78,7 +78,7 @@ def kept_lines(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 
 def test_document_without_second_line_is_read_as_before() -> None:
-    document = stored_document.opened(LINE + b"\n", "it")
+    document = stored_document.open_document(LINE + b"\n", "it")
     assert (document.line, document.signature, document.has_digest) == (LINE, None, False)
     assert document.digest == hashlib.sha256(LINE).hexdigest()
 
@@ -86,7 +86,7 @@ def test_document_without_second_line_is_read_as_before() -> None:
 @pytest.mark.parametrize("second", [b"{}", b"{", b"[]", b'{"sha256":1}', b'{"sha256":"00","x":1}', b"x" * 4096])
 def test_unknown_second_line_is_damage(second: bytes) -> None:
     with pytest.raises(DamagedError, match=r"second line|digest"):
-        stored_document.opened(LINE + b"\n" + second + b"\n", "it")
+        stored_document.open_document(LINE + b"\n" + second + b"\n", "it")
 
 
 def test_accepted_document_is_believed_and_no_other(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
 from zsnapdb.agent.children import apart
-from zsnapdb.agent.fork_server import JobStarter
+from zsnapdb.agent.job_starter import JobStarter
 from zsnapdb.agent.orphan_children import AdoptedProcess, children_of
 from zsnapdb.base import run_id
 from zsnapdb.base.processes import Process

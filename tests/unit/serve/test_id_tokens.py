@@ -29,7 +29,7 @@ from tests.unit.support.issuers import (
     whom,
 )
 from zsnapdb.config.serve import IssuerSettings, ServeSettings
-from zsnapdb.serve.id_tokens import IdTokenHolder, IdTokenRefusal, IdTokens, judged
+from zsnapdb.serve.id_tokens import IdTokenHolder, IdTokenRefusal, IdTokens, judge_claims
 from zsnapdb.serve.roles import Role
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -80,9 +80,9 @@ def test_a_rule_that_names_a_mail_address_means_a_verified_one() -> None:
     rule = {"claims": {"email": "boss@example.org"}, "subject": "user:boss@example.org", "role": "operator"}
     settings = IssuerSettings.model_validate({"issuer": ISSUER, "audience": AUDIENCE, "allow": [rule]})
     claims = {"iss": ISSUER, "aud": AUDIENCE, "iat": 1000, "exp": 2000, "email": "boss@example.org"}
-    assert isinstance(judged({**claims, "email_verified": True}, settings, 1500.0), IdTokenHolder)
+    assert isinstance(judge_claims({**claims, "email_verified": True}, settings, 1500.0), IdTokenHolder)
     for said in ({}, {"email_verified": False}, {"email_verified": "true"}, {"email_verified": [True]}):
-        assert judged({**claims, **said}, settings, 1500.0) == IdTokenRefusal.EMAIL
+        assert judge_claims({**claims, **said}, settings, 1500.0) == IdTokenRefusal.EMAIL
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_rule_fits_only_if_each_of_its_claims_is_there(
     rule = {"claims": wanted, "subject": "ci:shop", "role": "viewer"}
     settings = IssuerSettings.model_validate({"issuer": ISSUER, "audience": AUDIENCE, "allow": [rule]})
     times = {"iss": ISSUER, "aud": AUDIENCE, "iat": 1000, "exp": 2000}
-    judgement = judged({**given_claims, **times}, settings, 1500.0)
+    judgement = judge_claims({**given_claims, **times}, settings, 1500.0)
 
     def text(value: object) -> str:
         return json.dumps(value)
@@ -283,7 +283,7 @@ def test_a_token_is_good_only_in_its_time(exp: float, iat: int, nbf: int | None)
         "repository": "shop/web",
         "ref": "refs/heads/main",
     }
-    judgement = judged(claims if nbf is None else {**claims, "nbf": nbf}, settings, 0.0)
+    judgement = judge_claims(claims if nbf is None else {**claims, "nbf": nbf}, settings, 0.0)
     is_good = exp > -60 and -3660 <= iat <= 60 and (nbf is None or nbf <= 60)
     assert isinstance(judgement, IdTokenHolder) is is_good
 
@@ -349,5 +349,5 @@ def test_a_rule_that_names_the_client_takes_its_tokens_for_several_audiences_and
     rule = {"claims": {"azp": "frontend"}, "subject": "ci:shop/web", "role": "developer"}
     settings = IssuerSettings.model_validate({"issuer": ISSUER, "audience": AUDIENCE, "allow": [rule]})
     claims: dict[str, object] = {"iss": ISSUER, "aud": [AUDIENCE, "other"], "iat": 1000, "exp": 2000}
-    assert isinstance(judged({**claims, "azp": "frontend"}, settings, 1000), IdTokenHolder)
-    assert judged({**claims, "azp": AUDIENCE}, settings, 1000) is IdTokenRefusal.RULE
+    assert isinstance(judge_claims({**claims, "azp": "frontend"}, settings, 1000), IdTokenHolder)
+    assert judge_claims({**claims, "azp": AUDIENCE}, settings, 1000) is IdTokenRefusal.RULE

@@ -18,7 +18,7 @@ from zsnapdb.serve.verbs import HelperRequest, parse
 from zsnapdb.verbs.requests import (
     SERVED,
     ChosenBranch,
-    CloneDeed,
+    CloneAction,
     CloneLogsVerb,
     CommitCloneVerb,
     CreateBranchVerb,
@@ -283,9 +283,9 @@ def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
         case CreateCloneVerb(wanted=new):
             words = argv.create(new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web")
         case CloneLogsVerb() | ListBranchesVerb() | LogBranchVerb():
-            words = argv.told(request.verb, request.verb.name, "ci:shop/web")
-        case verb if isinstance(verb, CloneDeed):
-            words = argv.deed(verb, verb.name, 60.0, "ci:shop/web")
+            words = argv.query_arguments(request.verb, request.verb.name, "ci:shop/web")
+        case verb if isinstance(verb, CloneAction):
+            words = argv.action_arguments(verb, verb.name, 60.0, "ci:shop/web")
         case _:
             return
     command = next(one for one in SERVED.values() if tuple(one.runs.split()) == words[: len(one.runs.split())])
@@ -308,28 +308,53 @@ def test_the_words_of_each_verb() -> None:
         *("--at=2026-01-01 10:00 UTC", "--profile=tiny", "--mask", "--json", "main"),
     )
     lease = ExtendCloneVerb(name="mine", lease=NewLease(ttl="1h"))
-    assert argv.deed(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
-    assert argv.deed(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
-    assert argv.deed(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
+    assert argv.action_arguments(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
+    assert argv.action_arguments(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
+    assert argv.action_arguments(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
     protect = ProtectCloneVerb(name="mine", protection=NewProtection.model_validate({"for": "2h"}))
-    assert argv.deed(protect, "c1", 7200.0, "ci:x") == ("clone", "protect", "--for=7200.000s", "--json", "c1")
-    assert argv.deed(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
+    assert argv.action_arguments(protect, "c1", 7200.0, "ci:x") == (
+        "clone",
+        "protect",
+        "--for=7200.000s",
+        "--json",
+        "c1",
+    )
+    assert argv.action_arguments(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
         *("clone", "protect", "--for=0s", "--json", "c1"),
     )
     commit = CommitCloneVerb(name="mine", commit=NewCommit(message="--json is no option here"))
-    assert argv.deed(commit, "c1", 9, "ci:x") == (
+    assert argv.action_arguments(commit, "c1", 9, "ci:x") == (
         *("clone", "commit", "--message=--json is no option here", "--json", "c1"),
     )
-    assert argv.told(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == ("clone", "logs", "--lines=7", "c1")
-    assert argv.told(ListBranchesVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "list", "c1")
-    assert argv.told(LogBranchVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "log", "c1")
-    assert argv.told(LogBranchVerb(name="mine", state="main"), "c1", "ci:x") == ("clone", "branch", "log", "c1", "main")
+    assert argv.query_arguments(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == (
+        "clone",
+        "logs",
+        "--lines=7",
+        "c1",
+    )
+    assert argv.query_arguments(ListBranchesVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "list", "c1")
+    assert argv.query_arguments(LogBranchVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "log", "c1")
+    assert argv.query_arguments(LogBranchVerb(name="mine", state="main"), "c1", "ci:x") == (
+        "clone",
+        "branch",
+        "log",
+        "c1",
+        "main",
+    )
     begin = CreateBranchVerb(name="mine", wanted=NewBranch.model_validate({"branch": "f/x", "from": "main"}))
-    assert argv.deed(begin, "c1", 9, "ci:x") == ("clone", "branch", "create", "--from=main", "--json", "c1", "f/x")
+    assert argv.action_arguments(begin, "c1", 9, "ci:x") == (
+        "clone",
+        "branch",
+        "create",
+        "--from=main",
+        "--json",
+        "c1",
+        "f/x",
+    )
     switch = SwitchBranchVerb(name="mine", chosen=ChosenBranch(branch="f/x"))
-    assert argv.deed(switch, "c1", 9, "ci:x") == ("clone", "branch", "switch", "--json", "c1", "f/x")
+    assert argv.action_arguments(switch, "c1", 9, "ci:x") == ("clone", "branch", "switch", "--json", "c1", "f/x")
     diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="f/x", limit=3))
-    assert argv.deed(diff, "c1", 9, "ci:x") == (
+    assert argv.action_arguments(diff, "c1", 9, "ci:x") == (
         *("clone", "branch", "diff", "--limit=3", "--size=262144B", "--json", "c1", "main", "f/x"),
     )
     of_set = NewClone.model_validate({"instance": "main", "from": "20260101T000000Z-0123"})

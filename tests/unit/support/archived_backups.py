@@ -11,8 +11,8 @@ import pytest
 from tests.unit.support.archived_server import Server
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance

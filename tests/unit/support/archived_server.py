@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.unit.support.binlog_file import ROTATE, UUID, File
 from tests.unit.support.events import Recorder
 from tests.unit.support.manifests import after_the_examples
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.config.repository import RepositorySettings, StreamSettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host

@@ -14,8 +14,8 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.guests import FakeGuard, MemoryGuests
 from tests.unit.support.machine_pool import MachinePool
 from zsnapdb.config import settings as config
-from zsnapdb.jobs.backup import source as sources
-from zsnapdb.jobs.backup.source import Taken
+from zsnapdb.jobs.backup import source_interface as sources
+from zsnapdb.jobs.backup.source_interface import ProvedSet
 from zsnapdb.jobs.backup.vm_source import MachineProof, MachineSource
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
@@ -51,7 +51,7 @@ class Barn:
         assert instance.settings.vm is not None
         return MachineSource(instance, instance.settings.vm, self.guests, self.guard.open)  # type: ignore[arg-type]
 
-    def take(self, **settings: Any) -> Taken[MachineProof]:
+    def take(self, **settings: Any) -> ProvedSet[MachineProof]:
         source = self.source(**settings)
         return sources.take(source, source.observe(), "web", SET, Recorder(self.reported), run_id="1")
 

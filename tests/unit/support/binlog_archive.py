@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart
 from zsnapdb.repository.keys import AgeIdentity, wrap

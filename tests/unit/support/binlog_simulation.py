@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.unit.support.binlog_window import SECOND, Kept
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
-from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil
 from zsnapdb.planning.binlog.route import BackupPoint, Route, RouteFile, commit_time
 from zsnapdb.planning.restore.points import RestoreRoute

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import Gtids, GtidSet, joined
-from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.route import BackupPoint
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "aaaaaaaa-0000-0000-0000-0000000000ff"

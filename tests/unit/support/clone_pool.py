@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.server_copy.source_facts import Origin, Place
 
 HOME = "tank/zsnapdb/clones"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tests.unit.support.manifests import manifest
-from zsnapdb.base.model import SnapshotSet
-from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
+from zsnapdb.base.domain_types import SnapshotSet
+from zsnapdb.jobs.backup.source_interface import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.vm.consistency_level import Grade

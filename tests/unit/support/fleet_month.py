@@ -25,7 +25,7 @@ from zsnapdb.fleet.specification import specification
 from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.fleet.messages import FleetJob, JobRequest, run_id_of
 from zsnapdb.planning.fleet.retry import JobVerdict, is_final, verdict
-from zsnapdb.planning.fleet.schedules import FleetSchedule, closed_until, wanted
+from zsnapdb.planning.fleet.schedule_plan import FleetSchedule, closed_until, wanted_schedules
 from zsnapdb.repository.drills import Outcome
 
 TICK = timedelta(minutes=15)
@@ -183,7 +183,7 @@ class FleetMonth:
         if not self.engine_is_away:
             known = self._engine_knows or self.now - TICK
             after, self._engine_knows = max(known, self.now - CATCH_UP), self.now
-            for schedule in wanted(self.jobs):
+            for schedule in wanted_schedules(self.jobs):
                 self._begin(schedule, after)
             for name, begun in list(self.running.items()):
                 if self._go_on(begun):

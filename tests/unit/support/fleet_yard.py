@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.unit.support.drilled import evidence as drilled
 from tests.unit.support.manifests import manifest
-from zsnapdb.base.model import new_backup_id
+from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.config import fleet as fleet_config
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.instance import ObjectiveSettings

@@ -28,9 +28,9 @@ from tests.unit.support.clone_pool import origin as clone_origin
 from tests.unit.support.fake_sources import MACHINE
 from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.parsers_of_repositories import GTIDS, ID, INSTANCE, NOW, signed
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.base.model import Flavour
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.journal import CompletedStep
 from zsnapdb.jobs.steps.restore_journal import RestoreJournal, _form
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC
 from zsnapdb.mysql.process.discovery import read_greeting
@@ -336,7 +336,7 @@ def _of_hosts() -> Iterator[ForeignParser]:
     yield ForeignParser("record of the host", _documents(_record()), hosts.record)
     archived = ArchivedPosition(incarnation=ID, file="b.000001", end=7, last_commit=9).model_dump_json().encode()
     yield ForeignParser("archived position of the host", _documents(archived), hosts.archived)
-    restore = RestoreJournal(plan(LeaveStopped(1))).with_done(Done("preflight", NOW, 0.5))
+    restore = RestoreJournal(plan(LeaveStopped(1))).with_done(CompletedStep("preflight", NOW, 0.5))
     yield ForeignParser("journal of a restore", _documents(_form().dump_json(restore)), hosts.restore_journal)
     answers = (b'{"return": 3}', b'{"return": "frozen"}', b'{"return": [{"mountpoint": "/"}]}')
     yield ForeignParser("answer of a guest agent", _documents(*answers), hosts.guest_agent)

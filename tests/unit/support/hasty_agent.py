@@ -16,7 +16,7 @@ from pathlib import Path
 
 import zsnapdb.cli.app
 from zsnapdb.agent.daemon import ConfigurationFile, serve
-from zsnapdb.agent.fork_server import JobStarter
+from zsnapdb.agent.job_starter import JobStarter
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.host import Host
 

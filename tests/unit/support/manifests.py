@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.repository.manifest import FilesystemType, KeyPart, Manifest, OtherSourcePart, VolumePart, ZvolType
 from zsnapdb.repository.manifest_source import LockPart, PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.stream.chunks import Chunk, Codec

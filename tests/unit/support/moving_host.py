@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base import atomic_file
+from zsnapdb.base.domain_types import Flavour, Snapshot
 from zsnapdb.base.errors import CommandError, ServerError
-from zsnapdb.base.model import Flavour, Snapshot
 from zsnapdb.jobs.setup import move as setup_move
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer
@@ -20,7 +20,7 @@ from zsnapdb.mysql.process.service import ServingProcess
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
 from zsnapdb.planning.setup.move import ServedPlace, ServerMove, planned_move
-from zsnapdb.zfs import command, datasets, owned, snapshots
+from zsnapdb.zfs import command, datasets, destruction, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import MountEntry
 from zsnapdb.zfs.snapshots import PendingSnapshots
@@ -179,7 +179,7 @@ def moving_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
         snapshots, "by_guid", lambda name: {guid(s): s for s in fake.snapshots if s.startswith(f"{name}@")}
     )
     monkeypatch.setattr(snapshots, "names_of", lambda names: list(fake.snapshots))
-    monkeypatch.setattr(owned, "destroy_snapshot", fake.destroy)
+    monkeypatch.setattr(destruction, "destroy_snapshot", fake.destroy)
     monkeypatch.setattr(move_state, "journal", lambda: tmp_path / "state" / "move.json")
     monkeypatch.setattr(move_state, "running_server", fake.running)
 

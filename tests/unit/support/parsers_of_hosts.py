@@ -12,8 +12,8 @@ from unittest import mock
 
 from tests.unit.support.clone_pool import HOME, ClonePool
 from tests.unit.support.parsers_of_repositories import ID, INSTANCE, NOW, repository_of
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts
@@ -79,14 +79,14 @@ def guest_agent(body: bytes, folder: Path) -> None:
 
 def guest_program(body: bytes, folder: Path) -> None:
     text = body.decode(errors="replace")
-    each(lambda: agent.started(text), lambda: agent.ended(text))
+    each(lambda: agent.started(text), lambda: agent.parse_end(text))
 
 
 def server_inside(body: bytes, folder: Path) -> None:
     """The client's output in a guest for each query: any output leads to a verdict or a refusal."""
     rows = guest_queries.rows(body.decode(errors="replace"))
     each(lambda: guest_queries.variables(rows), lambda: guest_queries.binlogs(rows))
-    each(lambda: judge_table(next(iter(guest_queries.checked(guest_queries.tables(rows), rows).values()), ())))
+    each(lambda: judge_table(next(iter(guest_queries.check_results(guest_queries.tables(rows), rows).values()), ())))
     for flavour in Flavour:
 
         def judged(flavour: Flavour = flavour) -> None:
@@ -231,7 +231,7 @@ def zfs_output(body: bytes, folder: Path) -> None:
     text = body.decode(errors="replace")
     calls: tuple[Callable[[], object], ...] = (
         lambda: snapshots.describe(["tank/a@b"]),
-        lambda: snapshots.owned(["tank/a"], ["zsnapdb:backup"]),
+        lambda: snapshots.list_owned(["tank/a"], ["zsnapdb:backup"]),
         lambda: snapshots.below("tank/a", ["zsnapdb:backup"]),
         lambda: snapshots.uses(["tank/a"]),
         lambda: snapshots.by_guid("tank/a"),

@@ -13,8 +13,8 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site, id_of
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.base.errors import NotFound
-from zsnapdb.base.model import Snapshot
 from zsnapdb.config import settings
 from zsnapdb.jobs.base import host as jobs_host
 from zsnapdb.jobs.base import run_locks

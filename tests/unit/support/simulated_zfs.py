@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zsnapdb.base.errors import CommandError, NotFound
-from zsnapdb.jobs.backup.source import SnapshotRequest
+from zsnapdb.jobs.backup.source_interface import SnapshotRequest
 
 CHANGES = ("set", "hold", "release", "bookmark", "destroy")
 

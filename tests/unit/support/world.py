@@ -23,12 +23,12 @@ from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeServer
 from tests.unit.support.simulated_zfs import SimulatedZfs, is_change
 from tests.unit.support.streams import begin, end, write
 from zsnapdb.base import run_id
+from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.base.errors import CommandError
-from zsnapdb.base.model import new_backup_id
 from zsnapdb.config import settings as config
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup import send as backup_send
-from zsnapdb.jobs.backup.source import SnapshotRequest
+from zsnapdb.jobs.backup.source_interface import SnapshotRequest
 from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
@@ -334,7 +334,7 @@ def made(folder: Path) -> Iterator[World]:
         for module in (command, holds, snapshots, datasets):
             patch.setattr(module, "run", world.run)
         patch.setattr(libzfs, "load", lambda: None)
-        patch.setattr(instance_snapshots, "named", world.named)
+        patch.setattr(instance_snapshots, "snapshot_names", world.named)
         patch.setattr(version, "userland", lambda: "zfs-2.3.9")
         patch.setattr(version, "pool_guid", lambda pool: 1)
         patch.setattr(backup_send, "SendStream", world.send)

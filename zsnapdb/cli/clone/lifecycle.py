@@ -26,7 +26,7 @@ def list_clones(config: options.ConfigFile = None, json: options.AsJson = False)
     from zsnapdb.jobs.clone import catalogue, namespace_servers
     from zsnapdb.report.clone import list as report
 
-    known, reader = catalogue.known(*on_host(config)), audience.current_audience()
+    known, reader = catalogue.known_clones(*on_host(config)), audience.current_audience()
     seen = tuple(namespace_servers.with_servers_elsewhere([info for info in known.copies if reader.sees(info.owner)]))
     show(report.ClonesView(seen, THIS_HOST.now(), known.unreadable if reader.sees_all else ()), json)
 

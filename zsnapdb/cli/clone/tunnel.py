@@ -52,7 +52,7 @@ def tunnel(
         raise UsageError("--port is given without a host", hint="give --via HOST, too")
     host, address = via or "", LOCAL_HOST
     if port is None:
-        host, address, port = _asked(name, via, tls_ca)
+        host, address, port = _request_address(name, via, tls_ca)
     made = tunnel_to(host, local_port or _free_port(port), address, port)
     program = shutil.which("ssh", path=program_start.search_path())
     if program is None:
@@ -65,7 +65,7 @@ def tunnel(
     program_start.become_user(made.arguments(program), program_start.for_site())
 
 
-def _asked(name: str, via: str | None, authority: Path | None) -> tuple[str, str, int]:
+def _request_address(name: str, via: str | None, authority: Path | None) -> tuple[str, str, int]:
     """Return the host for ssh, the address of the clone's server there, and its port, as the service says."""
     from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError, missing_library
     from zsnapdb.client.connection import connection

@@ -49,7 +49,7 @@ def release(instance: Instance, places: Collection[str]) -> None:
         # The dataset may have another name now.
         short = {name.partition("@")[2] for name in noted}
         there = [name for place in places for one in short if datasets.exists(name := f"{place}@{one}")]
-        holds.release(holds.held(there, BASE_TAG), BASE_TAG)
+        holds.release(holds.snapshots_with_hold(there, BASE_TAG), BASE_TAG)
     with contextlib.suppress(OSError, PreflightError):
         _write(instance, ())
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from zsnapdb import hooks
 from zsnapdb.base.errors import HookError
-from zsnapdb.hooks import Ended, Hook, OnFailure, When
+from zsnapdb.hooks import BackupEnd, Hook, OnFailure, When
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.set_properties import snapshot_name
 
@@ -110,17 +110,17 @@ class DoneHooks:
         try:
             yield
         except BaseException as error:
-            for failed in self._run(Ended.by(error)):
+            for failed in self._run(BackupEnd.by(error)):
                 error.add_note(str(failed))
             raise
-        failures = self._run(Ended())
+        failures = self._run(BackupEnd())
         if failures:
             # An interrupt is more important than the failure of a hook.
             first = next((error for error in failures if not isinstance(error, HookError)), failures[0])
             first.add_note(f"backup {self._backup_id} is in the repository")
             raise first
 
-    def _run(self, ended: Ended) -> list[BaseException]:
+    def _run(self, ended: BackupEnd) -> list[BaseException]:
         variables = {
             **hooks.environment(
                 When.DONE,

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from zsnapdb import __version__
 from zsnapdb.base import atomic_file
+from zsnapdb.base.domain_types import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.base.errors import CommandError, DamagedError, NotOursError, PreflightError, RepositoryError, ServerError
-from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.server_source import open_source
-from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener, take
+from zsnapdb.jobs.backup.source_interface import Observation, SourceDescription, SourceOpener, take
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.events import Events, KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
@@ -46,7 +46,7 @@ from zsnapdb.planning.repository.local_snapshot_sets import LocalSet
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
-from zsnapdb.zfs import datasets, holds, owned, snapshots, version
+from zsnapdb.zfs import datasets, destruction, holds, snapshots, version
 from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
@@ -293,7 +293,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
     ]
 
 
-def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
+def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
     """Return the complete sets of backups and of `zsnapdb snapshot` on this host, oldest first.
 
     If no volumes are configured, the source names them, or (if it is down) the newest backup.
@@ -352,7 +352,7 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
             positions = {one.properties[POSITION_PROPERTY] for one in members} - {datasets.UNSET}
             position = max(positions, default="")
             return LocalSnapshotResult(instance.name, backup_id, dict(instance.volumes), position, 0.0, (), ())
-        owned.destroy_set([one.snapshot.full_name for one in members], backup_id)
+        destruction.destroy_set([one.snapshot.full_name for one in members], backup_id)
     return None
 
 
@@ -450,7 +450,7 @@ def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
         if decision.keep:
             continue
         try:
-            owned.destroy_set(list(local[decision.backup_id].names.values()), decision.backup_id)
+            destruction.destroy_set(list(local[decision.backup_id].names.values()), decision.backup_id)
         except (CommandError, NotOursError) as error:
             events.warn(f"the expired local set {decision.backup_id} stays: {error.message}")
         else:

@@ -11,7 +11,7 @@ from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send_format import choose
 from zsnapdb.jobs.backup.server_source import open_source
-from zsnapdb.jobs.backup.source import Observation, SourceOpener
+from zsnapdb.jobs.backup.source_interface import Observation, SourceOpener
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import STORED
@@ -22,7 +22,7 @@ from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.at_rest import judge_sent
 from zsnapdb.planning.backup.send_form import FormChoice
 from zsnapdb.planning.backup_chain import BasePlan, choose_base
-from zsnapdb.planning.known_damage import DamageRegister, sentences
+from zsnapdb.planning.damage_register import DamageRegister, sentences
 from zsnapdb.planning.repository.known_backups import Provenance
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.repository import Repository

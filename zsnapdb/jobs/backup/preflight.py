@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb import hooks
+from zsnapdb.base.domain_types import Position, pool_of
 from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
-from zsnapdb.base.model import Position, pool_of
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import replica_applier
 from zsnapdb.jobs.base.instance import Instance
@@ -62,7 +62,7 @@ from zsnapdb.planning.backup.placement import (
 )
 from zsnapdb.planning.backup.space import DatasetSpace, judge_space
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
-from zsnapdb.planning.server_copy.versions import objections_to_files, objections_to_settings
+from zsnapdb.planning.server_copy.version_compatibility import objections_to_files, objections_to_settings
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.datasets import Property

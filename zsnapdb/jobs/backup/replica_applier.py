@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import LockNotGranted, ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.replication import applier as statements
@@ -49,7 +49,7 @@ def start_forgotten(instance: Instance, session: Session) -> str | None:
 
 
 @contextlib.contextmanager
-def stopped(instance: Instance, session: Session, facts: ServerFacts) -> Iterator[tuple[Channel, ...]]:
+def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) -> Iterator[tuple[Channel, ...]]:
     """Stop the applier for the block if lock.stop_applier is set, and yield the channels with their positions.
 
     Only channels that were applying are stopped, and only these are started again. The start uses a new connection,

@@ -36,7 +36,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished_backups import remove
 from zsnapdb.repository.unfinished_backups import unfinished as announced
 from zsnapdb.repository.verifications import known_damage
-from zsnapdb.zfs import holds, owned, snapshots
+from zsnapdb.zfs import destruction, holds, snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -88,7 +88,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
     """Return the backups whose chain cannot be restored because of known damage, with the finding."""
     damage = known_damage(repository, instance.name)
-    known, checked = host_record.stored(instance, repository)
+    known, checked = host_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
     stored = damage.stored()
     return {
@@ -179,9 +179,9 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     # Only the journal knows a bookmark whose snapshot no longer exists, so no other failure may keep the bookmark.
     for volume in volumes:
         with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotFound):
-            owned.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
+            destruction.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
     with _warning_on_error(instance, item.backup_id):
-        owned.destroy_set(item.journal.started.snapshots(), item.backup_id)
+        destruction.destroy_set(item.journal.started.snapshots(), item.backup_id)
     item.journal.remove()
 
 
@@ -225,7 +225,7 @@ def sweep(
     seen = here.all_but_noted((snapshot_cache.HOLDS, REPOSITORY_PROPERTY))
     with_holds = [one.snapshot.full_name for one in seen if one.properties[snapshot_cache.HOLDS] != "0"]
     with_holds = [name for name in with_holds if name not in but]
-    holds.release(holds.held(with_holds, BASE_TAG), BASE_TAG)
+    holds.release(holds.snapshots_with_hold(with_holds, BASE_TAG), BASE_TAG)
     # A run that was killed between its last two requests left its hold on a set with the state stored. A run that was
     # killed while a local set became a backup's set left its hold on a local set.
     settled = {
@@ -233,7 +233,7 @@ def sweep(
         for one in seen
         if one.properties[STATE_PROPERTY] in (STORED, LOCAL) and one.properties[BACKUP_PROPERTY] not in journalled
     }
-    holds.release(holds.held([name for name in with_holds if name in settled]))
+    holds.release(holds.snapshots_with_hold([name for name in with_holds if name in settled]))
     here.note(seen)
     left = {name: names for name, names in unfinished(seen).items() if name not in journalled}
     for backup_id, names in left.items():
@@ -245,7 +245,7 @@ def sweep(
                 snapshots.set_on(names, {STATE_PROPERTY: LOCAL})
                 holds.release(names)
             else:
-                owned.destroy_set(names, backup_id)
+                destruction.destroy_set(names, backup_id)
         except ZsnapdbError as error:
             instance.events.warn(
                 f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from zsnapdb.base.domain_types import SnapshotSet, pool_of
 from zsnapdb.base.errors import (
     BusyError,
     CommandError,
@@ -17,7 +18,6 @@ from zsnapdb.base.errors import (
     NotFound,
     UnreachableError,
 )
-from zsnapdb.base.model import SnapshotSet, pool_of
 from zsnapdb.jobs.backup import base_holds, local_snapshot
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.hooks import DoneHooks
@@ -26,7 +26,7 @@ from zsnapdb.jobs.backup.plan import BackupPlan, plan, refuse_clear
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect, started_backup
 from zsnapdb.jobs.backup.server_source import open_source
-from zsnapdb.jobs.backup.source import SourceDescription, SourceOpener, take
+from zsnapdb.jobs.backup.source_interface import SourceDescription, SourceOpener, take
 from zsnapdb.jobs.backup.store_local_set import (
     OutageSnapshot,
     kept_on_error,
@@ -47,7 +47,7 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished_backups import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.zfs import holds, owned, version
+from zsnapdb.zfs import destruction, holds, version
 
 _CLOCKS = timedelta(minutes=5)
 """The tolerated difference between clocks."""
@@ -55,7 +55,7 @@ _PATIENCE = 10.0
 """The time in seconds for which an unreachable store is asked again before the snapshots are created."""
 
 
-def stored(instance: Instance) -> Manifest | None:
+def backup_of_run(instance: Instance) -> Manifest | None:
     """Return the stored backup that the run of this id began; None if there is none, or no repository yet.
 
     A backup from the future does not count: a clock that was ahead used the id of a scheduled time that is due now.
@@ -65,7 +65,7 @@ def stored(instance: Instance) -> Manifest | None:
     """
     try:
         repository = instance.open_repository()
-        known = host_record.counted(instance, repository)
+        known = host_record.trusted_backups(instance, repository)
         latest = instance.host.now() + _CLOCKS
         own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
         return repository.manifest(instance.name, own.backup_id) if own is not None else None
@@ -74,12 +74,12 @@ def stored(instance: Instance) -> Manifest | None:
 
 
 def stored_if_known(instance: Instance) -> Manifest | None:
-    """Return the result of `stored` before any other action.
+    """Return the result of `backup_of_run` before any other action.
 
     None also if the store does not answer: it is asked again later.
     """
     with contextlib.suppress(UnreachableError):
-        return stored(instance.impatient(_PATIENCE))
+        return backup_of_run(instance.impatient(_PATIENCE))
     return None
 
 
@@ -217,7 +217,7 @@ def _alone(request: _BackupRequest) -> Iterator[None]:
 
 def _made_before(request: _BackupRequest) -> BackupResult | None:
     """Return the stored backup that the run of this id began, if the request is `once`; else None."""
-    manifest = stored(request.instance) if request.once else None
+    manifest = backup_of_run(request.instance) if request.once else None
     return BackupResult(manifest, 0.0, 0.0, (), is_repeat=True) if manifest is not None else None
 
 
@@ -402,7 +402,7 @@ def _write_journal(
         )
 
     names = [s.full_name for s in made.snapshots.values()]
-    with undone_on_error(undo or (lambda: owned.destroy_set(names, made.backup_id))):
+    with undone_on_error(undo or (lambda: destruction.destroy_set(names, made.backup_id))):
         started = started_backup(
             instance,
             describe(),
@@ -437,7 +437,7 @@ def _store(
 
     def undo() -> None:
         if not journal.is_durable and started.backup_id not in repository.backup_ids(instance.name):
-            (give_back or (lambda: owned.destroy_set(started.snapshots(), started.backup_id)))()
+            (give_back or (lambda: destruction.destroy_set(started.snapshots(), started.backup_id)))()
             remove(repository, instance.name, started.backup_id)
 
     with undone_on_error(undo), _closed(journal):

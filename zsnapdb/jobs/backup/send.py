@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from zsnapdb import __version__
+from zsnapdb.base.domain_types import Progress, Snapshot, SnapshotSet, pool_of
 from zsnapdb.base.errors import DamagedError, RepositoryError, ZsnapdbError
-from zsnapdb.base.model import Progress, Snapshot, SnapshotSet, pool_of
 from zsnapdb.jobs.backup import base_holds, local_snapshot
-from zsnapdb.jobs.backup.source import SourceDescription
+from zsnapdb.jobs.backup.source_interface import SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.jobs.host.object_locks import extend_locks
-from zsnapdb.jobs.record.host_record import next_sequence, note_stored, stored
+from zsnapdb.jobs.record.host_record import checked_backups, next_sequence, note_stored
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.chunk_size import check_rows, decide_chunk_size, decide_workers
 from zsnapdb.planning.backup.fitness import objection
@@ -159,7 +159,7 @@ class Sender:
         """Return the draft with a sequence number. The draft of an earlier version has none."""
         if draft.sequence is not None:
             return draft
-        known, checked = stored(self.instance, self.repository)
+        known, checked = checked_backups(self.instance, self.repository)
         number = next_sequence(self.instance, self.repository, checked.numbers(known.backups))
         return draft.model_copy(update={"sequence": number})
 
@@ -167,7 +167,7 @@ class Sender:
         """Make the snapshots of the committed backup a base, and release the snapshots of its own base."""
         names = _there(self.journal)
         if names:
-            holds.give_back(names, _stored(self.repository), dict.fromkeys(bases, BASE_TAG))
+            holds.give_back(names, _stored_properties(self.repository), dict.fromkeys(bases, BASE_TAG))
         else:
             holds.release(bases, BASE_TAG)
         _forget(self.instance.name, self.repository, self.journal)
@@ -397,10 +397,10 @@ def keep_as_base(names: Sequence[str], repository: Repository) -> None:
     """
     if names:
         protect(names)
-        holds.give_back(names, _stored(repository), {})
+        holds.give_back(names, _stored_properties(repository), {})
 
 
-def _stored(repository: Repository) -> dict[str, str]:
+def _stored_properties(repository: Repository) -> dict[str, str]:
     return {STATE_PROPERTY: STORED, REPOSITORY_PROPERTY: repository.id}
 
 

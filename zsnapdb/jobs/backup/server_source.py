@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base import gtid
+from zsnapdb.base.domain_types import Position, SnapshotSet
 from zsnapdb.base.errors import ConsistencyError, LockError, LockNotGranted, PreflightError, ZsnapdbError
-from zsnapdb.base.model import Position, SnapshotSet
 from zsnapdb.jobs.backup import replica_applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
-from zsnapdb.jobs.backup.source import AnySource, SnapshotRequest, SourceDescription
+from zsnapdb.jobs.backup.source_interface import AnySource, SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
@@ -346,7 +346,7 @@ def _under_least_lock(
     pauses = delays()
     while True:
         try:
-            with replica_applier.stopped(instance, session, observed.facts) as channels:
+            with replica_applier.stopped_applier(instance, session, observed.facts) as channels:
                 try:
                     return _attempt(instance, observed, session, hooked, choice, channels, request, marks)
                 except LockNotGranted as error:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import NotFound, PreflightError, UnreachableError, ZsnapdbError
-from zsnapdb.base.model import SnapshotSet
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener, take
+from zsnapdb.jobs.backup.source_interface import Observation, SourceDescription, SourceOpener, take
 from zsnapdb.jobs.base import snapshot_cache
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.instance import Instance

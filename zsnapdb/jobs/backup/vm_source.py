@@ -13,14 +13,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from zsnapdb.base.domain_types import Position, SnapshotSet
 from zsnapdb.base.errors import LockNotGranted, NotFound, PreflightError, ServerError
-from zsnapdb.base.model import Position, SnapshotSet
 from zsnapdb.config.instance import VmSourceSettings
 from zsnapdb.jobs.backup import guest_freeze
 from zsnapdb.jobs.backup.guest_freeze import GuardOpener, GuestFreeze
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.preflight import judge_volumes_space
-from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
+from zsnapdb.jobs.backup.source_interface import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.base.model import new_backup_id
+from zsnapdb.base.domain_types import new_backup_id
 
 
 def now() -> datetime:

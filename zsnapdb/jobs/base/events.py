@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zsnapdb.base.model import Progress
+from zsnapdb.base.domain_types import Progress
 
 
 class Events(Protocol):

@@ -18,7 +18,7 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.planning import order
 from zsnapdb.zfs import snapshots
-from zsnapdb.zfs.snapshot_files import SnapshotNames, named
+from zsnapdb.zfs.snapshot_files import SnapshotNames, snapshot_names
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _MOST_BY_NAME = 1000
@@ -41,7 +41,7 @@ class SetsHere:
     @classmethod
     def look(cls, instance: Instance, places: Collection[str]) -> SetsHere:
         generation = snapshot_cache.generation(instance)
-        return cls(instance, tuple(places), named(places), generation)
+        return cls(instance, tuple(places), snapshot_names(places), generation)
 
     def note(self, seen: Iterable[OwnedSnapshot]) -> None:
         """Record the local snapshots among `seen`, so that other runs need not read them.
@@ -63,7 +63,9 @@ class SetsHere:
     def all_but_noted(self, more: Sequence[str] = ()) -> list[OwnedSnapshot]:
         """Return the result of `read` for any state, without local snapshots in the cache (`known_local`)."""
         listed = self.listed or {}
-        return self._read(more, {place: snapshot_cache.known(self.instance, place, listed[place]) for place in listed})
+        return self._read(
+            more, {place: snapshot_cache.recorded_snapshots(self.instance, place, listed[place]) for place in listed}
+        )
 
     @property
     def ids(self) -> frozenset[str]:
@@ -102,7 +104,7 @@ class SetsHere:
             if name not in but.get(place, ()) and set_named(name) is not None
         ]
         if self.listed is None or len(names) > _MOST_BY_NAME:
-            return _of_sets(self.instance.name, snapshots.owned(self.places, (*MARKS, *more)))
+            return _of_sets(self.instance.name, snapshots.list_owned(self.places, (*MARKS, *more)))
         return _of_sets(self.instance.name, snapshots.owned_among(names, (*MARKS, *more)))
 
 

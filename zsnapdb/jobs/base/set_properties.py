@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX, is_backup_id
+from zsnapdb.base.domain_types import PROPERTY, SNAPSHOT_PREFIX, is_backup_id
 
 BACKUP_PROPERTY = f"{PROPERTY}:backup"
 

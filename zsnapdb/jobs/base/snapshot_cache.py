@@ -43,7 +43,7 @@ def _file(instance: Instance, place: str) -> Path:
     return _folder(instance) / hashlib.sha256(place.encode()).hexdigest()
 
 
-def known(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
+def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
     """Return the snapshots, by short name, that were recorded as local and are still the same.
 
     A file of another account, or a link in its place, is ignored.
@@ -94,7 +94,7 @@ def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable
         if is_local and one.properties[HOLDS] == "0" and place in fresh:
             fresh[place].add(one.snapshot.name)
     for place, listed in names.items():
-        before = known(instance, place, listed)
+        before = recorded_snapshots(instance, place, listed)
         noted = before | (fresh[place] & listed.numbers.keys())
         if noted != before:
             lines = [listed.mount, *(_line(name, listed.numbers[name]) for name in sorted(noted))]

@@ -199,7 +199,7 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
             is_last, started = stop.is_set(), time.monotonic()
             try:
                 source, archiver, horizon = _current(instance, archiver, source, recorder)
-                result = recorder.after(archiver.look(lambda: _asked(instance)), horizon, archiver.archive)
+                result = recorder.after(archiver.look(lambda: _query_source(instance)), horizon, archiver.archive)
                 notes.of(result)
                 watch.after(result)
             except (RepositoryError, ConsistencyError, DamagedError, PreflightError, OSError) as error:
@@ -212,7 +212,7 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
             stop.wait(max(_SHORTEST_PAUSE, pause - (time.monotonic() - started)))
 
 
-def _asked(instance: Instance) -> BinlogSource | None:
+def _query_source(instance: Instance) -> BinlogSource | None:
     """Return the source as the server describes it now; None if the server does not answer."""
     try:
         with instance.session(read_timeout=5.0) as session:

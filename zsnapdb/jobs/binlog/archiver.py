@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO
 
+from zsnapdb.base.domain_types import BinlogCoordinates, new_backup_id
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError, RepositoryError, ServerError
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.base.model import BinlogCoordinates, new_backup_id
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import (
@@ -212,7 +212,7 @@ _MERGED = 32
 
 
 @dataclass
-class _Done:
+class _RoundResults:
     """The results of the current round so far."""
 
     rotated: list[str] = field(default_factory=list)
@@ -280,7 +280,7 @@ class Archiver:
         self._refuse_clear(plan.steps)
         if plan.begin is not None and plan.steps:
             self._begin(plan.begin)
-        done = _Done()
+        done = _RoundResults()
         for step in plan.steps:
             try:
                 self._archive_active(step, done) if step.is_last else self._archive_rotated(step, done)
@@ -377,7 +377,7 @@ class Archiver:
         for finding in judge_archiving(is_hidden, is_encrypting=self._archive.repository.keyring.is_encrypting):
             raise PreflightError(finding.detail, hint=finding.hint)
 
-    def _archive_active(self, step: ArchiveStep, done: _Done) -> None:
+    def _archive_active(self, step: ArchiveStep, done: _RoundResults) -> None:
         """Archive the bytes that the server has added to its active binlog."""
         known = self._kept[-1] if step.offset else None
         with self._files.open(step.name) as file:
@@ -476,7 +476,7 @@ class Archiver:
         except RepositoryError as error:
             self._warn_once(f"unneeded segments of {name} could not be removed: {error.message}")
 
-    def _archive_rotated(self, step: ArchiveStep, done: _Done) -> None:
+    def _archive_rotated(self, step: ArchiveStep, done: _RoundResults) -> None:
         """Archive a complete binlog that the server has closed.
 
         Every chunk is read back before the description of the file is written. Then the segments of the file are

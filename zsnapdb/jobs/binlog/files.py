@@ -9,9 +9,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO
 
+from zsnapdb.base.domain_types import Flavour, server_name
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids, joined
-from zsnapdb.base.model import Flavour, server_name
 from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
 from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog

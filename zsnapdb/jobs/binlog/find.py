@@ -29,7 +29,7 @@ from zsnapdb.planning.binlog.changes import (
     parse_kinds,
 )
 from zsnapdb.planning.restore.targets import parse_time
-from zsnapdb.planning.sql_text import parse_table
+from zsnapdb.planning.sql_quoting import parse_table
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 _SECOND = 1_000_000

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, DamagedError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import for_instance
@@ -119,7 +119,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
     the server's files may be the only copies.
     """
-    _, checked = host_record.stored(instance, repository, archive)
+    _, checked = host_record.checked_backups(instance, repository, archive)
     for finding in checked.findings:
         if finding.is_archive:
             raise DamagedError(f"nothing is purged: {finding.text}", hint=finding.hint)

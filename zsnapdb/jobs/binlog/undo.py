@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb.base import atomic_file, safe_open
+from zsnapdb.base.domain_types import parse_gtids
 from zsnapdb.base.errors import ConsistencyError, ExistsError, NotFound, PreflightError, ServerError
 from zsnapdb.base.gtid import contains
-from zsnapdb.base.model import parse_gtids
 from zsnapdb.base.patterns import below
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source

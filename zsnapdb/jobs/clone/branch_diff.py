@@ -29,7 +29,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, RowCount, Shape, ShownDifference, schema_difference
 from zsnapdb.planning.clone.space_limits import COMPARED
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 
 _LONG_SECONDS = 6 * 3600.0
 

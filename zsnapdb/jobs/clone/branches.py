@@ -17,7 +17,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.clone import address, cached_sets, data_reset, reset_baseline, volumes
-from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, held, of_dataset, ready, verb
+from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, locked_clone, of_dataset, ready, verb
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.commits import commit_locked, end_of_log, newest_commit, read_branches
 from zsnapdb.jobs.clone.lifecycle import server_of, server_settings, start_locked
@@ -56,10 +56,10 @@ class SwitchedBranch:
 
 def listing(settings: Settings, host: Host, name: str) -> CloneBranches:
     """Return the branches of the clone."""
-    return _seen(ready(settings, host, name))
+    return _read_branches(ready(settings, host, name))
 
 
-def _seen(info: CloneInfo) -> CloneBranches:
+def _read_branches(info: CloneInfo) -> CloneBranches:
     return CloneBranches(info, read_branches(info), {one.set.backup_id: one for one in commits(info.top)})
 
 
@@ -103,7 +103,7 @@ def create(
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
-        seen = _seen(_usable(info))
+        seen = _read_branches(_usable(info))
         planning.refuse_new(seen.branches, branch)
         known, head = seen.branches, ""
         if start is not None:
@@ -114,7 +114,7 @@ def create(
         def begin() -> CloneBranches:
             made = "" if head else commit_locked(host, info, f"branch {branch} begins").set.backup_id
             _record(info, (known.with_head(made) if made else known).with_branch(branch, head or made))
-            return replace(_seen(of_dataset(settings, host, info.name)), made=made)
+            return replace(_read_branches(of_dataset(settings, host, info.name)), made=made)
 
         if start is not None:
             return Intention(info, (f"let branch {branch} begin at {head}",)), begin
@@ -136,7 +136,7 @@ def delete(settings: Settings, host: Host, name: str, branch: str) -> CloneVerb[
 
         def forget() -> CloneBranches:
             _record(info, left)
-            return _seen(of_dataset(settings, host, info.name))
+            return _read_branches(of_dataset(settings, host, info.name))
 
         return Intention(info, (f"forget branch {branch}; its commits stay",)), forget
 
@@ -180,9 +180,9 @@ def switch(
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], SwitchedBranch]]:
-        seen = _seen(_usable(info))
+        seen = _read_branches(_usable(info))
         known = seen.branches
-        planning.known(known, branch)
+        planning.head_of(known, branch)
         if branch == known.current:
             steps = ("start its server",) if info.pid is None else ()
             return Intention(info, steps), partial(_stay, settings, host, info, known, events)
@@ -206,7 +206,7 @@ def switch(
                     made = commit_locked(host, stopped, f"branch {known.current}, when it was left")
                     now, is_new = known.with_head(made.set.backup_id), True
                 reset_baseline.forget(host, info.name)
-                put = data_reset.put(settings, host, stopped, source, now.on(branch), events)
+                put = data_reset.put_data(settings, host, stopped, source, now.on(branch), events)
             return SwitchedBranch(put, now.on(branch), known.current, now.head, is_new)
 
         change = f"replace its data by that of {target.set.backup_id}"
@@ -217,16 +217,16 @@ def switch(
         )
         return Intention(info, steps), replace_data
 
-    return replace(verb(settings, host, name, decide), held=lambda: _held(settings, host, name, events))
+    return replace(verb(settings, host, name, decide), held=lambda: _locked_clone(settings, host, name, events))
 
 
 @contextlib.contextmanager
-def _held(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
+def _locked_clone(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
     """Yield the clone under its lock.
 
     If an interrupted change had not activated its new data, the clone has the old data.
     """
-    with held(settings, host, name) as info:
+    with locked_clone(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
             volumes.warn_of_kept(mend(info), info.name, events)
             info = of_dataset(settings, host, info.name)

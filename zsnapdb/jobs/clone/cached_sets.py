@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.base.errors import BusyError, PreflightError, ZsnapdbError
-from zsnapdb.base.model import Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
@@ -33,7 +33,7 @@ from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase, settle_lease
-from zsnapdb.jobs.copies.record import CREATED, ORIGIN, PHASE, choice, own_text, stored, text
+from zsnapdb.jobs.copies.record import CREATED, ORIGIN, PHASE, choice, own_text, stored_field, text
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning import order
@@ -43,8 +43,8 @@ from zsnapdb.planning.clone.lease import FOREVER, CloneLease, end_of_age, read_s
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.server_copy.source_facts import Origin
-from zsnapdb.zfs import datasets, owned, snapshots, version
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs import datasets, destruction, snapshots, version
+from zsnapdb.zfs.destruction import Mark
 
 _CREATED = copy_properties.CREATED_PROPERTY
 RECEIVED = "received"
@@ -63,17 +63,17 @@ class SetRecord:
 
     name: str
     anchor: str
-    source: SourceKind = field(metadata=stored(choice(properties.SOURCE_PROPERTY, SourceKind)))
-    set_id: str = field(metadata=stored(text(BACKUP_PROPERTY)))
-    instance: str = field(metadata=stored(text(INSTANCE_PROPERTY)))
-    origin: Origin = field(metadata=stored(ORIGIN))
-    phase: CopyPhase = field(metadata=stored(PHASE))
-    created: str = field(metadata=stored(CREATED))
-    used: str = field(metadata=stored(text(properties.USED_PROPERTY)))
-    rules: str = field(default="", metadata=stored(own_text(properties.RULES_PROPERTY)))
-    point: str = field(default="", metadata=stored(text(properties.POINT_PROPERTY)))
-    key: str = field(default="", metadata=stored(own_text(properties.KEY_PROPERTY)))
-    caused_by: str = field(default="", metadata=stored(own_text(properties.CAUSER_PROPERTY)))
+    source: SourceKind = field(metadata=stored_field(choice(properties.SOURCE_PROPERTY, SourceKind)))
+    set_id: str = field(metadata=stored_field(text(BACKUP_PROPERTY)))
+    instance: str = field(metadata=stored_field(text(INSTANCE_PROPERTY)))
+    origin: Origin = field(metadata=stored_field(ORIGIN))
+    phase: CopyPhase = field(metadata=stored_field(PHASE))
+    created: str = field(metadata=stored_field(CREATED))
+    used: str = field(metadata=stored_field(text(properties.USED_PROPERTY)))
+    rules: str = field(default="", metadata=stored_field(own_text(properties.RULES_PROPERTY)))
+    point: str = field(default="", metadata=stored_field(text(properties.POINT_PROPERTY)))
+    key: str = field(default="", metadata=stored_field(own_text(properties.KEY_PROPERTY)))
+    caused_by: str = field(default="", metadata=stored_field(own_text(properties.CAUSER_PROPERTY)))
 
 
 _COLUMNS = (*record.columns(SetRecord), properties.ROLE_PROPERTY, "used", "reservation", "mountpoint")
@@ -130,24 +130,26 @@ def received_name(set_id: str, guids: Mapping[str, int]) -> str:
     return f"{set_id}-{key_of(guids)[:8]}"
 
 
-def known(settings: Settings, kind: str) -> KnownCopies[ReusableSet]:
+def known_sets(settings: Settings, kind: str) -> KnownCopies[ReusableSet]:
     """Return the sets of the kind (received or prepared) on this host."""
-    return _known(kind, [_beside(home, kind) for home in homes(settings)])
+    return _read_sets(kind, [_beside(home, kind) for home in homes(settings)])
 
 
 def listing(settings: Settings) -> list[ReusableSet]:
     """Return the received and prepared sets on this host that can be read."""
-    return [item for kind in (RECEIVED, PREPARED) for item in known(settings, kind).copies]
+    return [item for kind in (RECEIVED, PREPARED) for item in known_sets(settings, kind).copies]
 
 
-def _known(kind: str, above: Sequence[str]) -> KnownCopies[ReusableSet]:
+def _read_sets(kind: str, above: Sequence[str]) -> KnownCopies[ReusableSet]:
     existing = [dataset for dataset in above if datasets.exists(dataset)]
     clones = {
         snapshot: values["clones"].value
         for dataset in existing
         for snapshot, values in snapshots.below(dataset, ("clones",)).items()
     }
-    return copies.known(f"{kind} set", existing, _COLUMNS, KEPT_PROPERTY, partial(_set, kind, clones), is_named=False)
+    return copies.known_copies(
+        f"{kind} set", existing, _COLUMNS, KEPT_PROPERTY, partial(_set, kind, clones), is_named=False
+    )
 
 
 def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> ReusableSet:
@@ -179,12 +181,12 @@ def find(home: str, kind: str, name: str) -> ReusableSet | None:
     """
     if not datasets.exists(anchor_of(home, kind, name)):
         return None
-    return copies.find_or_none(_known(kind, [_beside(home, kind)]), name)
+    return copies.find_or_none(_read_sets(kind, [_beside(home, kind)]), name)
 
 
 def prepared_commits(home: str, commits: Collection[str]) -> list[ReusableSet]:
     """Return every prepared set with the data of one of these commits, masked or not, complete or not."""
-    prepared = _known(PREPARED, [_beside(home, PREPARED)]).copies
+    prepared = _read_sets(PREPARED, [_beside(home, PREPARED)]).copies
     return [item for item in prepared if item.source is SourceKind.COMMIT and item.set_id in commits]
 
 
@@ -218,12 +220,12 @@ def find_ready_point(home: str, set_id: str) -> CloneSource | None:
 
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
     """Return the point that was reached earlier for a clone; None if there is none. Repositories do not know its id."""
-    return _point(known(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
+    return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
 
 
 def find_reached(settings: Settings, instance: str, identity: str) -> CloneSource | None:
     """Return the set of exactly this point (`RestorePlan.point_identity`) that was reached earlier, or None."""
-    return _point(known(settings, RECEIVED).copies, lambda one: (one.instance, one.point) == (instance, identity))
+    return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.point) == (instance, identity))
 
 
 def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]) -> CloneSource | None:
@@ -319,7 +321,7 @@ def remove(stored: ReusableSet) -> None:
             point = Path(datasets.properties(dataset, ["mountpoint"])["mountpoint"].value)
             for root in (point, point.parent) if point.is_absolute() else ():
                 server.ServerProcess(root / PRIVATE_FOLDER).kill()
-        owned.destroy_datasets(members, *marks, with_snapshots=True)
+        destruction.destroy_datasets(members, *marks, with_snapshots=True)
 
 
 def remove_if_exists(home: str, kind: str, name: str) -> None:
@@ -338,7 +340,7 @@ def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) 
     if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
         return
     with locks.if_none_uses_received(instance) as is_free, contextlib.suppress(ZsnapdbError):
-        for item in known(settings, RECEIVED).copies if is_free else ():
+        for item in known_sets(settings, RECEIVED).copies if is_free else ():
             if item.is_of_nobody and item.instance == instance:
                 with if_free(item.lock) as is_set_free:
                     if is_set_free:
@@ -402,7 +404,7 @@ def oldest_first(
     return order.by_pool(listed, group, production)
 
 
-def begun(source: object, known: Iterable[CloneClaim], host: Host) -> str:
+def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
     """Return the time since which the data of this source is kept for subjects, if a clone gets it now.
 
     `known` are the other clones. Those of root do not count.
@@ -422,7 +424,7 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
     """
     before = info.since
     others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
-    found = begun(source, others, host)
+    found = kept_since(source, others, host)
     if source.kind is SourceKind.COMMIT or source.key == info.key or commits(info.current):
         # A part of the old data stays.
         found = min(found, before, key=read_stamp)

@@ -75,18 +75,18 @@ def homes(settings: Settings) -> list[str]:
     return copies.homes(settings.clones.dataset, _HOME)
 
 
-def known(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
+def known_clones(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
     """Return the clones on this host, oldest first, even if their instance is no longer configured."""
     # The processes of this host are listed once for all clones whose servers do not run.
     read = partial(_info, host, _routes(settings), users=server.OptionFileUsers())
-    seen = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
+    seen = copies.known_copies("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
     ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
     return KnownCopies(seen.what, ordered, seen.unreadable)
 
 
 def listing(settings: Settings, host: Host) -> list[CloneInfo]:
     """Return the clones on this host that can be read, oldest first."""
-    return list(known(settings, host).copies)
+    return list(known_clones(settings, host).copies)
 
 
 def claims(settings: Settings) -> KnownCopies[CloneClaim]:
@@ -94,7 +94,7 @@ def claims(settings: Settings) -> KnownCopies[CloneClaim]:
 
     Only the anchors of the clones are read, not the datasets below them.
     """
-    return copies.known(
+    return copies.known_copies(
         "clone",
         homes(settings),
         record.columns(CloneClaim),
@@ -190,7 +190,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
     if one is not None and one.is_called(name):
         return one
     # A clone has another name than its dataset after a rename, a handout from the pool, or a reset by swap.
-    everything = known(settings, host)
+    everything = known_clones(settings, host)
     called = next((info for info in everything.copies if info.is_called(name)), None)
     if called is None:
         raise no_such_clone(name)
@@ -219,7 +219,7 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
     if not clone_properties.is_clone_name(name):
         return None
     read = partial(_info, host, _routes(settings))
-    one = copies.known("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read, only=name)
+    one = copies.known_copies("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read, only=name)
     return copies.find_or_none(one, name)
 
 
@@ -258,7 +258,7 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
 
 
 @contextlib.contextmanager
-def held(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
+def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
     """Take the lock of the clone with that label or name, and yield the current state of the clone.
 
     The errors are those of `ready`.
@@ -278,7 +278,9 @@ def verb(
     settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
 ) -> CloneVerb[P, R]:
     """Return the verb on the clone with that label or name. The errors before `decide` are those of `ready`."""
-    return Verb(lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: held(settings, host, name), decide)
+    return Verb(
+        lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: locked_clone(settings, host, name), decide
+    )
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:

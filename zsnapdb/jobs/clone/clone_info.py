@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zsnapdb.base.model import PROPERTY, Flavour
+from zsnapdb.base.domain_types import PROPERTY, Flavour
 from zsnapdb.base.patterns import is_mount_point
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, address_of, client_host
@@ -43,7 +43,7 @@ from zsnapdb.jobs.copies.record import (
     number,
     optional,
     own_text,
-    stored,
+    stored_field,
     text,
 )
 from zsnapdb.mysql.process import server
@@ -58,7 +58,7 @@ from zsnapdb.zfs.command import is_number
 
 
 def _of(form: Form[Any], hand_out: Fate, swap: Fate, reset: Fate) -> Mapping[str, StoredField]:
-    return stored(form, hand_out=hand_out, swap=swap, reset=reset)
+    return stored_field(form, hand_out=hand_out, swap=swap, reset=reset)
 
 
 _STAYS, _TAKEN, _EXCHANGED = Fate.STAYS, Fate.TAKEN, Fate.EXCHANGED

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import DamagedError, LockNotGranted, PreflightError, UsageError, ZsnapdbError
-from zsnapdb.base.model import SnapshotSet
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -32,7 +32,7 @@ from zsnapdb.planning.backup.lock_strategy import delays
 from zsnapdb.planning.clone.branches import Branches, decode
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY
-from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs import datasets, destruction
 
 _LOCK_SECONDS = 10.0
 """The time in seconds that a commit waits for its lock.
@@ -114,10 +114,10 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
     short = snapshot_name(commit_id)
     names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
     # If the lock was lost, the snapshot may be inconsistent and is destroyed.
-    with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
+    with undone_on_error(lambda: destruction.destroy_set(names, commit_id)), writes_paused(info):
         end = end_of_log(info)
         new = replace(new, log_end=str(end) if end is not None else None)
-        facts = record.written(new, *record.declared(CommitRecord)) | origin
+        facts = record.property_values(new, *record.declared(CommitRecord)) | origin
         made = volumes.snapshot(info.volumes, short, facts)
     return Committed(info, SnapshotSet(commit_id, made), text)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
+from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import BusyError, PreflightError
-from zsnapdb.base.model import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.events import SILENT

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ExistsError, PreflightError
-from zsnapdb.base.model import pool_of
 from zsnapdb.config.settings import CloneSettings, ServerSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
@@ -195,7 +195,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     bind = request.bind_address or limits.bind_address
     known = catalogue.claims(settings)
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free, known)
-    begun = cached_sets.begun(made_from.source, known.copies, instance.host)
+    begun = cached_sets.kept_since(made_from.source, known.copies, instance.host)
     cached_sets.require(settings, lease, None, begun)
     root = limits.mount_root / name
     _refuse_files_in(root)

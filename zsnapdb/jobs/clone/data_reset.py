@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import NotFound, PreflightError
-from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
@@ -101,7 +101,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
     # Data that was masked by other rules is masked again, from the unmasked source.
     instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
     try:
-        return _proved(info, locate(settings, instance, info.original, rules))
+        return _require_same_source(info, locate(settings, instance, info.original, rules))
     except NotFound as error:
         raise PreflightError(
             f"clone {info.label} was created from the snapshot set {info.original}, which does not exist any more",
@@ -110,7 +110,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
         ) from error
 
 
-def _proved(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
+def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
     """Return the source that was found under the name of the clone's snapshot set.
 
     Other programs may rename their snapshots and reuse the old name. Older versions recorded no identity.
@@ -210,7 +210,7 @@ def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = Fa
     return space_limits.of_other_data(settings, info, keeps_data=is_committed or bool(commits(info.current)))
 
 
-def put(
+def put_data(
     settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
 ) -> CloneInfo:
     """Give the clone the data of this source and these branches; the caller holds its lock."""

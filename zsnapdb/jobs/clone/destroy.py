@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.base.errors import NotFound, PreflightError, ZsnapdbError
-from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
@@ -42,7 +42,7 @@ from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
-from zsnapdb.zfs import datasets, mounts, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, mounts, snapshots
 from zsnapdb.zfs.mounts import ForeignMount
 
 
@@ -73,7 +73,7 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     Raises:
         NotOursError: a dataset below the anchor does not carry the clone's name.
     """
-    members = owned.members_with(anchor, ["origin"], clone_mark(name))
+    members = destruction.members_with(anchor, ["origin"], clone_mark(name))
     if not members:
         return CloneRemoval(removal({}, (), {}))
     seen = snapshots.below(anchor, volumes.COLUMNS) if seen is None else seen
@@ -157,10 +157,10 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         for step in planned.steps.promotions:
             datasets.promote(step.dataset)
         if not planned.steps.snapshots:
-            owned.destroy_datasets(planned.steps.datasets, mark)
+            destruction.destroy_datasets(planned.steps.datasets, mark)
         for dataset in planned.steps.datasets if planned.steps.snapshots else ():
             _destroy_commits(planned.steps, dataset)
-            owned.destroy_datasets([dataset], mark)
+            destruction.destroy_datasets([dataset], mark)
         for dataset in {step.dataset for step in planned.steps.promotions}:
             _destroy_commits(planned.steps, dataset)
     remove_folders(root)
@@ -176,7 +176,7 @@ def _revision_of(anchor: str, dataset: str) -> str:
 def _destroy_commits(steps: Removal, dataset: str) -> None:
     for snapshot in steps.snapshots:
         if snapshot.dataset == dataset:
-            owned.destroy_set([snapshot.name], snapshot.commit)
+            destruction.destroy_set([snapshot.name], snapshot.commit)
 
 
 @dataclass(frozen=True)
@@ -207,13 +207,13 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemova
         PreflightError: a dataset that cannot take over its origin depends on a clone, or a clone has foreign snapshots
             and `also` does not allow their removal.
     """
-    found = named(settings, host, name)
+    found = find_clones(settings, host, name)
     for info in found:
         expected_clone.require(info, name)
     return tuple(_plan_one(info, also) for info in found)
 
 
-def named(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
+def find_clones(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
     """Return the clone of that name, or the clones of that set with replicas first; empty if nothing has the name."""
     with contextlib.suppress(NotFound):
         return [find(settings, host, name)]
@@ -251,7 +251,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
             gone = destroy_locked(settings, host, name, also, called=name)
         if gone:
             return tuple(gone)
-    names = [info.name for info in named(settings, host, name)]
+    names = [info.name for info in find_clones(settings, host, name)]
     if len(names) > 1:
         # A refusal for one clone of a set keeps the whole set.
         plan(settings, host, name, also)
@@ -329,7 +329,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
 def drop_live(source: CloneSource) -> None:
     """Remove the live set that was taken for a clone whose creation failed; other sources stay."""
     if source.kind is SourceKind.LIVE:
-        owned.destroy_set(source.names, source.set.backup_id)
+        destruction.destroy_set(source.names, source.set.backup_id)
 
 
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
@@ -351,4 +351,4 @@ def drop_unused_live(instance: Instance, backup_id: str) -> None:
     """
     with if_free(f"live-{instance.name}") as free:
         for live in unused_live(instance, backup_id) if free else []:
-            owned.destroy_set([snapshot.full_name for snapshot in live.snapshots.values()], backup_id)
+            destruction.destroy_set([snapshot.full_name for snapshot in live.snapshots.values()], backup_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from zsnapdb.base.domain_types import Progress
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Progress
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
@@ -29,7 +29,7 @@ from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY
-from zsnapdb.zfs import datasets, encryption, owned
+from zsnapdb.zfs import datasets, destruction, encryption
 from zsnapdb.zfs.streams import ReceiveStream, SendStream
 
 _BLOCK = 1 << 20
@@ -55,14 +55,14 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> CloneVe
     """
 
     def decide(info: CloneInfo) -> tuple[DetachPlan, Callable[[], DetachPlan]]:
-        planned = _planned(settings, info)
+        planned = _detach_plan(settings, info)
         patience = server_settings(settings, info).start_timeout
         return planned, lambda: _detach(settings, host, planned, patience, events)
 
     return verb(settings, host, name, decide)
 
 
-def _planned(settings: Settings, info: CloneInfo) -> DetachPlan:
+def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
     if info.is_independent:
         raise PreflightError(f"clone {info.label} is independent already", hint="there is nothing to detach")
     if info.phase is CopyPhase.NEW and masking_policy.is_of_prepared(info.volumes.values()):
@@ -119,7 +119,7 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
             datasets.set_properties(layout.top, grown)
     changed = replace(info, revision=revision, phase=phase_after, branches=branches_to_keep(info))
     hide_volumes(info)
-    datasets.set_properties(info.top, record.written(changed, "revision", "phase", "branches"))
+    datasets.set_properties(info.top, record.property_values(changed, "revision", "phase", "branches"))
     changed = of_dataset(settings, host, info.name)
     volumes.warn_of_kept(drop_leftovers(changed), info.name, events)
     volumes.mount_for_good(changed.volumes.values())
@@ -155,7 +155,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
                 events.progress(Progress(f"copy {role}", copied_bytes, None))
             sent.finish()
             received.finish()
-        owned.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))
+        destruction.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))
 
 
 def _of_data(dataset: str) -> dict[str, str]:

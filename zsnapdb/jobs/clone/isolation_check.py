@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pydantic import SecretStr
 
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import ConsistencyError
-from zsnapdb.base.model import Position
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import credentials, locks

@@ -19,6 +19,7 @@ from typing import NoReturn
 from pydantic import SecretStr
 
 from zsnapdb.base import program_start
+from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import (
     ConfigError,
     NotFound,
@@ -28,7 +29,6 @@ from zsnapdb.base.errors import (
     UsageError,
     ZsnapdbError,
 )
-from zsnapdb.base.model import Position
 from zsnapdb.base.program_start import search_path
 from zsnapdb.base.safe_open import Owner, write_text
 from zsnapdb.config.settings import ServerSettings, Settings
@@ -58,7 +58,7 @@ from zsnapdb.jobs.clone.catalogue import (
     Intention,
     claims,
     find,
-    held,
+    locked_clone,
     of_dataset,
     ready,
     refuse_label,
@@ -298,7 +298,7 @@ def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
         ExistsError: another clone has the name.
     """
     properties.refuse_name(new)
-    with held(settings, host, name) as info, locks.names_and_ports():
+    with locked_clone(settings, host, name) as info, locks.names_and_ports():
         refuse_label([other for other in claims(settings).copies if other.name != info.name], new)
         datasets.set_properties(info.top, {properties.LABEL_PROPERTY: new})
         return replace(info, label=new)
@@ -433,7 +433,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
         PreflightError: this host has no client program.
     """
     info = find(settings, host, name)
-    beside = server_program.chosen(server_settings(settings, info), info.flavour, info.origin.version).parent
+    beside = server_program.choose_program(server_settings(settings, info), info.flavour, info.origin.version).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), search_path()))
     installed = (shutil.which(name, path=path) for name in family(info.flavour).client_programs)
     program = next(filter(None, installed), None)

@@ -15,7 +15,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import credentials, isolation_check, lifecycle, masking_policy
-from zsnapdb.jobs.clone.catalogue import held, ready
+from zsnapdb.jobs.clone.catalogue import locked_clone, ready
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.mysql import connections
 from zsnapdb.planning.clone.isolation import ACCOUNT
@@ -47,7 +47,7 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
         ServerError: its server does not run, a session does not end, or a lock is held
         PreflightError: its lease has ended
     """
-    with held(settings, host, name) as info:
+    with locked_clone(settings, host, name) as info:
         require_lease(info.lease, host.latest(), info.label, info.owner)
         masking_policy.refuse_unmasked(settings, info)
         lifecycle.require_running(info)

@@ -18,9 +18,9 @@ from pydantic import SecretStr
 
 from zsnapdb import hooks
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import ConfigError, ConsistencyError, HookError, PreflightError, ServerError
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import Position
 from zsnapdb.base.program_start import NO_LOGIN_PATHS
 from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings

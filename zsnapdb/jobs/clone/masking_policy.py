@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import Position
 from zsnapdb.config.settings import MaskingSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import masking

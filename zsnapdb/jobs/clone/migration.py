@@ -22,8 +22,8 @@ from urllib.parse import quote
 
 from zsnapdb import hooks
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ConfigError, HookError, NotFound, PreflightError, ServerError, UsageError
-from zsnapdb.base.model import pool_of
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.config.settings import Settings
@@ -47,10 +47,10 @@ from zsnapdb.mysql.schema import tablespace_files
 from zsnapdb.mysql.schema.definitions import all_definitions_of, definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import schemas, stored_tables
 from zsnapdb.mysql.table_wait_times import TableWatch
-from zsnapdb.planning.clone import migration as planning
+from zsnapdb.planning.clone import migration_findings as planning
 from zsnapdb.planning.clone.diff import schema_difference
 from zsnapdb.planning.clone.masking import MARGIN_NS, Changes, FileState, files_of
-from zsnapdb.planning.clone.migration import (
+from zsnapdb.planning.clone.migration_findings import (
     LoadFindings,
     MigrationFindings,
     MigrationRun,
@@ -65,7 +65,7 @@ from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import AtTime
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.planning.storage_engines import RowPlace
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
@@ -290,9 +290,9 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
     source = source if load is None else load.backup_id
     with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=source)) as clone:
         instance.events.tell(f"the migration runs on a clone of {clone.info.backup_id}, to see which tables it touches")
-        tables, sizes, first = _touched(settings, clone, hook)
+        tables, sizes, first = _touched_tables(settings, clone, hook)
     if first.failure:
-        return _checked(clone, hook, limits, tables, MigrationFindings(first, (), 0.0, SecondRun.NONE))
+        return _check_result(clone, hook, limits, tables, MigrationFindings(first, (), 0.0, SecondRun.NONE))
     # The same set, even if a newer one was created meanwhile.
     seen = clone.info
     with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=seen.original)) as clone:
@@ -357,7 +357,7 @@ def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, Mi
         return None, replace(run, failure=run.failure or silent)
 
 
-def _touched(
+def _touched_tables(
     settings: Settings, clone: RunningClone, hook: Hook
 ) -> tuple[tuple[TouchedTable, ...], dict[TableName, int], MigrationRun]:
     before = _state(clone)
@@ -369,7 +369,7 @@ def _touched(
         return (), sizes, run
     stored = {files_of(table) for table in (*before.stored, *after.stored)}
     changes = Changes(before.files, after.files, before.at_ns)
-    return planning.touched(before.definitions, after.definitions, stored, changes), sizes, run
+    return planning.touched_tables(before.definitions, after.definitions, stored, changes), sizes, run
 
 
 def _state(clone: RunningClone) -> _TableState:
@@ -403,7 +403,7 @@ def _measured(
     sizes: Mapping[TableName, int],
     planned: PlannedLoad | None,
 ) -> CheckedMigration:
-    names = planning.watched(tables, sizes)
+    names = planning.watched_tables(tables, sizes)
     instance.events.tell(f"it runs again, with a reader and a writer on {len(names)} tables")
     before = _all_definitions(clone)
     load = None if planned is None else start_load(settings, instance, clone, planned)
@@ -425,7 +425,7 @@ def _measured(
     difference = schema_difference(before, after)
     findings = MigrationFindings(run, waits.tables, waits.without_table, again, loaded)
     unwatched = sum(table.is_watched and table.name in sizes for table in tables) - len(names)
-    return _checked(
+    return _check_result(
         clone,
         hook,
         instance.settings.migration,
@@ -462,7 +462,7 @@ def _watch(clone: RunningClone, names: Sequence[TableName]) -> Iterator[TableWat
         watch.stop.set()
 
 
-def _checked(
+def _check_result(
     clone: RunningClone,
     hook: Hook,
     limits: MigrationSettings,

@@ -7,7 +7,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import address, credentials, destroy, sources
-from zsnapdb.jobs.clone.catalogue import find, held, listing
+from zsnapdb.jobs.clone.catalogue import find, listing, locked_clone
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.commits import Committed
 from zsnapdb.jobs.clone.request import Created, CreateDurations
@@ -30,7 +30,7 @@ def created(settings: Settings, instance: Instance) -> Created | None:
         if info.phase not in HALF_MADE:
             if info.kept_port is not None and not info.is_led_to:
                 # The run was killed before HAProxy got the route.
-                with held(settings, instance.host, info.id) as now_there:
+                with locked_clone(settings, instance.host, info.id) as now_there:
                     info = address.open_to(settings, now_there, instance.events)
             is_of_pool = info.pool is PoolMark.HANDED_OUT
             # The durations of the run are no longer known.
@@ -61,5 +61,5 @@ def guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
 
     No clones share a GUID.
     """
-    named: list[CloneInfo] = destroy.named(settings, host, name)
+    named: list[CloneInfo] = destroy.find_clones(settings, host, name)
     return tuple(info.guid for info in named)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import (
     AmbiguousPointError,
     HistoryError,
@@ -21,7 +22,6 @@ from zsnapdb.base.errors import (
     ZsnapdbError,
 )
 from zsnapdb.base.gtid import Gtids, contains
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import LOCAL, POSITION_PROPERTY, STORED

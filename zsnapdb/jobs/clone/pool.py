@@ -14,8 +14,8 @@ from datetime import datetime
 
 from pydantic import SecretStr
 
+from zsnapdb.base.domain_types import backup_time, is_backup_id
 from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, ZsnapdbError
-from zsnapdb.base.model import backup_time, is_backup_id
 from zsnapdb.config.clones import PoolSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time

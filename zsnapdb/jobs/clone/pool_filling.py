@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from zsnapdb.base.domain_types import backup_time, pool_of
 from zsnapdb.base.errors import ConfigError, UnknownNameError, ZsnapdbError
-from zsnapdb.base.model import backup_time, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
@@ -138,7 +138,7 @@ def refuse_pool(settings: Settings, instance: Instance) -> None:
     if configured is None:
         return
     try:
-        slots, host = _seen(settings, instance)
+        slots, host = _observe_pool(settings, instance)
     except ZsnapdbError:
         # The configuration may be checked on a host without ZFS.
         slots, host = [], HostRoom(None, None)
@@ -150,7 +150,7 @@ def refuse_pool(settings: Settings, instance: Instance) -> None:
         )
 
 
-def _seen(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostRoom]:
+def _observe_pool(settings: Settings, instance: Instance) -> tuple[list[PoolSlot], HostRoom]:
     above = _home(settings, instance)
     if above is None:
         return [], HostRoom(None, None)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
+from zsnapdb.base.domain_types import PROPERTY
 from zsnapdb.base.errors import UsageError
-from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import printable
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 LABEL_PROPERTY = f"{PROPERTY}:label"

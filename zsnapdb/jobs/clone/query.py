@@ -19,7 +19,7 @@ from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, RowCount, Shape
-from zsnapdb.planning.sql_text import TableName, parse_table
+from zsnapdb.planning.sql_quoting import TableName, parse_table
 
 _READER = "zsnapdb_reader"
 _BATCH, _COMPARED_BATCH = 100, 1000
@@ -120,7 +120,7 @@ def row_changes(
     queries = [planning.select(shape, one, table.schema, str(table.table)) for one in (shape.earlier, shape.common)]
     sides = zip(seen, sessions, queries, strict=True)
     rows = (passed.through(one.stream(sql, batch=_COMPARED_BATCH)[1]) for passed, one, sql in sides)
-    return planning.counted(planning.merge(shape, *rows), counts)
+    return planning.count_changes(planning.merge(shape, *rows), counts)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from zsnapdb.base.domain_types import SnapshotSet, pool_of
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
-from zsnapdb.base.model import SnapshotSet, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
@@ -57,7 +57,7 @@ from zsnapdb.planning.clone.lease import (
     stamp,
 )
 from zsnapdb.planning.clone.masking import UnusedSet, judge_set
-from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs import datasets, destruction
 
 
 def leaks(settings: Settings, host: Host, known: KnownCopies[CloneInfo]) -> list[Leak]:
@@ -155,7 +155,7 @@ def _clones(
 ) -> CopyKind[CloneInfo]:
     return CopyKind[CloneInfo](
         what="clone",
-        known=lambda: catalogue.known(settings, host),
+        known=lambda: catalogue.known_clones(settings, host),
         again=lambda info: catalogue.again(settings, host, info.name),
         lock=lambda info: locks.name_of_clone(info.name),
         leaks=_leaks_of,
@@ -168,7 +168,7 @@ def _clones(
 def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: bool) -> CopyKind[ReusableSet]:
     return CopyKind[ReusableSet](
         what=f"{kind} set",
-        known=lambda: cached_sets.known(settings, kind),
+        known=lambda: cached_sets.known_sets(settings, kind),
         lock=lambda item: item.lock,
         leaks=lambda item: (
             [Leak(f"half-made {kind} set", item.anchor, item.instance)] if item.phase in HALF_MADE else []
@@ -311,7 +311,7 @@ def _sweep_live(settings: Settings, host: Host, *, act: bool) -> Iterator[ReapOu
         outcome = ReapOutcome(
             "live set", live.backup_id, LeaseVerdict.REAP, "it was taken for a clone and has no clone"
         )
-        yield carried_out(outcome, partial(owned.destroy_set, names, live.backup_id), act=act)
+        yield carried_out(outcome, partial(destruction.destroy_set, names, live.backup_id), act=act)
 
 
 def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: bool) -> Iterator[ReapOutcome]:

@@ -33,7 +33,7 @@ from zsnapdb.jobs.clone import (
     reset_baseline,
     row_reset,
 )
-from zsnapdb.jobs.clone.catalogue import held, of_dataset, ready, refuse_other
+from zsnapdb.jobs.clone.catalogue import locked_clone, of_dataset, ready, refuse_other
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.properties import POOL_PROPERTY, requested_text
 from zsnapdb.jobs.clone.reset_baseline import NotedReset
@@ -178,11 +178,11 @@ def reset(
     Raises:
         UnknownNameError: another clone than the one that is `meant` has the name now.
     """
-    with held(settings, host, name) as info:
+    with locked_clone(settings, host, name) as info:
         if meant is not None:
             refuse_other(meant, info)
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
-        reset_baseline.note_reset(host, done.info, _noted(host.run_id(), done))
+        reset_baseline.note_reset(host, done.info, _reset_record(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
             # The holder may have waited for this reset without heartbeats. No sweep judges the clone before its lock is
             # free.
@@ -191,7 +191,7 @@ def reset(
         return done
 
 
-def _noted(run: str, done: ResetClone) -> NotedReset:
+def _reset_record(run: str, done: ResetClone) -> NotedReset:
     if done.undone is not None:
         undone = done.undone
         return NotedReset(

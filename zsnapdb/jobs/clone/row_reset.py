@@ -91,7 +91,7 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
             since = _since(copy, own, state)
             _undo(own, since.changes)
             transactions, rows = transactions + since.transactions, rows + len(since.changes)
-            state = _moved(copy, state, since)
+            state = _moved_baseline(copy, state, since)
             # Sessions from the time between the observation and the undo end now. The next round undoes their commits.
             end_others(own)
             if _end(own) == (state.file, state.offset):
@@ -105,7 +105,7 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
     raise PreflightError("other sessions keep writing", hint=_HINT)
 
 
-def _moved(copy: Copy, state: ResetBaseline, since: _Since) -> ResetBaseline:
+def _moved_baseline(copy: Copy, state: ResetBaseline, since: _Since) -> ResetBaseline:
     folder = reset_baseline.binlog_folder(copy)
     if folder is None:
         raise PreflightError("the server writes no binlog", hint=_HINT)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.base.errors import AbandonedHistoryError, NotFound, PreflightError
-from zsnapdb.base.model import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.server_source import open_server, origin_of
-from zsnapdb.jobs.backup.source import take
+from zsnapdb.jobs.backup.source_interface import take
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import sole_reader
 from zsnapdb.jobs.base.set_properties import LIVE

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zsnapdb.base import audience
+from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.base.errors import NotFound, PreflightError, ServerError, UsageError
-from zsnapdb.base.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.base.instance import Instance
@@ -25,7 +25,7 @@ from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, dependents
-from zsnapdb.jobs.copies.record import ORIGIN, Form, optional, own_text, plain, stored
+from zsnapdb.jobs.copies.record import ORIGIN, Form, optional, own_text, plain, stored_field
 from zsnapdb.jobs.host import live_server_checks
 from zsnapdb.jobs.host.local_snapshot_sets import as_backed_up_last, described_sets, newest_set
 from zsnapdb.planning import order
@@ -156,7 +156,7 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
 
 
 def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
-    server = live_server_checks.named(instance, restore_id)
+    server = live_server_checks.find_replaced(instance, restore_id)
     if server is None or server.set is None:
         return None
     origin = _recorded_origin(next(iter(server.set.snapshots.values())).full_name)
@@ -294,17 +294,17 @@ class CommitRecord:
     `run_id` the run that created it ("": not known). `masked` and `masked_by` are as on the volumes.
     """
 
-    id: str = field(metadata=stored(_ID))
-    instance: str = field(metadata=stored(plain(INSTANCE_PROPERTY)))
-    message: str = field(metadata=stored(plain(properties.MESSAGE_PROPERTY)))
-    created: str = field(metadata=stored(plain(copy_properties.CREATED_PROPERTY)))
-    origin: Origin = field(metadata=stored(ORIGIN))
-    owner: str = field(metadata=stored(plain(copy_properties.OWNER_PROPERTY)))
-    parent: str = field(metadata=stored(own_text(properties.PARENT_PROPERTY)))
-    log_end: str | None = field(metadata=stored(optional(own_text(properties.LOG_END_PROPERTY))))
-    run_id: str = field(metadata=stored(own_text(RUN_PROPERTY)))
-    masked: str = field(metadata=stored(plain(properties.MASKED_PROPERTY)))
-    masked_by: str | None = field(metadata=stored(optional(own_text(properties.MASKED_BY_PROPERTY))))
+    id: str = field(metadata=stored_field(_ID))
+    instance: str = field(metadata=stored_field(plain(INSTANCE_PROPERTY)))
+    message: str = field(metadata=stored_field(plain(properties.MESSAGE_PROPERTY)))
+    created: str = field(metadata=stored_field(plain(copy_properties.CREATED_PROPERTY)))
+    origin: Origin = field(metadata=stored_field(ORIGIN))
+    owner: str = field(metadata=stored_field(plain(copy_properties.OWNER_PROPERTY)))
+    parent: str = field(metadata=stored_field(own_text(properties.PARENT_PROPERTY)))
+    log_end: str | None = field(metadata=stored_field(optional(own_text(properties.LOG_END_PROPERTY))))
+    run_id: str = field(metadata=stored_field(own_text(RUN_PROPERTY)))
+    masked: str = field(metadata=stored_field(plain(properties.MASKED_PROPERTY)))
+    masked_by: str | None = field(metadata=stored_field(optional(own_text(properties.MASKED_BY_PROPERTY))))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zsnapdb.base.domain_types import PROPERTY, pool_of
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
-from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -281,7 +281,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
     owner = expected_clone.current_causer()
     if not owner:
         return
-    limits, known = settings.clones, cached_sets.known(settings, cached_sets.RECEIVED).copies
+    limits, known = settings.clones, cached_sets.known_sets(settings, cached_sets.RECEIVED).copies
     others = [one for one in known if one.caused_by and one.name != name]
     mine = {one.name: one.most_bytes for one in others if one.caused_by.casefold() == owner.casefold()}
     reason = planning.objection_to_sets_of(owner, mine, needed, limits.received_per_owner)

@@ -33,10 +33,17 @@ from zsnapdb.mysql.process.processes import Limits
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.migration import Checked, Compared, Result, complaints, judged, unknown_modes
+from zsnapdb.planning.clone.migration_findings import (
+    CheckedTable,
+    ComparedQuery,
+    QueryResult,
+    complaints,
+    judge_table,
+    unknown_modes,
+)
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.source_facts import Origin
-from zsnapdb.planning.server_copy.versions import objection_to_upgrade
+from zsnapdb.planning.server_copy.version_compatibility import objection_to_upgrade
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.storage_engines import RowPlace
 
@@ -63,8 +70,8 @@ class Rehearsal:
     old_version: str
     new_version: str
     phases: tuple[RehearsalPhase, ...]
-    tables: tuple[Checked, ...]
-    queries: tuple[Compared, ...]
+    tables: tuple[CheckedTable, ...]
+    queries: tuple[ComparedQuery, ...]
     warnings: tuple[str, ...]
     upgrade_output: str
 
@@ -244,23 +251,23 @@ def _tables(session: Session) -> list[CatalogueTable]:
     ]
 
 
-def _check(session: Session, table: CatalogueTable) -> Checked:
+def _check(session: Session, table: CatalogueTable) -> CheckedTable:
     """Let the new server check that it can use the table without conversion, and that the table is intact."""
     rows = [row for for_upgrade in (True, False) for row in tables.check(session, table, for_upgrade=for_upgrade)]
-    return judged(f"{table.schema}.{table.name}", [(str(kind), str(text)) for _, _, kind, text in rows])
+    return judge_table(f"{table.schema}.{table.name}", [(str(kind), str(text)) for _, _, kind, text in rows])
 
 
-def _run_query(session: Session, query: str) -> Result:
+def _run_query(session: Session, query: str) -> QueryResult:
     digest, count = hashlib.sha256(), 0
     _, rows = session.stream(query, batch=_BATCH)
     for row in rows:
         digest.update(repr(row).encode())
         count += 1
-    return Result(count, digest.hexdigest())
+    return QueryResult(count, digest.hexdigest())
 
 
-def _compare(session: Session, query: str, before: Result) -> Compared:
+def _compare(session: Session, query: str, before: QueryResult) -> ComparedQuery:
     try:
-        return Compared(query, before, _run_query(session, query))
+        return ComparedQuery(query, before, _run_query(session, query))
     except ServerError as error:
-        return Compared(query, before, None, error.message)
+        return ComparedQuery(query, before, None, error.message)

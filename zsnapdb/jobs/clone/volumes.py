@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from zsnapdb.base import safe_open
-from zsnapdb.base.model import Snapshot
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.clone import properties
@@ -28,12 +28,12 @@ from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.dataset_properties import data_values, explicit_values
-from zsnapdb.planning.foreign_snapshots import ForeignSnapshot, listed, objection
+from zsnapdb.planning.foreign_snapshots import ForeignSnapshot, listing, objection
 from zsnapdb.planning.server_copy.copy_options import PathMap
 from zsnapdb.planning.server_copy.source_facts import Origin
-from zsnapdb.zfs import datasets, foreign_snapshots, mounting, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, foreign_snapshots, mounting, snapshots
 from zsnapdb.zfs.datasets import Property
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 
 DETACHING = "zsnapdb-detach"
 """Prefix of the names of snapshots for a detach."""
@@ -147,7 +147,7 @@ def drop_detaching(anchor: str, mark: Mark) -> None:
     ours = {dataset for dataset, values in below.items() if mark.is_on(values)}
     for snapshot in snapshots.below(anchor, (mark.name,)) if ours else ():
         if snapshot.dataset in ours and is_detaching(snapshot.name):
-            owned.destroy_named_snapshot(snapshot.full_name, f"{DETACHING}-", mark)
+            destruction.destroy_named_snapshot(snapshot.full_name, f"{DETACHING}-", mark)
 
 
 def remove_folders(root: Path) -> None:
@@ -201,7 +201,8 @@ def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> 
     """Warn that these snapshots of other programs keep the clone's former data."""
     if kept:
         events.warn(
-            f"the former data stays in the pool, because other programs made snapshots of clone {name}: {listed(kept)};"
+            f"the former data stays in the pool, because other programs made snapshots of clone {name}:"
+            f" {listing(kept)};"
             " `zsnapdb reap --with-foreign-snapshots` removes both"
         )
 
@@ -212,7 +213,7 @@ def let_go(snapshots: Sequence[ForeignSnapshot], name: str) -> None:
     Raises:
         NotOursError: a snapshot is not on a dataset of the clone; nothing was destroyed.
     """
-    owned.destroy_snapshots_on([snapshot.name for snapshot in snapshots], clone_mark(name))
+    destruction.destroy_snapshots_on([snapshot.name for snapshot in snapshots], clone_mark(name))
 
 
 def next_number(info: CloneInfo) -> int:
@@ -235,7 +236,7 @@ def undo_change(info: CloneInfo, revision: int) -> None:
     drop_detaching(info.top, clone_mark(info.name))
     top = f"{info.top}/r{revision}"
     mark = clone_mark(info.name)
-    owned.destroy_datasets(owned.members(top, mark), mark)
+    destruction.destroy_datasets(destruction.members(top, mark), mark)
     datasets.set_properties(info.top, {copy_properties.PHASE_PROPERTY: info.phase})
 
 
@@ -282,6 +283,6 @@ def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
         mark = clone_mark(info.name)
         for snapshot, values in marked.items():
             if mark.is_on(values):
-                owned.destroy_snapshot(snapshot.full_name, mark)
-        owned.destroy_datasets(members, mark)
+                destruction.destroy_snapshot(snapshot.full_name, mark)
+        destruction.destroy_datasets(members, mark)
     return kept

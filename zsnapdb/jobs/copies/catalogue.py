@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from zsnapdb.base.domain_types import Snapshot, pool_of
 from zsnapdb.base.errors import DamagedError, NotFound, PreflightError, UnknownNameError
-from zsnapdb.base.model import Snapshot, pool_of
 from zsnapdb.base.patterns import is_line
 from zsnapdb.jobs.base.set_properties import INSTANCE_PROPERTY
 from zsnapdb.jobs.copies.properties import (
@@ -26,10 +26,10 @@ from zsnapdb.jobs.copies.properties import (
     read_lease,
 )
 from zsnapdb.planning.clone.lease import CloneLease
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, snapshots
 from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.datasets import Property
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 
 Properties = Mapping[str, Property]
 
@@ -154,11 +154,11 @@ def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
     Raises:
         NotOursError: a dataset carries none of the marks; nothing was changed.
     """
-    members = owned.members(anchor, *marks)
+    members = destruction.members(anchor, *marks)
     if members:
         datasets.set_properties(anchor, {PHASE_PROPERTY: CopyPhase.DESTROYING})
     yield [name for name in members if name != anchor]
-    owned.destroy_datasets([name for name in members if name == anchor], *marks, with_snapshots=True)
+    destruction.destroy_datasets([name for name in members if name == anchor], *marks, with_snapshots=True)
 
 
 def homes(configured: str | None, below: str) -> list[str]:
@@ -182,7 +182,7 @@ def home(configured: str | None, pool: str, below: str, key: str) -> str:
     return chosen
 
 
-def known(
+def known_copies(
     what: str,
     above: Iterable[str],
     columns: Sequence[str],

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
+from zsnapdb.base.domain_types import PROPERTY
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import is_line, printable
 from zsnapdb.config.settings import Settings
 from zsnapdb.planning.clock_guard import RemovalTime

@@ -58,7 +58,7 @@ class StoredField:
     fates: Mapping[str, Fate]
 
 
-def stored(form: Form[Any], **fates: Fate) -> Mapping[str, StoredField]:
+def stored_field(form: Form[Any], **fates: Fate) -> Mapping[str, StoredField]:
     """Return the metadata of a field of a record."""
     return {"stored": StoredField(form, fates)}
 
@@ -85,15 +85,15 @@ def read(record: type, found: CopyDatasets) -> dict[str, Any]:
 
 def properties_of(copy: object) -> dict[str, str]:
     """Return the properties of a new copy: those of all fields that have a value."""
-    return {name: value for name, value in written(copy, *declared(type(copy))).items() if value}
+    return {name: value for name, value in property_values(copy, *declared(type(copy))).items() if value}
 
 
 def changed_by(verb: str, copy: object, *fates: Fate) -> dict[str, str]:
     """Return the properties of the copy that the verb changes and whose fate is one of these."""
-    return written(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
+    return property_values(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
 
 
-def written(copy: object, *names: str) -> dict[str, str]:
+def property_values(copy: object, *names: str) -> dict[str, str]:
     """Return the properties of these fields of the copy."""
     forms = {name: declared(type(copy))[name].form for name in names}
     return {key: text for name, form in forms.items() for key, text in form.write(getattr(copy, name)).items()}

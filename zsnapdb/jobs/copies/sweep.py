@@ -114,7 +114,7 @@ def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator
             copy = kind.as_it_is_now(before)
             if copy is None:
                 continue
-            judged = _judged(kind, copy)
+            judged = _judge(kind, copy)
             goes = judged.verdict is LeaseVerdict.REAP
             if goes and not judged.is_leak and limit is not None and taken >= limit:
                 reason = f"{judged.reason}; the next sweep removes it: clones.reap_limit is {limit}"
@@ -125,7 +125,7 @@ def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator
             yield done
 
 
-def _judged(kind: CopyKind[C], copy: C) -> JudgedLease:
+def _judge(kind: CopyKind[C], copy: C) -> JudgedLease:
     try:
         return kind.judge(copy)
     except ZsnapdbError as error:

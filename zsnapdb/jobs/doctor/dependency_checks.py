@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from zsnapdb.base.errors import NotFound, ZsnapdbError
-from zsnapdb.base.quantities import counted, size
+from zsnapdb.base.quantities import quantity, size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.base.clock_record import removal_time
@@ -34,11 +34,11 @@ from zsnapdb.planning.backup.at_rest import judge_archiving, judge_raw_drills, j
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
 from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.damage_register import sentences
 from zsnapdb.planning.health.facts import ExchangedServer
 from zsnapdb.planning.health.objectives import Objective, Verdict
-from zsnapdb.planning.known_damage import sentences
 from zsnapdb.planning.repository.known_backups import signing_note, trust_hint
-from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
+from zsnapdb.planning.server_copy.version_compatibility import BackupVersion, SeriesNeed, needs
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 from zsnapdb.repository.manifest import is_of_server, server_source
@@ -242,7 +242,7 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
 def _about_repository(instance: Instance, stored: Stored, locks: Sequence[FitnessFinding]) -> list[FitnessFinding]:
     url, repository = instance.repository.url, stored.repository
     recipients = len(repository.keyring.recipients)
-    encryption = f", encrypted to {counted(recipients, 'recipient')}" if recipients else ""
+    encryption = f", encrypted to {quantity(recipients, 'recipient')}" if recipients else ""
     doubts = [warning("repository", finding.text, finding.hint) for finding in stored.missing if finding.is_warning]
     doubts += [warning("repository", error.message, error.hint) for error in stored.unreadable.values()]
     doubts += locks
@@ -251,7 +251,7 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
     if instance.repository.s3.is_readable_on_the_way:
         text = f"{url}: {instance.repository.s3.endpoint} is not encrypted: the network can change what is stored"
         doubts.append(warning("repository", text, "use an endpoint with https://"))
-    what = f"{url}: {counted(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
+    what = f"{url}: {quantity(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
     return [ok("repository", what), *doubts]
 
 
@@ -315,7 +315,7 @@ def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
 def _clones_here(settings: Settings, host: Host) -> ClonesHere:
     known: Sequence[CloneInfo] = ()
     try:
-        seen = catalogue.known(settings, host)
+        seen = catalogue.known_clones(settings, host)
         known = seen.copies
         left = [*leaks(settings, host, seen), *orphans.leaks(settings), *vm_reaper.leaks(settings, host)]
         return ClonesHere(known, left)

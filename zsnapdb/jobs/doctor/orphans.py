@@ -24,8 +24,8 @@ from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import RunningServer
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.lease import LeaseVerdict
-from zsnapdb.zfs import datasets, mounts, owned
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs import datasets, destruction, mounts
+from zsnapdb.zfs.destruction import Mark
 
 _SCRATCH = re.compile(
     r"(?P<container>(?:[^/]+/)+(?P<instance>[^/]+)/(?P<what>[a-z]+)/(?P<id>[0-9A-Za-z-]+))/(?P=what)-(?P=id)"
@@ -166,7 +166,7 @@ def _scratch_copies(mount_root: Path) -> dict[Path, _Work]:
     works = {}
     for entry in mounts.mounted():
         match = _SCRATCH.match(entry.source) if entry.fstype == "zfs" else None
-        if match is None or not owned.is_ours(match["container"], Mark(SCRATCH_PROPERTY, match["id"])):
+        if match is None or not destruction.is_ours(match["container"], Mark(SCRATCH_PROPERTY, match["id"])):
             continue
         what, instance = match["what"], match["instance"]
         hint = f"run `zsnapdb reap` to end it; the next {what} of {instance} removes the copy"

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
-from zsnapdb.base.model import pool_of
-from zsnapdb.base.quantities import counted
+from zsnapdb.base.quantities import quantity
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.base.instance import Instance
@@ -251,7 +251,7 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
         is_listened_at = all(kept.is_listened_at for kept in wrong)
         follows = "run `zsnapdb clone addresses --follow`, or `zsnapdb reap`" if is_listened_at else haproxy.HINT
         return [warning("clones", f"HAProxy does not forward to the right servers: port {ports}", follows)]
-    return [ok("clones", f"HAProxy leads {counted(len(known.ports), 'port')} to clones")]
+    return [ok("clones", f"HAProxy leads {quantity(len(known.ports), 'port')} to clones")]
 
 
 SHORTEST = 1.0

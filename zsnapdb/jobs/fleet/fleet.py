@@ -106,7 +106,7 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
     known = overview.hosts(_signs(states), at, settings.heard_within)
     silent = {one.host: one for one in known if one.is_silent}
     rows = [one for state in states for one in _rows(settings, request, state, at, silent)]
-    shown = overview.ordered(overview.chosen(rows, request.filters), request.order)
+    shown = overview.ordered(overview.filter_rows(rows, request.filters), request.order)
     wanted = shown[request.after :][: request.most]
     return FleetState(at, request.cached, tuple(states), known, wanted, len(shown), overview.counts(rows))
 

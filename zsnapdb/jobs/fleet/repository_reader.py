@@ -25,7 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from zsnapdb import __version__
 from zsnapdb.base import atomic_file, patterns
 from zsnapdb.base.errors import NotFound, ZsnapdbError
-from zsnapdb.base.quantities import counted
+from zsnapdb.base.quantities import quantity
 from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
@@ -355,7 +355,7 @@ class RepositoryReader:
         traces = files.traces(before) if before is not None else {}
         results = self._read_all(repository, names, known, traces)
         instances = {one.name: one.seen for one in results if one.seen is not None}
-        gone = _gone(past, instances)
+        gone = _vanished_instances(past, instances)
         seen = SeenRepository(
             read=at,
             reading=secrets.token_hex(8),
@@ -374,7 +374,7 @@ class RepositoryReader:
 
     def _disappeared(self, before: PublicInstance) -> NotFound:
         return NotFound(
-            f"nothing of it is in the repository any more, which had {counted(before.backups, 'backup')} of it at"
+            f"nothing of it is in the repository any more, which had {quantity(before.backups, 'backup')} of it at"
             f" {before.read:%Y-%m-%d %H:%M} UTC; if that was wanted, remove {self.files.folder}"
         )
 
@@ -498,7 +498,7 @@ class _Result:
     is_new: bool = False
 
 
-def _gone(past: SeenRepository | None, now: Collection[str]) -> dict[str, PublicInstance]:
+def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, PublicInstance]:
     """Return the instances that had backups before, and now have no objects at all.
 
     Otherwise the destruction of all backups would turn red into green.

@@ -72,7 +72,7 @@ def is_recorded(instance: Instance) -> bool:
 
 
 @contextlib.contextmanager
-def compared(instance: Instance, repository_id: str) -> Iterator[tuple[PolicyChange, ...]]:
+def compare_policy(instance: Instance, repository_id: str) -> Iterator[tuple[PolicyChange, ...]]:
     """Yield the changes since the last recorded policy. If the block ends without an error, the policy is recorded.
 
     Without a record for this repository, every line is a change. The block runs as the only one of this host.
@@ -218,7 +218,7 @@ def _append(instance: Instance, draft: EvidenceRecord) -> None:
     """Write the changes of the policy, and then the record, unless the record is about the policy itself."""
     with _warning(instance, "the action"):
         repository = instance.open_repository()
-        with _warning(instance, "the policy"), compared(instance, repository.id) as changes:
+        with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:
             if changes:
                 about = {"job": POLICY, "changes": changes, "started": draft.finished, "exit_code": 0}
                 _write(instance, repository, draft.model_copy(update=about))

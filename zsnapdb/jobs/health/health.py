@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from zsnapdb.base import atomic_file
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import UsageError, ZsnapdbError
-from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recovery_coverage import Stored, read
 from zsnapdb.jobs.record import host_record, record_file
@@ -47,7 +47,7 @@ def past_drills(stored: Stored, instance: Instance) -> PastDrills:
     return drills.past(stored.repository, instance.name, _DRILLS, own)
 
 
-def judged(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> Health:
+def judge_instance(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> Health:
     """Return the judgement about the instance in this repository."""
     return judge(facts(instance, stored, past, at), instance.settings.objectives)
 
@@ -92,7 +92,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         else None,
         restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
         exchanges=_exchanges(instance) if instance.is_own_repository else (),
-        stopped=_stopped(instance) if instance.is_own_repository else None,
+        stopped=_stopped_server(instance) if instance.is_own_repository else None,
         is_machine=instance.settings.vm is not None,
     )
 
@@ -106,7 +106,7 @@ def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
     return restore_journal.under_way(instance)
 
 
-def _stopped(instance: Instance) -> StoppedServer | None:
+def _stopped_server(instance: Instance) -> StoppedServer | None:
     """Return the server of this host if it does not run. Its modules are loaded only if a backup recorded it."""
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None

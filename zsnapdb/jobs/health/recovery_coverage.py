@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from zsnapdb.base.domain_types import parse_gtids, server_name
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import parse_gtids, server_name
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import host_record
@@ -15,7 +15,7 @@ from zsnapdb.planning.binlog.completeness import complete_until
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids, repeated_gtids, reused_gtids
 from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window, window
-from zsnapdb.planning.known_damage import DamageRegister
+from zsnapdb.planning.damage_register import DamageRegister
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.known_backups import Provenance
 from zsnapdb.planning.repository.verification import consequences
@@ -129,7 +129,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
     """
     archive = instance.archive(repository).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
-    known, checked = host_record.stored(instance, repository, archive)
+    known, checked = host_record.checked_backups(instance, repository, archive)
     return Stored(
         repository=repository,
         backups=known.backups,

@@ -14,8 +14,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from zsnapdb.base import atomic_file
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
@@ -34,7 +34,7 @@ from zsnapdb.planning.restore.replica_checks import (
     ReaderNotes,
     beyond,
     judge,
-    noted,
+    readers_to_record,
     sentence,
 )
 from zsnapdb.planning.restore.steps import Promote
@@ -56,7 +56,7 @@ def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
         return ObservedReaders(hidden=error.message) if serving(datadir) is not None else None
     with session:
         try:
-            return asked.seen(session)
+            return asked.observe_readers(session)
         except ServerError as error:
             return ObservedReaders(hidden=error.message)
 
@@ -103,7 +103,7 @@ def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None)
     Raises PreflightError if the record cannot be written, so the replicas to rebuild could not be reported.
     """
     places = [place for place, _ in planned.layout.places.values()]
-    readers = noted(seen) if seen is not None else ()
+    readers = readers_to_record(seen) if seen is not None else ()
     before = _read(instance)
     in_place = _in_place(places)
     if seen is None or (not readers and before.of(in_place) is None):
@@ -146,7 +146,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
         return []
     try:
         with instance.session() as session:
-            seen, own = asked.seen(session), asked.executed(session)
+            seen, own = asked.observe_readers(session), asked.executed(session)
             flavour = server_flavour(session)
     except ServerError:
         # The finding about the server reports the error.

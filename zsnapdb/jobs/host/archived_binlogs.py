@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from zsnapdb.base.domain_types import BinlogCoordinates, backup_time, parse_gtids, server_name
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids
-from zsnapdb.base.model import BinlogCoordinates, backup_time, parse_gtids, server_name
 from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys

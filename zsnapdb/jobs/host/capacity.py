@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import pool_of
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.kernel_facts import free_memory
 

@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.mysql.process import processes, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
@@ -69,7 +69,7 @@ def judge(
     there are no findings here, as another finding reports that.
     """
     try:
-        binary = server_program.chosen(settings, flavour, version)
+        binary = server_program.choose_program(settings, flavour, version)
     except PreflightError:
         return []
     found = lacking(binary, settings, known)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from zsnapdb.base.domain_types import PROPERTY, Snapshot, SnapshotSet, is_backup_id
 from zsnapdb.base.errors import ForeignInsideError, PreflightError
-from zsnapdb.base.model import PROPERTY, Snapshot, SnapshotSet, is_backup_id
 from zsnapdb.base.patterns import ROLE
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, REPLACED, STATE_PROPERTY, snapshot_name
@@ -31,10 +31,10 @@ from zsnapdb.planning.clone.lease import FOREVER, JudgedLease, LeaseVerdict, rea
 from zsnapdb.planning.restore.dataset_exchange import strangers
 from zsnapdb.planning.restore.steps import PromotePart, place_of, replaced_suffix
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin
-from zsnapdb.zfs import datasets, mounts, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, mounts, snapshots
 from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.destruction import Mark
 from zsnapdb.zfs.mounts import family_of, users_of
-from zsnapdb.zfs.owned import Mark
 
 _PATIENCE = 5.0
 _POLL_SECONDS = 0.25
@@ -251,7 +251,7 @@ def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: date
         if part.old is None:
             continue
         # Inner volumes inherit the property of the outer one, so only a local value counts.
-        if not owned.is_ours(part.old, Mark(REPLACED_PROPERTY, restore_id)):
+        if not destruction.is_ours(part.old, Mark(REPLACED_PROPERTY, restore_id)):
             values = {REPLACED_PROPERTY: restore_id, _INSTANCE: instance, _ROLE: part.role, _AT: stamp(now)}
             datasets.set_properties(part.old, values)
 
@@ -323,7 +323,7 @@ def _tops(instance: Instance) -> dict[str, str]:
 
 def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, Property]]) -> ReplacedServer:
     sealed = {}
-    for marked in snapshots.owned(parts, [STATE_PROPERTY]):
+    for marked in snapshots.list_owned(parts, [STATE_PROPERTY]):
         if marked.snapshot.name == snapshot_name(restore_id) and marked.properties[STATE_PROPERTY] == REPLACED:
             sealed[parts[marked.snapshot.dataset][_ROLE].value] = marked.snapshot
     return ReplacedServer(
@@ -342,7 +342,7 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
     )
 
 
-def named(instance: Instance, restore_id: str) -> ReplacedServer | None:
+def find_replaced(instance: Instance, restore_id: str) -> ReplacedServer | None:
     """Return the server that this restore replaced; None if its datasets do not exist here."""
     return next((server for server in listing(instance) if server.restore_id == restore_id), None)
 
@@ -374,7 +374,7 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)
-    owned.destroy_datasets(server.datasets.values(), mark, with_snapshots=True)
+    destruction.destroy_datasets(server.datasets.values(), mark, with_snapshots=True)
 
 
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.model import SnapshotSet
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN

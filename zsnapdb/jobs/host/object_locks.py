@@ -36,7 +36,7 @@ def extend_locks(instance: Instance, repository: Repository, backup_id: str) -> 
     if lock is None:
         return
     try:
-        listed, checked = host_record.stored(instance, repository)
+        listed, checked = host_record.checked_backups(instance, repository)
         known = checked.provenance.trusted(listed.backups)
         target = next(backup for backup in known if backup.backup_id == backup_id)
         bases = [backup.backup_id for backup in restore_chain(known, target) if backup.backup_id != backup_id]

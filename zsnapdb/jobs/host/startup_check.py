@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.mysql.process import server_program
 from zsnapdb.mysql.process.time_zone import host_zones
 from zsnapdb.planning.server_copy.source_facts import option_name
-from zsnapdb.planning.server_copy.versions import HINT_FOR_FILES, objections_to_files
+from zsnapdb.planning.server_copy.version_compatibility import HINT_FOR_FILES, objections_to_files
 from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone, zone_notes, zone_objection
 
@@ -58,7 +58,7 @@ def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyO
     if unknown is not None:
         yield CopyObjection(unknown, _HINT_FOR_ZONE)
     try:
-        binary = server_program.chosen(settings, copied.flavour, copied.version)
+        binary = server_program.choose_program(settings, copied.flavour, copied.version)
     except PreflightError:
         return
     for lacked in installed_plugins.lacking(binary, settings, copied.plugins):

@@ -38,7 +38,7 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
     Entries of the target with the same name are replaced. Sockets and pipes are left out. Raises PreflightError if an
     entry is a link or a device, or is on another filesystem, OSError if the disk refuses.
     """
-    with _opened(source) as inside, _opened(target) as outside:
+    with _open_folder(source) as inside, _open_folder(target) as outside:
         return tuple(file for name in sorted(names) for file in _copy(name, name, inside, outside))
 
 
@@ -48,7 +48,7 @@ def fingerprint(folder: Path) -> str:
     The folder itself may be renamed. No link is followed. Sockets and pipes count too.
     """
     digest = hashlib.blake2b(digest_size=32)
-    with _opened(folder) as at:
+    with _open_folder(folder) as at:
         for _, names, files, inside in os.fwalk(".", dir_fd=at, follow_symlinks=False):
             names.sort()
             for name in sorted((*names, *files)):
@@ -75,13 +75,13 @@ def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
 
 def keep_only(folder: Path, names: Collection[str]) -> None:
     """Remove all other entries of the folder, which must belong to zsnapdb."""
-    with _opened(folder) as at:
+    with _open_folder(folder) as at:
         for name in set(os.listdir(at)) - {*names, ".zfs"}:
             _remove(name, at)
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def _open_folder(folder: Path) -> Iterator[int]:
     with safe_open.folder(folder) as at:
         opened = os.open(".", _FOLDER, dir_fd=at)
     try:

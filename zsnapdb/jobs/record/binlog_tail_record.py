@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, ValidationError
 
 from zsnapdb.base import atomic_file
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.mysql.binlog.read import KnownTail

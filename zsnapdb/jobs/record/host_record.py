@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from zsnapdb.base.domain_types import SnapshotSet, server_name
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
-from zsnapdb.base.model import SnapshotSet, server_name
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
@@ -277,14 +277,14 @@ def check(
     known = judge(
         there,
         digests,
-        _known(instance, repository),
+        _backup_record(instance, repository),
         local,
         is_signed=bool(repository.keyring.trusted),
         consolidated=[one.backup_id for one in there if isinstance(one, Summary | Manifest) and is_consolidated(one)],
         unbelieved={name: error.message for name, error in errors.items() if isinstance(error, UntrustedRecord)},
     )
     archive, strange = known_archive(instance, repository, archive)
-    compared = _compared(instance, repository, there, unreadable, archive, is_writing, local, known)
+    compared = _compare(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.latest()
     # A known backup from the future is not foreign: a clock was wrong, its or this host's.
     future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
@@ -351,7 +351,7 @@ def is_consolidated(backup: Summary | Manifest) -> bool:
     return backup.is_full and any(volume.sent_from is not None for volume in backup.volumes)
 
 
-def _known(instance: Instance, repository: Repository) -> BackupRecord:
+def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
     """Return the record of the backups that this host stored, copied and adopted there. Empty if it cannot be read.
 
     A copy of a repository has the id and the manifests of the original, so the original's record counts there too.
@@ -370,7 +370,7 @@ def _known(instance: Instance, repository: Repository) -> BackupRecord:
     return known
 
 
-def _compared(
+def _compare(
     instance: Instance,
     repository: Repository,
     there: Sequence[PlacedBackup],
@@ -416,7 +416,7 @@ def _compared(
     return StoredCheck(findings, missing, reached, placed, own, record=known, local=tuple(local))
 
 
-def stored(
+def checked_backups(
     instance: Instance,
     repository: Repository,
     archive: Archive | None = None,
@@ -431,13 +431,13 @@ def stored(
 
 def choosable(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
     """Return the readable backups, oldest first, without those that are used only if a person names them."""
-    known, checked = stored(instance, repository)
+    known, checked = checked_backups(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unchosen)
 
 
-def counted(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
+def trusted_backups(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
     """Return the readable backups, oldest first, without future and foreign ones."""
-    known, checked = stored(instance, repository)
+    known, checked = checked_backups(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unbelieved)
 
 

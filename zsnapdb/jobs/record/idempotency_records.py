@@ -26,7 +26,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning import idempotency
-from zsnapdb.planning.idempotency import Deed as Deed
+from zsnapdb.planning.idempotency import Action as Action
 from zsnapdb.planning.idempotency import RunDecision, RunState
 from zsnapdb.planning.idempotency import RunVerdict as RunVerdict
 from zsnapdb.planning.repository.host_record import RecordPart
@@ -55,9 +55,9 @@ class OnceRecord(RecordPart):
         return self.state is RunState.DONE
 
     @property
-    def deed(self) -> Deed:
+    def action(self) -> Action:
         """The action of the run."""
-        return Deed(self.verb, self.about, self.aim)
+        return Action(self.verb, self.about, self.aim)
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,16 @@ class OnceRecords:
             raise DamagedError(f"{file} is the record of run {known.run_id}", hint="remove the file")
         return known
 
-    def decide(self, run: str, deed: Deed, known: OnceRecord | None) -> RunDecision:
+    def decide(self, run: str, action: Action, known: OnceRecord | None) -> RunDecision:
         """Return the decision about the action, by the record of its run."""
         state = known.state if known is not None else RunState.BEGUN
         # The sweep removes records by the earlier time, so the later time asks for no removed record.
         latest = removal_time(self.host).latest
-        return idempotency.decide(run, deed, known.deed if known is not None else None, state, latest)
+        return idempotency.decide(run, action, known.action if known is not None else None, state, latest)
 
-    def begin(self, run: str, deed: Deed) -> OnceRecord:
+    def begin(self, run: str, action: Action) -> OnceRecord:
         """Record that the run begins. Remove the records of days that are too old for any repeated run."""
-        record = OnceRecord(run_id=run, verb=deed.verb, about=deed.about, aim=deed.aim, began=self.host.now())
+        record = OnceRecord(run_id=run, verb=action.verb, about=action.about, aim=action.aim, began=self.host.now())
         self._write(record)
         self._sweep()
         return record
@@ -124,13 +124,13 @@ class OnceRecords:
             self._write(known.model_copy(update={"state": RunState.GIVEN_UP, "ended": self.host.now()}))
 
     @contextlib.contextmanager
-    def alone(self, run: str, deed: Deed, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
+    def alone(self, run: str, action: Action, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
         """Be the only process of this host that executes this run.
 
         Raises:
             BusyError: another process executes it, for more than `patience` seconds.
         """
-        doing = f"doing run {run}, `{deed.verb}` of {deed.about}"
+        doing = f"doing run {run}, `{action.verb}` of {action.about}"
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(

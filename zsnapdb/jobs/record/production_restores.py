@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from zsnapdb.base import atomic_file
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.base.model import pool_of
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
 from zsnapdb.jobs.record.record_file import read
 from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import production_restores as planning
-from zsnapdb.planning.repository.production_restores import Placed, ProductionPoints, ProductionRestore, PutBackRecord
+from zsnapdb.planning.repository.production_restores import (
+    LocatedBackup,
+    ProductionPoints,
+    ProductionRestore,
+    PutBackRecord,
+)
 from zsnapdb.zfs import datasets, snapshots, version
 
 
@@ -40,7 +45,7 @@ def recorded(instance: Instance) -> PutBackRecord:
     return known.as_of(mark.value if not marks and mark.is_local else None)
 
 
-def taken_back(instance: Instance, backups: Iterable[Placed]) -> Mapping[str, str]:
+def taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
     """Return why backups are no state of present production, by id. The errors are those of `recorded`."""
     found = recorded(instance).taken_back(backups)
     return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}

@@ -80,7 +80,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
         PreflightError: a named backup is damaged.
     """
     repository = instance.open_repository()
-    known, checked = host_record.stored(instance, repository)
+    known, checked = host_record.checked_backups(instance, repository)
     everything = replace(repository, keyring=repository.keyring.believing_all())
     stored = summaries(everything, instance.name, None).backups if known.foreign else known.backups
     foreign = [backup for backup in stored if backup.backup_id in checked.provenance.for_removal.foreign]
@@ -91,7 +91,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
                 hint=f"`zsnapdb adopt {instance.name} --plan` lists the foreign backups",
             )
     shown = [backup for backup in foreign if not names or backup.backup_id in names]
-    candidates = _judged(instance, everything, stored, shown, checked, is_deep)
+    candidates = _judge_backups(instance, everything, stored, shown, checked, is_deep)
     for candidate in candidates if names else ():
         if candidate.objection.startswith(_DAMAGED):
             raise PreflightError(
@@ -141,7 +141,7 @@ def adopt(instance: Instance, planned: AdoptPlan) -> None:
 _DAMAGED = "it is damaged: "
 
 
-def _judged(
+def _judge_backups(
     instance: Instance,
     repository: Repository,
     stored: Sequence[Summary],
@@ -274,7 +274,7 @@ def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 
 def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
     repository = instance.open_repository()
-    _, checked = host_record.stored(instance, repository)
+    _, checked = host_record.checked_backups(instance, repository)
     missing = {backup.backup_id: backup for backup in checked.missing}
     for name in names:
         if name not in missing:

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
 
+from zsnapdb.base.domain_types import Progress
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, NotFound, UsageError
-from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record import archive_record, host_record
@@ -222,7 +222,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
 
 
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
-    known, checked = host_record.stored(source, here)
+    known, checked = host_record.checked_backups(source, here)
     provenance = checked.provenance
     # Both repositories have the same id, so the cache of the first one must not be used for the second one.
     copied = (

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import backup_time
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import KeepSettings, RepositorySettings
 from zsnapdb.jobs.base.instance import Instance
@@ -15,7 +15,7 @@ from zsnapdb.jobs.health import evidence
 from zsnapdb.jobs.health.evidence import EvidenceLog
 from zsnapdb.jobs.record.host_record import drilled_here
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
-from zsnapdb.planning.evidence.daily_summary import CompletedRun, JudgedDay, ReportedDay, days, judged
+from zsnapdb.planning.evidence.daily_summary import CompletedRun, JudgedDay, ReportedDay, days, judge_day
 from zsnapdb.planning.evidence.policy import POLICY
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, PastDrills
@@ -44,7 +44,7 @@ class EvidenceReport:
 
     @property
     def judged_days(self) -> tuple[JudgedDay, ...]:
-        return tuple(judged(day, self.objectives) for day in self.days)
+        return tuple(judge_day(day, self.objectives) for day in self.days)
 
     @property
     def longest_drill(self) -> Evidence | None:
@@ -81,10 +81,10 @@ def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceReco
     done = set[tuple[str, str, str]]()
     for record in records:
         if record.job in _ONCE and record.exit_code == 0:
-            deed = (record.job, record.run_id, record.about)
-            if deed in done:
+            action = (record.job, record.run_id, record.about)
+            if action in done:
                 continue
-            done.add(deed)
+            done.add(action)
         yield record
 
 

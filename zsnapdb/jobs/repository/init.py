@@ -77,7 +77,7 @@ class _Place:
     missing_key: Path | None
 
 
-def chosen(settings: Settings, name: str | None) -> str:
+def choose_repository(settings: Settings, name: str | None) -> str:
     """Return the name of the named (or only) repository.
 
     Raises: UsageError if it is not configured, or the choice is not unique.
@@ -95,7 +95,7 @@ def chosen(settings: Settings, name: str | None) -> str:
 
 
 def _place(settings: Settings, name: str | None) -> _Place:
-    name = chosen(settings, name)
+    name = choose_repository(settings, name)
     configured = settings.repository[name]
     key = configured.encryption.signing_key_file
     instances = tuple(sorted(key for key, instance in settings.instance.items() if instance.repository == name))
@@ -151,7 +151,7 @@ def prove(settings: Settings, name: str | None) -> None:
         PreflightError: the store ignores a condition.
         RepositoryError: the store refuses.
     """
-    refuse_unfit(settings.repository[chosen(settings, name)])
+    refuse_unfit(settings.repository[choose_repository(settings, name)])
     marker.prove_replacements(_place(settings, name).objects)
 
 

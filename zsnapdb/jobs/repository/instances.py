@@ -51,7 +51,7 @@ def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
         objects = Repository(*host.open_store(configured, None), "")
         objects.check()
         folders = [folder for folder in objects.top_folders() if re.fullmatch(INSTANCE, folder)]
-        stored = tuple(_stored(folder, objects.backup_ids(folder)) for folder in folders)
+        stored = tuple(_stored_instance(folder, objects.backup_ids(folder)) for folder in folders)
     except NotFound as error:
         return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, error))
     except ZsnapdbError as error:
@@ -62,5 +62,5 @@ def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
     return RepositoryInstances(name, configured.url, stored)
 
 
-def _stored(name: str, backup_ids: list[str]) -> StoredInstance:
+def _stored_instance(name: str, backup_ids: list[str]) -> StoredInstance:
     return StoredInstance(name, len(backup_ids), backup_ids[-1] if backup_ids else None)

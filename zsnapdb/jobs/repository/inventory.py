@@ -13,7 +13,7 @@ from zsnapdb.jobs.host.local_snapshot_sets import sets_among
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.planning.backup_chain import restore_chain
-from zsnapdb.planning.known_damage import KnownDamage
+from zsnapdb.planning.damage_register import KnownDamage
 from zsnapdb.planning.order import is_after
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.repository.catalogue import Summaries, Summary
@@ -95,7 +95,7 @@ def inventory(instance: Instance) -> Inventory:
     """Return the inventory of the instance."""
     repository = instance.open_repository()
     seen = _own_snapshots(instance)
-    known, checked = host_record.stored(instance, repository, seen=seen)
+    known, checked = host_record.checked_backups(instance, repository, seen=seen)
     present = [backup for backup in known.backups if backup.backup_id not in checked.unchosen]
     local = _local_guids(instance, present, seen)
     entries = tuple(InventoryEntry(backup, _is_local(backup, local)) for backup in known.backups)
@@ -117,7 +117,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     """
     repository = instance.open_repository()
     seen = _own_snapshots(instance)
-    known, checked = host_record.stored(instance, repository, seen=seen)
+    known, checked = host_record.checked_backups(instance, repository, seen=seen)
     backups = known.backups
     present = [backup for backup in backups if backup.backup_id not in checked.unchosen]
     chosen = present[-1] if backup_id == "latest" and present else Summary.read(repository, instance.name, backup_id)

@@ -51,7 +51,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished_backups import unfinished
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.store.base import DeletionPolicy
-from zsnapdb.zfs import owned
+from zsnapdb.zfs import destruction
 
 _PARALLEL_LISTINGS = 8
 """Number of backups whose chunks are listed in parallel."""
@@ -165,7 +165,7 @@ def _plan(
     time: RemovalTime,
 ) -> PrunePlan:
     policy, moment = instance.retention_policy(), time.at
-    backups, checked = host_record.stored(instance, repository)
+    backups, checked = host_record.checked_backups(instance, repository)
     here = local if local is not None else read_local_sets(instance, backups.backups)
     marks = unfinished(repository, instance.name)
     provenance = checked.provenance.for_removal
@@ -174,7 +174,7 @@ def _plan(
         trusted = provenance.trusted(backups.backups)
         base = choose_base(trusted, here.guids, instance.send_flags(), now=moment, unchosen=checked.unchosen).base
     known = replace(
-        _known(instance, repository, backups, checked, moment),
+        _pruning_facts(instance, repository, backups, checked, moment),
         in_use=prune_facts.in_use(backups.backups, base, marks, moment, policy.sweep_after),
         is_sure=time.is_sure,
         unsure={name for name in provenance.stored if time.is_unsure(retention.time_of(name))},
@@ -222,7 +222,7 @@ def _plan(
     )
 
 
-def _known(
+def _pruning_facts(
     instance: Instance, repository: Repository, backups: Summaries, checked: StoredCheck, moment: datetime
 ) -> RetentionFacts:
     """Return the facts for the decisions about backups, besides the retention policy."""
@@ -488,9 +488,9 @@ class _Run:
         for decision in decisions:
             try:
                 if "#" in decision.name:
-                    owned.destroy_bookmark(decision.name, decision.guid)
+                    destruction.destroy_bookmark(decision.name, decision.guid)
                 else:
-                    owned.destroy_stored(decision.name, decision.guid, decision.backup_id)
+                    destruction.destroy_stored(decision.name, decision.guid, decision.backup_id)
             except (CommandError, NotOursError) as error:
                 self._notes.append(f"{decision.name} stays: {error.message}")
                 continue

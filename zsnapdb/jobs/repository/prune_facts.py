@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.base.model import SNAPSHOT_PREFIX, backup_time, is_backup_id
+from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, backup_time, is_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERTY, STORED, snapshot_name

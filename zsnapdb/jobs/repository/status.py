@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import DamagedError, NotFound, ZsnapdbError
-from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
@@ -18,8 +18,8 @@ from zsnapdb.jobs.health.recovery_coverage import Stored, read
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.clock_guard import CONFIRM
+from zsnapdb.planning.damage_register import KnownDamage
 from zsnapdb.planning.health.objectives import Health
-from zsnapdb.planning.known_damage import KnownDamage
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.known_backups import signing_note
 from zsnapdb.repository.binlog_contents import Archive
@@ -91,7 +91,7 @@ def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
         complete_until=complete,
         archive_lag=max(0.0, at.timestamp() - complete / _MICROSECONDS) if complete is not None else None,
         drill=past.read[-1] if past.read else None,
-        health=health.judged(instance, stored, past, at),
+        health=health.judge_instance(instance, stored, past, at),
         damaged=stored.damaged,
         missing=stored.missing,
         known_damage=tuple(item for item in stored.damage.known if item.name in stored.present),

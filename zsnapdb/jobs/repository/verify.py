@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zsnapdb.base import untrusted_text
+from zsnapdb.base.domain_types import Progress
 from zsnapdb.base.errors import ConfigError, DamagedError, NotFound, RepositoryError, ZsnapdbError
-from zsnapdb.base.model import Progress
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
@@ -99,7 +99,7 @@ def _read_document(repository: Repository, key: Key) -> bool | DamagedError | No
         if key == layout.MARKER:
             marker.Marker.parse(body, place)
             return marker.has_digest(body)
-        document = stored_document.opened(body, place)
+        document = stored_document.open_document(body, place)
         untrusted_text.parsed(document.line)
     except DamagedError as error:
         return error

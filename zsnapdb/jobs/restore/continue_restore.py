@@ -25,7 +25,7 @@ from zsnapdb.planning.restore.replays import beyond
 from zsnapdb.planning.restore.steps import CheckServer, LeaveStopped, ReadOnlyStart, Replay, ResumedRun
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, ago, parse_target
 from zsnapdb.repository.repository import Repository
-from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs import datasets, destruction
 
 _WHOLE = 1 << 62
 """The batch size in bytes that holds all binlogs."""
@@ -57,7 +57,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
     for journal in Journals(settings.restore.journal).history(instance.name):
         planned = journal.plan
         is_here = all(
-            datasets.exists(name) and owned.is_ours(name, restored_mark(planned))
+            datasets.exists(name) and destruction.is_ours(name, restored_mark(planned))
             for name in planned.layout.datasets.values()
         )
         if (

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from zsnapdb.base.domain_types import PROPERTY
 from zsnapdb.base.errors import CommandError, CommandTimeout, NotFound, PreflightError, ZsnapdbError
-from zsnapdb.base.model import PROPERTY
 from zsnapdb.base.patterns import printable
 from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.host import live_server_checks
@@ -30,10 +30,10 @@ from zsnapdb.planning.restore.dataset_exchange import (
 )
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Promote, PromotePart
-from zsnapdb.zfs import datasets, delegated_permissions, encryption, mounting, own_properties, owned
+from zsnapdb.zfs import datasets, delegated_permissions, destruction, encryption, mounting, own_properties
 from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.delegated_permissions import Right
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 
 
 def look(plan: RestorePlan, step: Promote) -> Exchange:
@@ -114,8 +114,8 @@ def swap(plan: RestorePlan, step: Promote) -> None:
                     hint="another dataset was renamed in between; check `zfs list`",
                 )
     top, mark = plan.layout.top, Mark(RESTORED_PROPERTY, plan.restore_id)
-    if top not in [part.dataset for part in step.parts] and owned.is_ours(top, mark):
-        owned.destroy_datasets([top], mark)
+    if top not in [part.dataset for part in step.parts] and destruction.is_ours(top, mark):
+        destruction.destroy_datasets([top], mark)
 
 
 def _release_olds(step: Promote) -> None:

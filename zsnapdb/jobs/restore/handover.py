@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import parse_gtids, pool_of
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
-from zsnapdb.base.model import parse_gtids, pool_of
 from zsnapdb.base.text_files import password_in
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.base.set_properties import (
@@ -60,9 +60,9 @@ from zsnapdb.planning.server_copy.source_facts import Origin, Place
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.time_zone import unit_line
-from zsnapdb.zfs import datasets, mounting, owned, version
+from zsnapdb.zfs import datasets, destruction, mounting, version
 from zsnapdb.zfs.command import number_in
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 
 _PATIENCE = 10.0
 """The time in seconds in which a replica may fail to connect to its source. The server itself would try for days."""
@@ -128,7 +128,7 @@ def _check_point(work: ServerWork, session: Session) -> ServerFacts:
 
 def hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
     """Run the handover step. It can be repeated after an interruption."""
-    left = _left(work, step)
+    left = _hand_over(work, step)
     if isinstance(step, ReadOnlyStart):
         return left
     return replace(left, notes=(*left.notes, *_zone_notes(work.plan, step), *notes_on_site(work.plan.site_commands)))
@@ -143,7 +143,7 @@ def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:
     return (f"its source had another time zone than this host: give a unit that starts it the line {line}",)
 
 
-def _left(work: ServerWork, step: HandoverStep) -> CompletedHandover:
+def _hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
     if isinstance(step, ReadOnlyStart):
         return _look_around(work, step)
     if isinstance(step, Promote):
@@ -152,7 +152,7 @@ def _left(work: ServerWork, step: HandoverStep) -> CompletedHandover:
     datasets.set_on_all(work.datasets, {"canmount": "on"})
     # From now on the restored datasets belong to the site, so other snapshot programs may use them.
     named = sorted({work.plan.layout.top, *work.datasets})
-    datasets.inherit(owned.ours(named, work.mark), list(NO_SNAPSHOTS))
+    datasets.inherit(destruction.owned_datasets(named, work.mark), list(NO_SNAPSHOTS))
     if isinstance(step, LeaveStopped):
         return _leave_stopped(work, step)
     return _run_beside(work, step) if isinstance(step, ParallelRun) else _make_replica(work, step)
@@ -160,7 +160,7 @@ def _left(work: ServerWork, step: HandoverStep) -> CompletedHandover:
 
 def _drop_step_snapshots(work: ServerWork) -> None:
     for name in step_snapshots(work.datasets):
-        owned.destroy_snapshot(name, work.mark)
+        destruction.destroy_snapshot(name, work.mark)
 
 
 def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
@@ -323,7 +323,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
         NotOursError: a dataset with these names is not of this restore; nothing was changed.
     """
     for part in step.parts:
-        owned.prove([part.place], work.mark, Mark(INCARNATION_PROPERTY, step.incarnation))
+        destruction.prove([part.place], work.mark, Mark(INCARNATION_PROPERTY, step.incarnation))
     places = {part.role: part.mountpoint for part in step.parts}
     is_foreign = bool(work.plan.receives)
     _give_properties(step, is_foreign=is_foreign)
@@ -340,7 +340,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
     # The rest takes seconds on a busy pool and does not need a stopped server.
     work.in_place()
     # An earlier run may have come further: all snapshots of a part without the mark belong to the site now.
-    ours = [part for part in step.parts if owned.is_ours(part.place, work.mark)]
+    ours = [part for part in step.parts if destruction.is_ours(part.place, work.mark)]
     for part in ours:
         _take_over_snapshots(work.plan, part)
     # A limit of the outer dataset counts the data of the inner ones.
@@ -477,9 +477,9 @@ def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
     """
     cloned = next((step for step in plan.clones if step.role == part.role), None)
     if cloned is None:
-        owned.destroy_snapshots_of(part.place, restored_mark(plan))
+        destruction.destroy_snapshots_of(part.place, restored_mark(plan))
         return
     origin = datasets.properties(part.place, ["origin"])["origin"].value
     if origin == f"{part.old}@{cloned.origin.partition('@')[2]}":
-        owned.destroy_snapshots_of(part.place, restored_mark(plan))
+        destruction.destroy_snapshots_of(part.place, restored_mark(plan))
         datasets.promote(part.place)

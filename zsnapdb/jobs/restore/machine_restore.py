@@ -32,7 +32,7 @@ from zsnapdb.jobs.restore.restore_run import (
     refuse_unfit,
 )
 from zsnapdb.jobs.restore.volume_receive import RestoreWork, make_top, pool_needs, receive, receives_of, remove_datasets
-from zsnapdb.jobs.steps.journal import Done, Handlers
+from zsnapdb.jobs.steps.journal import CompletedStep, Handlers
 from zsnapdb.jobs.steps.restore_journal import MachineJournal, MachineJournals
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
@@ -55,7 +55,7 @@ from zsnapdb.repository.manifest import Manifest, VolumePart, ZvolType
 from zsnapdb.repository.manifest_source import MachineSourcePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, KnownDomain, MachineState, connected
-from zsnapdb.zfs import datasets, encryption, owned, zvols
+from zsnapdb.zfs import datasets, destruction, encryption, zvols
 
 Connect = Callable[[str], AbstractContextManager[Hypervisor]]
 
@@ -248,7 +248,7 @@ class MachineRestoreResult:
     """A restored machine. `next_step`: the restore was stopped before this step, and continues with --resume."""
 
     plan: MachineRestorePlan
-    done: tuple[Done, ...]
+    done: tuple[CompletedStep, ...]
     next_step: MachineStep | None = None
 
 
@@ -327,7 +327,7 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
     """
     # The machine that may start next needs the memory more.
     work.memory.clear()
-    owned.prove([part.dataset for part in step.parts], work.mark)
+    destruction.prove([part.dataset for part in step.parts], work.mark)
     seen = zvols.describe([part.dataset for part in step.parts])
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"

@@ -11,8 +11,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from functools import partial
 
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import backup_time
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import machine_restore, run

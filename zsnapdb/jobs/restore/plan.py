@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import NotFound, PreflightError, UsageError
-from zsnapdb.base.model import pool_of
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
@@ -22,7 +22,7 @@ from zsnapdb.jobs.restore import dataset_exchange, stored_chain
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.restore_inputs import Backup, is_local_set, read_known, standing_of
 from zsnapdb.jobs.restore.restore_run import refuse_existing
-from zsnapdb.jobs.restore.target_selection import Chosen, choose, local_binlogs, replay_steps, uses_this_host
+from zsnapdb.jobs.restore.target_selection import SelectedPoint, choose, local_binlogs, replay_steps, uses_this_host
 from zsnapdb.jobs.restore.volume_receive import pool_needs, receives_of
 from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, lay_out
 from zsnapdb.mysql.process import server, server_program
@@ -158,7 +158,7 @@ def origin_of(word: str) -> RestoreOrigin:
 class _Decided:
     """The backup and binlogs that lead to the point of a restore. `newer` are the plan's notes on newer states."""
 
-    chosen: Chosen
+    chosen: SelectedPoint
     manifest: Manifest
     candidates: Sequence[Backup]
     chain: tuple[Manifest, ...]
@@ -211,7 +211,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     placed = lay_out(places, top, mount)
     layout = RestoreLayout(top, dict(placed.datasets), dict(placed.mountpoints), mount, places)
     refuse_existing(top, (mount,))
-    server_program.chosen(instance.settings.server, facts.flavour, facts.version)
+    server_program.choose_program(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
     point = replace(chosen.point, notes=_notes(instance, request, decided, origin))
     planned = _without_steps(instance, repository, request, manifest, point, layout)

@@ -18,9 +18,9 @@ from posixpath import join
 from pydantic import SecretStr
 
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import Progress, parse_gtids
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.base.model import Progress, parse_gtids
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
@@ -44,7 +44,7 @@ from zsnapdb.planning.binlog.created_tables import (
     EngineStop,
     RecordedTable,
     contradiction,
-    named,
+    listing,
     plan_engines,
 )
 from zsnapdb.planning.binlog.event_states import EventStates, follow
@@ -122,12 +122,12 @@ def _engine_stops(
         raise ConsistencyError(refused, hint=OTHER_POINT)
     if planned.unknown:
         work.events.warn(
-            f"the storage engine of {named(planned.unknown)} is not recorded, because ENGINE was omitted: the replay"
+            f"the storage engine of {listing(planned.unknown)} is not recorded, because ENGINE was omitted: the replay"
             f" uses {start.engine}, the source's default at the backup"
         )
     if planned.bare:
         work.events.warn(
-            f"the source logged {named(planned.bare)} without the options of the table (sql_mode ANSI): engine,"
+            f"the source logged {listing(planned.bare)} without the options of the table (sql_mode ANSI): engine,"
             " character set, row format and comment can differ from the source's"
         )
     return planned.stops

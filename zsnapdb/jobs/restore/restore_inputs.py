@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from zsnapdb.base.domain_types import parse_gtids, pool_of
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import parse_gtids, pool_of
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of

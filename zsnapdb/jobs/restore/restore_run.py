@@ -19,12 +19,12 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.record.idempotency_records import OnceRecords
 from zsnapdb.jobs.restore.volume_receive import RestoreWork, restored_mark, warn_remaining
-from zsnapdb.jobs.steps.journal import Done, Handlers, J, JournalFolder
+from zsnapdb.jobs.steps.journal import CompletedStep, Handlers, J, JournalFolder
 from zsnapdb.planning import foreign_snapshots
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.plan import AnyRestorePlan
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
-from zsnapdb.zfs import datasets, owned, streams
+from zsnapdb.zfs import datasets, destruction, streams
 from zsnapdb.zfs import foreign_snapshots as foreign
 
 Confirm = Callable[[Any], bool]
@@ -163,11 +163,11 @@ class RestoreRun(Generic[J]):
             instance.events.tell(f"{step.name}: {step.describe()}")
             began = time.monotonic()
             self.outcome = handler(self.work, step)
-            self._note(Done(step.name, instance.host.now(), round(time.monotonic() - began, 3)))
+            self._note(CompletedStep(step.name, instance.host.now(), round(time.monotonic() - began, 3)))
             if step.name == stop_after:
                 return
 
-    def _note(self, done: Done) -> None:
+    def _note(self, done: CompletedStep) -> None:
         on_disk = self.journals.read(self.journal.top) if self.journals is not None else None
         noted = self.body.noted(self.journal, on_disk) if on_disk is not None else self.journal
         self.journal = noted.with_done(done)
@@ -314,7 +314,7 @@ def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
     error = foreign_snapshots.objection(f"the restore to {plan.top}", others, may_go=may_go)
     if error is not None:
         raise error
-    owned.destroy_snapshots_on([snapshot.name for snapshot in others], mark)
+    destruction.destroy_snapshots_on([snapshot.name for snapshot in others], mark)
 
 
 def give_up(instance: Instance, journals: JournalFolder[J], journal: J, remove: Callable[[], None]) -> None:

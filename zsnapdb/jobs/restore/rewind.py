@@ -117,7 +117,7 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
     here = offline_repository(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
     if here is not None and request.history is None:
         try:
-            return restore_plan.make(settings, instance, here, _wanted(instance, request, RestoreOrigin.LOCAL))
+            return restore_plan.make(settings, instance, here, _restore_request(instance, request, RestoreOrigin.LOCAL))
         except (UsageError, ForeignInsideError):
             # Another origin of the volumes would not change this error.
             raise
@@ -128,14 +128,14 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
         raise on_host
     try:
         repository = open_for_restore(instance, request.origin)
-        return restore_plan.make(settings, instance, repository, _wanted(instance, request, request.origin))
+        return restore_plan.make(settings, instance, repository, _restore_request(instance, request, request.origin))
     except ZsnapdbError as error:
         if on_host is not None:
             error.add_note(f"with the data on this host alone: {on_host.message}")
         raise
 
 
-def _wanted(instance: Instance, request: RewindRequest, origin: RestoreOrigin) -> RestoreRequest:
+def _restore_request(instance: Instance, request: RewindRequest, origin: RestoreOrigin) -> RestoreRequest:
     server_id = request.server_id or fresh_server_id()
     return RestoreRequest(
         to=request.to,
@@ -338,7 +338,9 @@ class _Rewinding:
         if process is None:
             # An earlier run checked this before its stop. The options of the next start are not known now.
             return
-        program = server_program.chosen(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
+        program = server_program.choose_program(
+            self.instance.settings.server, self.plan.flavour, self.plan.server_version
+        )
         seen = configured_server_id(program, process)
         if seen != wanted:
             raise PreflightError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from zsnapdb.base.model import Position
+from zsnapdb.base.domain_types import Position
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.interruption import uninterrupted
@@ -40,7 +40,7 @@ from zsnapdb.jobs.restore.restore_run import (
 )
 from zsnapdb.jobs.restore.startup_steps import ServerWork, check, mount, recover, remove_all, take_up
 from zsnapdb.jobs.restore.volume_receive import clone_snapshot, make_top, receive
-from zsnapdb.jobs.steps.journal import Done, Handlers
+from zsnapdb.jobs.steps.journal import CompletedStep, Handlers
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import (
@@ -70,7 +70,7 @@ class RestoreResult:
 
     plan: RestorePlan
     position: Position
-    done: tuple[Done, ...]
+    done: tuple[CompletedStep, ...]
     handed_over: CompletedHandover | None
     next_step: Step | None = None
 

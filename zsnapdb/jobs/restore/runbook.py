@@ -6,12 +6,12 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base.model import pool_of
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.planning.known_damage import KnownDamage
+from zsnapdb.planning.damage_register import KnownDamage
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
 from zsnapdb.planning.restore.steps import MakeReplica, ParallelRun, Promote

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import ConsistencyError, DamagedError
-from zsnapdb.base.model import Position
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
@@ -23,7 +23,7 @@ from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, ResumedRun
 from zsnapdb.planning.server_copy.copy_options import Access
 from zsnapdb.repository.manifest import Manifest
-from zsnapdb.zfs import datasets, mounting, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, mounting, snapshots
 
 HANDOVER = "handover"
 """The name of every last step."""
@@ -108,7 +108,7 @@ def be_mounted(work: ServerWork) -> None:
         NotOursError: a dataset with one of these names is not of this restore; a continued restore knows only the
             names.
     """
-    owned.prove(work.datasets, work.mark)
+    destruction.prove(work.datasets, work.mark)
     mounting.mount_all(work.datasets)
 
 
@@ -120,7 +120,7 @@ def take_back(work: ServerWork, snapshot: str) -> None:
     be_mounted(work)
     work.copy.process().kill_all()
     for dataset in work.datasets:
-        owned.roll_back(dataset, snapshot, STEP_SNAPSHOT, work.mark)
+        destruction.roll_back(dataset, snapshot, STEP_SNAPSHOT, work.mark)
 
 
 def keep(work: ServerWork, step: str) -> None:
@@ -135,7 +135,7 @@ def keep(work: ServerWork, step: str) -> None:
     made.start()
     made.finish()
     for name in before:
-        owned.destroy_snapshot(name, work.mark)
+        destruction.destroy_snapshot(name, work.mark)
 
 
 def was_kept(work: ServerWork, step: str) -> bool:
@@ -150,7 +150,7 @@ def was_kept(work: ServerWork, step: str) -> bool:
         return False
     for name in known:
         if name not in own:
-            owned.destroy_snapshot(name, work.mark)
+            destruction.destroy_snapshot(name, work.mark)
     return True
 
 
@@ -168,7 +168,7 @@ def recover(work: ServerWork, step: Recover) -> None:
         be_mounted(work)
         work.copy.process().kill_all()
         for part in next(other for other in work.plan.steps if isinstance(other, MountVolumes)).parts:
-            owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, work.mark)
+            destruction.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, work.mark)
     copy = work.copy
     give_files(copy, work.plan.owner)
     copy.make_private()

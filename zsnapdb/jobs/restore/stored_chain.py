@@ -76,7 +76,7 @@ def naming_restorable(instance: Instance, repository: Repository, damaged: str) 
     try:
         yield
     except DamagedError as error:
-        known, checked = host_record.stored(instance, repository)
+        known, checked = host_record.checked_backups(instance, repository)
         restorable = newest_without(checked.provenance.trusted(known.backups), damaged, checked.unchosen)
         way = (
             f"the newest backup that does not need {damaged} is {restorable.backup_id}: restore that backup"

@@ -15,8 +15,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import NotFound, PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.base.patterns import below
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_snapshot
@@ -88,7 +88,7 @@ class TransactionReader:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedPoint:
     """The chosen point, and the range to replay."""
 
     choice: RestoreRoute
@@ -113,7 +113,7 @@ def choose(
     loaded: Archive | None,
     history: str | None,
     local: LocalBinlogs,
-) -> Chosen:
+) -> SelectedPoint:
     """Return the choice. This reads the transactions of the binlogs that decide it.
 
     `loaded` are the archived binlogs (None: they are not needed). Binlogs among `local` are not downloaded.
@@ -121,7 +121,7 @@ def choose(
     backups, now = tuple(points_of(manifests)), instance.host.now()
     if isinstance(target, AtBackup) or loaded is None:
         choice = points.choose(target, backups, (), now)
-        return Chosen(choice, restore_point(choice, None))
+        return SelectedPoint(choice, restore_point(choice, None))
     archive = archive_of(instance, repository)
     files = loaded.files
     by_place = {(file.incarnation, file.name): file for file in files}
@@ -131,7 +131,7 @@ def choose(
             state, holds = loaded.state.at(now), partial(_holds, reader, now)
             choice = points.choose(target, backups, files, now, state, history, holds)
             if choice.exact_backup or not choice.files:
-                return Chosen(choice, restore_point(choice, None))
+                return SelectedPoint(choice, restore_point(choice, None))
             first = choice.files[0]
             start = start_in(choice.route, reader.scan(first))
             chosen = _bounded(choice, start, reader, now)
@@ -172,7 +172,7 @@ def _is_past(
     return is_past(choice.target, newest, snapshot_by)
 
 
-def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: datetime) -> Chosen:
+def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: datetime) -> SelectedPoint:
     end = None
     if isinstance(choice.target, AtTime):
         place, end = find_stop(choice, start, reader.scan, now)
@@ -182,7 +182,7 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: d
     if choice.boundary is None:
         boundary = Boundary(last.end, None, None, choice.route.reached)
         newest = _newest(choice.files, start, reader)
-        return Chosen(choice, replace(restore_point(choice, boundary), last=newest), start, boundary)
+        return SelectedPoint(choice, replace(restore_point(choice, boundary), last=newest), start, boundary)
     boundary = boundary_in(choice, begin, reader.scan(last), end)
     file = None
     if boundary.following is None:
@@ -195,7 +195,7 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: d
     point = restore_point(choice, boundary, file)
     if point.last is None:
         point = replace(point, last=_newest(choice.files[:-1], start, reader))
-    return Chosen(choice, point, start, boundary)
+    return SelectedPoint(choice, point, start, boundary)
 
 
 def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
@@ -286,7 +286,7 @@ def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple
     Raises:
         PreflightError: this host lacks a program; the message names it.
     """
-    binary = server_program.chosen(instance.settings.server, flavour, version)
+    binary = server_program.choose_program(instance.settings.server, flavour, version)
     tool, client = (
         programs.find(names, instance.settings.server, flavour, binary)
         for names in (family(flavour).binlog_programs, family(flavour).client_programs)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from zsnapdb.base.domain_types import Progress, pool_of
 from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotFound, PreflightError, ZsnapdbError
-from zsnapdb.base.model import Progress, pool_of
 from zsnapdb.base.quantities import size
 from zsnapdb.config.repository import StreamSettings
 from zsnapdb.config.settings import Settings
@@ -30,9 +30,9 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.buffer_pool import TransferMemory
 from zsnapdb.stream.download import Resumption, download, resume_at
 from zsnapdb.stream.resume_stream import NotResumableError, ResumePoint, parse_token
-from zsnapdb.zfs import datasets, owned, snapshots, streams
+from zsnapdb.zfs import datasets, destruction, snapshots, streams
 from zsnapdb.zfs.command import PoolFullError, StreamRefusedError
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
 _PATIENCE = 30.0
@@ -112,7 +112,9 @@ def restored_property(plan: RestoreIdentity) -> dict[str, str]:
 def remove_datasets(plan: AnyRestorePlan) -> None:
     """Remove the datasets that this restore created, with their snapshots. All other datasets stay."""
     mark = restored_mark(plan)
-    owned.destroy_datasets([name for name in plan.targets if owned.is_ours(name, mark)], mark, with_snapshots=True)
+    destruction.destroy_datasets(
+        [name for name in plan.targets if destruction.is_ours(name, mark)], mark, with_snapshots=True
+    )
 
 
 N = TypeVar("N", bound=PoolNeeds)
@@ -193,7 +195,7 @@ def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | No
         NotOursError: the dataset is not of this restore.
     """
     if datasets.exists(step.dataset):
-        owned.prove([step.dataset], work.mark)
+        destruction.prove([step.dataset], work.mark)
         return
     datasets.create(step.dataset, {**NO_SNAPSHOTS, **restored_property(work.plan), **(more or {})})
 
@@ -306,7 +308,7 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
     while datasets.exists(step.dataset):
         received = snapshots.by_guid(step.dataset)
         if received:
-            owned.prove([step.dataset], restored_mark(plan))
+            destruction.prove([step.dataset], restored_mark(plan))
         if step.guid in received:
             return True
         if not streams.is_being_received(step.dataset) and (
@@ -335,7 +337,7 @@ def _rest_of(
     token = streams.token(step.dataset)
     if token is None:
         return None
-    owned.prove([step.dataset], work.mark)
+    destruction.prove([step.dataset], work.mark)
     why: str | None
     try:
         point = parse_token(token)
@@ -375,8 +377,8 @@ def _resumption(work: ReceivingWork[P], manifest: Manifest, volume: VolumePart, 
 def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
     work.events.warn(f"the {step.role} volume of {step.backup_id} is received again from its beginning: {why}")
     # If ZFS refuses to continue, it may have removed its part.
-    if _kept(step) is not None:
-        owned.drop_partial(step.dataset, work.mark)
+    if _resume_token(step) is not None:
+        destruction.drop_partial(step.dataset, work.mark)
 
 
 @contextlib.contextmanager
@@ -389,8 +391,8 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
         yield
     except PoolFullError as error:
         try:
-            if _kept(step) is not None:
-                owned.drop_partial(step.dataset, work.mark)
+            if _resume_token(step) is not None:
+                destruction.drop_partial(step.dataset, work.mark)
                 work.events.warn(
                     f"the pool is full, so the partly received {step.role} volume of {step.backup_id} was removed"
                 )
@@ -404,11 +406,11 @@ def _is_refused(error: CommandError | NotResumableError, step: Receive, interrup
 
     Other errors, such as a full pool, do not count.
     """
-    is_of_zfs = isinstance(error, StreamRefusedError) and _kept(step) in (interrupted.token, None)
+    is_of_zfs = isinstance(error, StreamRefusedError) and _resume_token(step) in (interrupted.token, None)
     return is_of_zfs or isinstance(error, NotResumableError)
 
 
-def _kept(step: Receive) -> str | None:
+def _resume_token(step: Receive) -> str | None:
     return streams.token(step.dataset) if datasets.exists(step.dataset) else None
 
 
@@ -434,7 +436,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
                 **restored_property(work.plan),
             },
         )
-    owned.prove([step.dataset], work.mark)
+    destruction.prove([step.dataset], work.mark)
     if datasets.origin_guid(step.dataset) != step.guid:
         raise ConsistencyError(
             f"{step.dataset} is no longer a clone of {step.origin}, as the restore planned",

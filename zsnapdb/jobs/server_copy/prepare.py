@@ -19,9 +19,9 @@ from posixpath import relpath
 from pydantic import SecretStr
 
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import Flavour, Position
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.gtid import GtidSet, contains
-from zsnapdb.base.model import Flavour, Position
 from zsnapdb.base.patterns import below
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings
@@ -52,7 +52,7 @@ from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 from zsnapdb.planning.server_copy.source_facts import kept_statements
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_plugins import ServerPlugins
-from zsnapdb.planning.sql_text import option_value
+from zsnapdb.planning.sql_quoting import option_value
 from zsnapdb.planning.time_zone import ServerZone, difference, expected_offsets, given_zone
 
 
@@ -283,7 +283,7 @@ class Copy:
 
     def breaches(self, identity: ServerIdentity, *, connects: bool = False) -> tuple[str, ...]:
         """Return all ways by which the running server can reach targets outside its sandbox."""
-        program = server_program.chosen(self.settings, self.flavour, self.version)
+        program = server_program.choose_program(self.settings, self.flavour, self.version)
         made = self.sandbox(program, identity, connects=connects)
         return () if made is None else self.process().breaches(made)
 

@@ -41,7 +41,7 @@ class _Record(BaseModel):
         return _Record(instances={**self.instances, instance: entries})
 
 
-def written(file: Path, instance: str) -> WrittenTables | None:
+def written_tables(file: Path, instance: str) -> WrittenTables | None:
     """Return the instance's tables from the file of an earlier setup; None if they are missing or were changed."""
     document = document_of(_text(file)) or {}
     entries = _record(file).of(instance, document)
@@ -59,7 +59,7 @@ def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> 
     if before == text:
         return
     if before:
-        atomic_file.replace(kept(file), before.encode())
+        atomic_file.replace(kept_path(file), before.encode())
     record = _record(file)
     entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
     # After an interruption either file may be in place; the record identifies setup's tables in both.
@@ -78,7 +78,7 @@ def remove(file: Path, rest: str, instance: str) -> None:
     """
     if not file.is_file() or _text(file) == rest:
         return
-    atomic_file.replace(kept(file), _text(file).encode())
+    atomic_file.replace(kept_path(file), _text(file).encode())
     if rest:
         known = file.stat()
         atomic_file.replace(file, rest.encode(), stat.S_IMODE(known.st_mode))
@@ -89,7 +89,7 @@ def remove(file: Path, rest: str, instance: str) -> None:
         _record_file(file).unlink(missing_ok=True)
 
 
-def kept(file: Path) -> Path:
+def kept_path(file: Path) -> Path:
     """Return the path for the replaced configuration: each text has its own name."""
     return file.with_name(f"{file.name}.before-{hashlib.sha256(_text(file).encode()).hexdigest()[:8]}")
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from zsnapdb.base import text_files
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, ZsnapdbError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.repository import STORE_ADDRESSES, parse_address
 from zsnapdb.config.settings import DEFAULT_PATH, Settings, load, parse
 from zsnapdb.jobs.base.instance import Instance
@@ -120,7 +120,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
             name for pool in pools for name in dataset_names(pool, answers.instance) if datasets.exists(name)
         ),
         passed_drill=_passed_drill(configuration, answers.instance),
-        written=setup_configuration.written(configuration, answers.instance),
+        written=setup_configuration.written_tables(configuration, answers.instance),
         agent_reads=_agent_reads(),
         missing_folder=_missing_folder(answers.repository),
     )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.mysql.process.discovery import FOLDER_VARIABLES, DiscoveredProcess, RootObservation, service_of
 from zsnapdb.mysql.process.paths import links_in
 from zsnapdb.planning.backup.placement import MountedFilesystem

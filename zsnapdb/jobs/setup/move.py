@@ -50,8 +50,8 @@ from zsnapdb.planning.setup.move import (
     decide,
     may_go_back,
 )
-from zsnapdb.zfs import command, datasets, mounting, owned, snapshots
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs import command, datasets, destruction, mounting, snapshots
+from zsnapdb.zfs.destruction import Mark
 from zsnapdb.zfs.snapshots import PendingSnapshots
 
 _TRIES = 5
@@ -215,7 +215,7 @@ class _Moving:
         for new, words in zip(move.datasets, move.creations, strict=True):
             if not datasets.exists(new.name):
                 command.run(words)
-        owned.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
+        destruction.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
         for path, new in zip((move.places.staging, f"{move.places.staging}/data"), move.datasets, strict=True):
             if not is_mounted(path, new.name):
                 # Otherwise the copy would fill another disk.
@@ -407,8 +407,8 @@ class _Moving:
                 os.rmdir(move.places.staging)
         mark = Mark(MOVE_PROPERTY, move.server.datadir)
         for name in snapshots.names_of([new.name for new in move.datasets]):
-            if name.partition("@")[2].startswith(MOVE_SNAPSHOT) and owned.is_ours(name, mark):
-                owned.destroy_snapshot(name, mark)
+            if name.partition("@")[2].startswith(MOVE_SNAPSHOT) and destruction.is_ours(name, mark):
+                destruction.destroy_snapshot(name, mark)
         move_state.remove()
 
     def _ask_the_server(self) -> None:

@@ -33,7 +33,7 @@ def plan(instance: str | None, configuration: Path | None) -> RemovalPlan:
     chosen = Instance.of(settings, instance)
     name, own = chosen.name, chosen.settings
     text = read_text(path, "the configuration", "run setup as root")
-    written = setup_configuration.written(path, name)
+    written = setup_configuration.written_tables(path, name)
     rest = without(text, name, written)
     others = len(settings.instance) - 1
     unit = Path(UNIT_FILE)

@@ -275,7 +275,7 @@ def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
             continue
         events.tell(step.title)
         try:
-            result = _result(step.action, settings, instance)
+            result = _proof_result(step.action, settings, instance)
             yield result
             _check(result)
         except ZsnapdbError as error:
@@ -283,7 +283,7 @@ def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
             raise
 
 
-def _result(action: SetupAction | None, settings: Settings, instance: Instance) -> ProofResult:
+def _proof_result(action: SetupAction | None, settings: Settings, instance: Instance) -> ProofResult:
     if action is SetupAction.DOCTOR:
         (diagnosis,) = dependency_checks.diagnose(settings, instance.host, instance.name)
         return SetupCheck(diagnosis)

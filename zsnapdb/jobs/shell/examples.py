@@ -9,13 +9,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import UsageError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.connection import greeting
 from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.planning.server_family import flavour_in
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 _PACKAGE = Path(__file__).parents[2]
 _FOLDERS = ("configs", "hooks", "docs")

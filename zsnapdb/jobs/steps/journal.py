@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedStep:
     """A finished step: its end (UTC) and its duration in seconds."""
 
     step: str
@@ -40,14 +40,14 @@ class StepJournal(Generic[P_co]):
     """The journal of a plan: the plan and its finished steps, in order. `run_id` is the run that began it."""
 
     plan: P_co
-    done: tuple[Done, ...] = ()
+    done: tuple[CompletedStep, ...] = ()
     run_id: str = ""
 
     def is_done(self, step: str) -> bool:
         """Return whether the step of that name is finished."""
         return any(done.step == step for done in self.done)
 
-    def with_done(self, done: Done) -> Self:
+    def with_done(self, done: CompletedStep) -> Self:
         """Return the journal with one more finished step."""
         return replace(self, done=(*self.done, done))
 

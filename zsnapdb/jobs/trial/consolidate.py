@@ -103,7 +103,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
         DamagedError: a chunk is missing.
     """
     repository.check_writable()
-    known, checked = host_record.stored(instance, repository)
+    known, checked = host_record.checked_backups(instance, repository)
     checked.warn(instance)
     made_id = instance.host.new_backup_id()
     chosen = consolidation.choose(
@@ -193,8 +193,10 @@ def _receive(work: _Work) -> None:
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
     """Store full streams of the received snapshots. Return the manifest of the new backup; it is not written yet."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
-    volumes = tuple(_sent(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes)
-    known, checked = host_record.stored(instance, repository)
+    volumes = tuple(
+        _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
+    )
+    known, checked = host_record.checked_backups(instance, repository)
     return planned.original.model_copy(
         update={
             "backup_id": planned.backup_id,
@@ -208,7 +210,7 @@ def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, 
     )
 
 
-def _sent(
+def _send_volume(
     instance: Instance,
     repository: Repository,
     planned: ConsolidatePlan,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from zsnapdb import __version__
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import (
     CommandError,
     ConsistencyError,
@@ -22,7 +23,6 @@ from zsnapdb.base.errors import (
     ServerError,
     ZsnapdbError,
 )
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.host_record import next_sequence, note_drilled
@@ -361,7 +361,7 @@ LOOKED_AT = 100
 """The number of newest trusted drills among which the run is looked up: each is a separate object."""
 
 
-def made(instance: Instance) -> DrillResult | None:
+def drill_of_run(instance: Instance) -> DrillResult | None:
     """Return the drill of this run; None if there is none with trusted evidence."""
     try:
         repository = instance.open_repository()

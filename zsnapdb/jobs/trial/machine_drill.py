@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from zsnapdb.base.domain_types import Flavour, Position
 from zsnapdb.base.errors import (
     CommandError,
     CommandTimeout,
@@ -19,7 +20,6 @@ from zsnapdb.base.errors import (
     PreflightError,
     ServerError,
 )
-from zsnapdb.base.model import Flavour, Position
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ProbeSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
@@ -180,7 +180,7 @@ def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterato
     chosen = [known[item.name] for item in sample_whole([sized(table) for table in known.values()], budget, seed)]
     for first in range(0, len(chosen), _TABLES_AT_ONCE):
         batch = chosen[first : first + _TABLES_AT_ONCE]
-        rows = questions.checked(batch, client.query(questions.check_of(batch)))
+        rows = questions.check_results(batch, client.query(questions.check_of(batch)))
         for table in batch:
             wrong = judge_table(rows[table.quoted])
             outcome = Outcome.PASSED if wrong is None else Outcome.DAMAGED

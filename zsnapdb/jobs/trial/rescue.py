@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb.base import filesystem_checks
+from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, SnapshotSet, backup_time, is_backup_id, pool_of
 from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
-from zsnapdb.base.model import SNAPSHOT_PREFIX, SnapshotSet, backup_time, is_backup_id, pool_of
 from zsnapdb.base.text_files import password_in
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
@@ -37,7 +37,7 @@ from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Recover
 from zsnapdb.planning.server_family import family, flavour_of
-from zsnapdb.planning.sql_text import TableName, parse_table
+from zsnapdb.planning.sql_quoting import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb.base.domain_types import PROPERTY, pool_of
 from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, NotFound, PreflightError
-from zsnapdb.base.model import PROPERTY, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
@@ -26,8 +26,8 @@ from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.runbook import size_of
 from zsnapdb.repository.drills import StepPart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.zfs import datasets, owned
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs import datasets, destruction
+from zsnapdb.zfs.destruction import Mark
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
 
@@ -132,13 +132,13 @@ def remove(container: str, mount_root: Path, end_users: EndUsers = nobody) -> No
     """
     # The copy has the mark of its restore; all other datasets have the mark of this place.
     marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
-    members = owned.members_with(container, ["mountpoint"], *marks)
+    members = destruction.members_with(container, ["mountpoint"], *marks)
     end_users(container)
     points = [values["mountpoint"].value for values in members.values()]
     folders = [Path(point) for point in points if point.startswith("/")]
     for folder in folders:
         ServerProcess(folder / PRIVATE_FOLDER).kill_all()
-    owned.destroy_datasets(members, *marks, with_snapshots=True)
+    destruction.destroy_datasets(members, *marks, with_snapshots=True)
     for folder in sorted(folders, key=lambda folder: len(str(folder)), reverse=True):
         _remove_empty(folder, mount_root)
 
@@ -156,7 +156,7 @@ def _remove_empty(folder: Path, mount_root: Path) -> None:
 
 def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
     """Return the ids of the backups from which a drill may choose, oldest first."""
-    _, checked = host_record.stored(instance, repository)
+    _, checked = host_record.checked_backups(instance, repository)
     return [name for name in repository.backup_ids(instance.name) if name not in checked.unchosen]
 
 

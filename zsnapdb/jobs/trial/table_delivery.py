@@ -26,7 +26,7 @@ from zsnapdb.mysql.variables import global_variables, stop_logging
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
 from zsnapdb.planning.server_copy.server_identity_check import IDENTITY, only_on_server
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.planning.storage_engines import RowPlace
 from zsnapdb.planning.trial.rescue import (
     HISTORY_OPTION,
@@ -207,7 +207,7 @@ def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, t
                 f"event {event}: a server without accounts does not dump it" for event in content.hidden_events
             )
         else:
-            table = _found(session, original)
+            table = _delivered_table(session, original)
             dump = dump_of_table(
                 table,
                 by_transaction=_is_by_transaction(session, table),
@@ -221,7 +221,7 @@ def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, t
     return Delivered(str(path), TransportChoice(Transport.DUMP, "into a file"), (), (*notes, *dump.left_out, *digits))
 
 
-def _found(session: Session, name: TableName) -> CatalogueTable:
+def _delivered_table(session: Session, name: TableName) -> CatalogueTable:
     table = schema_catalogue.find_table(session, name.schema, name.table or "")
     assert table is not None, name
     return table
@@ -311,7 +311,7 @@ def table_to_server(
         # On the ephemeral server the table gets its new name, in a separate schema.
         moved = TableName(_AWAY, name.table)
         left_out = table_transfer.move_away(session, original.schema, original.table or "", moved)
-        table = _found(session, moved)
+        table = _delivered_table(session, moved)
         if table.is_sequence:
             return _sequence_to_server(session, table, name, target, requested, tuple(left_out))
         definition = table_transfer.definition(session, moved)
@@ -338,7 +338,7 @@ def table_to_server(
                 with_history = dump.with_history
                 left_out += dump.left_out
             rows = _compare(session, table, target, name, with_history)
-    return Delivered(f"{name} on {target.address}", choice, _counted(name, rows), tuple(left_out))
+    return Delivered(f"{name} on {target.address}", choice, _row_counts(name, rows), tuple(left_out))
 
 
 def _sequence_to_server(
@@ -362,7 +362,7 @@ def _sequence_to_server(
         table_transfer.set_next_value(target.session, name, table_transfer.sequence_state(session, moved)[0])
         rows = _compare(session, sequence, target, name)
     choice = TransportChoice(Transport.DUMP, "a sequence goes by its definition and its next value")
-    return Delivered(f"{name} on {target.address}", choice, _counted(name, rows), left_out)
+    return Delivered(f"{name} on {target.address}", choice, _row_counts(name, rows), left_out)
 
 
 def _import(
@@ -408,7 +408,7 @@ def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
         table_transfer.drop(session, name, unlogged=unlogged)
 
 
-def _counted(name: TableName, rows: int | None) -> tuple[tuple[str, int], ...]:
+def _row_counts(name: TableName, rows: int | None) -> tuple[tuple[str, int], ...]:
     return () if rows is None else ((str(name), rows),)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError, UsageError
-from zsnapdb.base.model import pool_of
 from zsnapdb.base.text_files import read_text
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -30,7 +30,7 @@ from zsnapdb.planning.vm.domain import parse
 from zsnapdb.vm import images
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.vm.images import DiskImage
-from zsnapdb.zfs import datasets, owned, zvols
+from zsnapdb.zfs import datasets, destruction, zvols
 
 _MIB = 1 << 20
 
@@ -187,8 +187,8 @@ def _undo(settings: Settings, planned: MachineBasePlan, new: BaseRecord) -> None
     removal.remove_base(settings, MachineBase(**vars(new), volumes=volumes, own_bytes=0))
     mark = catalogue.base_mark(planned.name)
     for name in planned.source_snapshots.values():
-        if owned.is_ours(name, mark):
-            owned.destroy_snapshot(name, mark)
+        if destruction.is_ours(name, mark):
+            destruction.destroy_snapshot(name, mark)
 
 
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:

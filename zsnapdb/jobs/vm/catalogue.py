@@ -11,22 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from zsnapdb.base.domain_types import PROPERTY
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.base.model import PROPERTY
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.copies.record import CREATED, LEASE, OWNER, PHASE, choice_or, stored, text
+from zsnapdb.jobs.copies.record import CREATED, LEASE, OWNER, PHASE, choice_or, stored_field, text
 from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.vm.cloud_init import GuestIdentity
 from zsnapdb.planning.vm.consistency_level import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState
 from zsnapdb.zfs import datasets, zvols
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 
 BASE_PROPERTY = f"{PROPERTY}:vm-base"
 """On the anchor and on every volume of a base, local: its name.
@@ -87,10 +87,10 @@ class BaseRecord:
 
     name: str
     anchor: str
-    phase: CopyPhase = field(metadata=stored(PHASE))
-    created: str = field(metadata=stored(CREATED))
-    made_of: str = field(metadata=stored(text(MADE_OF_PROPERTY)))
-    encoded: str = field(metadata=stored(text(DOMAIN_PROPERTY)))
+    phase: CopyPhase = field(metadata=stored_field(PHASE))
+    created: str = field(metadata=stored_field(CREATED))
+    made_of: str = field(metadata=stored_field(text(MADE_OF_PROPERTY)))
+    encoded: str = field(metadata=stored_field(text(DOMAIN_PROPERTY)))
 
     @property
     def domain_xml(self) -> str:
@@ -116,16 +116,16 @@ class MachineRecord:
 
     name: str
     anchor: str
-    base: str = field(metadata=stored(text(BASE_PROPERTY)))
-    uuid: str = field(metadata=stored(text(f"{PROPERTY}:vm-uuid")))
-    phase: CopyPhase = field(metadata=stored(PHASE))
-    created: str = field(metadata=stored(CREATED))
-    owner: str = field(metadata=stored(OWNER))
-    lease: CloneLease = field(metadata=stored(LEASE))
-    network: str = field(metadata=stored(text(f"{PROPERTY}:vm-network")))
-    grade: Grade | None = field(metadata=stored(choice_or(f"{PROPERTY}:vm-grade", Grade, None)))
+    base: str = field(metadata=stored_field(text(BASE_PROPERTY)))
+    uuid: str = field(metadata=stored_field(text(f"{PROPERTY}:vm-uuid")))
+    phase: CopyPhase = field(metadata=stored_field(PHASE))
+    created: str = field(metadata=stored_field(CREATED))
+    owner: str = field(metadata=stored_field(OWNER))
+    lease: CloneLease = field(metadata=stored_field(LEASE))
+    network: str = field(metadata=stored_field(text(f"{PROPERTY}:vm-network")))
+    grade: Grade | None = field(metadata=stored_field(choice_or(f"{PROPERTY}:vm-grade", Grade, None)))
     identity: GuestIdentity = field(
-        metadata=stored(choice_or(f"{PROPERTY}:vm-identity", GuestIdentity, GuestIdentity.NONE))
+        metadata=stored_field(choice_or(f"{PROPERTY}:vm-identity", GuestIdentity, GuestIdentity.NONE))
     )
 
 
@@ -186,7 +186,7 @@ def base_nvram(settings: Settings, name: str) -> Path:
 
 def known_bases(settings: Settings) -> KnownCopies[MachineBase]:
     """Return the bases on this host, by name."""
-    return _known(settings, "base", "bases", MachineBase, BASE_PROPERTY)
+    return _read_copies(settings, "base", "bases", MachineBase, BASE_PROPERTY)
 
 
 def bases(settings: Settings) -> list[MachineBase]:
@@ -196,12 +196,12 @@ def bases(settings: Settings) -> list[MachineBase]:
 
 def known_machines(settings: Settings) -> KnownCopies[Machine]:
     """Return the machines on this host, by name."""
-    return _known(settings, "virtual machine", "machines", Machine, MACHINE_PROPERTY)
+    return _read_copies(settings, "virtual machine", "machines", Machine, MACHINE_PROPERTY)
 
 
-def _known(settings: Settings, what: str, folder: str, kind: type[M], mark: str) -> KnownCopies[M]:
+def _read_copies(settings: Settings, what: str, folder: str, kind: type[M], mark: str) -> KnownCopies[M]:
     above = [f"{top}/{folder}" for top in homes(settings)]
-    seen = copies.known(what, above, (*record.columns(kind), "type", "used"), mark, partial(_read, kind))
+    seen = copies.known_copies(what, above, (*record.columns(kind), "type", "used"), mark, partial(_read, kind))
     return KnownCopies(seen.what, sorted(seen.copies, key=lambda copy: copy.name), seen.unreadable)
 
 
@@ -243,7 +243,7 @@ def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
     return known
 
 
-def seen(hypervisor: Hypervisor, machine: Machine) -> SeenMachine:
+def observe(hypervisor: Hypervisor, machine: Machine) -> SeenMachine:
     """Return the machine with the state of its domain, and its addresses while it runs."""
     try:
         known = own_domain(hypervisor, machine)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zsnapdb.base.domain_types import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.base.errors import NotFound, PreflightError, UnknownNameError, UsageError
-from zsnapdb.base.model import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
@@ -121,7 +121,7 @@ def _of_backup(settings: Settings, hypervisor: Hypervisor, named: MachineOriginN
     request.refuse_obstacles(known.domain.name, obstacles(known.xml))
     volumes = zvols_of(known.domain)
     request.refuse_other_pools([pool_of(dataset) for dataset in volumes.values()])
-    chosen = _chosen(named, local_sets(instance.with_volumes(volumes)))
+    chosen = _choose_set(named, local_sets(instance.with_volumes(volumes)))
     snapshots = {target: snapshot.full_name for target, snapshot in chosen.snapshots.items()}
     return MachineOrigin(
         name=f"{named.name}@{chosen.backup_id}",
@@ -136,7 +136,7 @@ def _of_backup(settings: Settings, hypervisor: Hypervisor, named: MachineOriginN
     )
 
 
-def _chosen(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotSet:
+def _choose_set(named: MachineOriginName, there: Sequence[SnapshotSet]) -> SnapshotSet:
     fitting = [s for s in there if named.backup in (None, LATEST_BACKUP) or s.backup_id == named.backup]
     if fitting:
         return fitting[-1]

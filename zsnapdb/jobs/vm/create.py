@@ -213,7 +213,7 @@ def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Even
         _execute(settings, hypervisor, planned, phases, events)
         names = {machine.name for machine in planned.machines}
         made = [machine for machine in catalogue.machines(settings) if machine.name in names]
-        return CreatedMachines(planned, tuple(catalogue.seen(hypervisor, m) for m in made), phases.seconds)
+        return CreatedMachines(planned, tuple(catalogue.observe(hypervisor, m) for m in made), phases.seconds)
 
 
 def _facts(planned: MachinesPlan, machine: PlannedMachine, created: datetime) -> dict[str, str]:

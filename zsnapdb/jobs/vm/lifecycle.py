@@ -23,7 +23,7 @@ from zsnapdb.jobs.vm.removal import ForeignSnapshots
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
-from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs import datasets, destruction
 
 _Opened = tuple[Hypervisor, SeenMachine]
 MachineVerb = Verb[_Opened, P, R]
@@ -44,7 +44,7 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
     if not known.copies:
         return KnownCopies(known.what, (), known.unreadable)
     with connected(settings.vms.uri) as hypervisor:
-        seen = [catalogue.seen(hypervisor, machine) for machine in known.copies]
+        seen = [catalogue.observe(hypervisor, machine) for machine in known.copies]
     return KnownCopies(known.what, seen, known.unreadable)
 
 
@@ -65,7 +65,7 @@ def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Ca
                     f"libvirt does not know the virtual machine {name}",
                     hint=f"its domain was removed; destroy it: `zsnapdb vm destroy {name}`",
                 )
-            yield hypervisor, catalogue.seen(hypervisor, machine)
+            yield hypervisor, catalogue.observe(hypervisor, machine)
 
     return Verb(seen, held, decide)
 
@@ -96,7 +96,7 @@ def _start(
         create.prepare_log(settings, machine.name)
         hypervisor.start(machine.uuid)
     readiness.wait(hypervisor, machine.name, machine.uuid, shows, log, settings.vms.start_timeout)
-    return catalogue.seen(hypervisor, machine)
+    return catalogue.observe(hypervisor, machine)
 
 
 def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]:
@@ -108,7 +108,7 @@ def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]
         def shut_down() -> SeenMachine:
             if not hypervisor.shut_down(seen.machine.uuid, settings.vms.stop_timeout):
                 hypervisor.power_off(seen.machine.uuid)
-            return catalogue.seen(hypervisor, seen.machine)
+            return catalogue.observe(hypervisor, seen.machine)
 
         ask = f"ask the guest of {name} to shut down; after {settings.vms.stop_timeout:g} s take its power"
         return MachineStep(seen, (ask,) if seen.state is MachineState.RUNNING else ()), shut_down
@@ -142,7 +142,7 @@ def _roll_back(settings: Settings, hypervisor: Hypervisor, seen: SeenMachine, sh
     datasets.set_properties(machine.anchor, {copy_properties.PHASE_PROPERTY: CopyPhase.CHANGING})
     hypervisor.power_off(machine.uuid)
     for dataset in machine.volumes.values():
-        owned.roll_back(dataset, catalogue.START_SNAPSHOT, "zsnapdb", mark)
+        destruction.roll_back(dataset, catalogue.START_SNAPSHOT, "zsnapdb", mark)
     nvram = catalogue.machine_file(settings, machine.name, catalogue.NVRAM)
     if nvram.exists():
         create.copy_nvram(catalogue.machine_file(settings, machine.name, catalogue.FIRST_NVRAM), nvram)
@@ -150,7 +150,7 @@ def _roll_back(settings: Settings, hypervisor: Hypervisor, seen: SeenMachine, sh
     machine = replace(machine, phase=CopyPhase.READY)
     if seen.state is MachineState.RUNNING:
         return _start(settings, hypervisor, machine, shows)
-    return catalogue.seen(hypervisor, machine)
+    return catalogue.observe(hypervisor, machine)
 
 
 def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
@@ -169,7 +169,7 @@ def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLea
         before = copy_properties.settle_lease(machine.anchor, machine.created, machine.lease, time)
         lease = leases.changed(before, change(before), time)
         datasets.set_properties(machine.anchor, copy_properties.lease_values(lease))
-        return catalogue.seen(hypervisor, replace(machine, lease=lease))
+        return catalogue.observe(hypervisor, replace(machine, lease=lease))
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def destroy(
         removal.refuse_others(f"the virtual machine {name}", foreign, snapshots_may_go=snapshots_may_go)
         with connected(settings.vms.uri) as hypervisor:
             own_domain(hypervisor, machine)
-            planned = MachineDestroyPlan(catalogue.seen(hypervisor, machine), foreign)
+            planned = MachineDestroyPlan(catalogue.observe(hypervisor, machine), foreign)
 
         def remove() -> MachineDestroyPlan:
             with connected(settings.vms.uri) as opened:

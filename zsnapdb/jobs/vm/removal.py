@@ -19,8 +19,8 @@ from zsnapdb.jobs.vm import catalogue
 from zsnapdb.jobs.vm.catalogue import MACHINE_FILES, Machine, MachineBase, base_nvram, machine_file, own_domain
 from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, judge, judge_at, policy
 from zsnapdb.vm.hypervisor import Hypervisor, connected
-from zsnapdb.zfs import datasets, owned, snapshots, zvols
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs import datasets, destruction, snapshots, zvols
+from zsnapdb.zfs.destruction import Mark
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
         if known is not None:
             hypervisor.power_off(machine.uuid)
             hypervisor.undefine(machine.uuid)
-        owned.destroy_datasets(members, mark, with_snapshots=True)
+        destruction.destroy_datasets(members, mark, with_snapshots=True)
     for what in MACHINE_FILES:
         machine_file(settings, machine.name, what).unlink(missing_ok=True)
 
@@ -85,10 +85,10 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
     mark = catalogue.base_mark(base.name)
     origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]
     with destroying(base.anchor, mark) as members:
-        owned.destroy_datasets(members, mark, with_snapshots=True)
+        destruction.destroy_datasets(members, mark, with_snapshots=True)
         for origin in origins:
             with contextlib.suppress(NotFound):
-                owned.destroy_snapshot(origin, mark)
+                destruction.destroy_snapshot(origin, mark)
     base_nvram(settings, base.name).unlink(missing_ok=True)
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
@@ -156,7 +156,7 @@ def _some_entries(index: Path) -> list[str]:
     return entries
 
 
-def _known(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
+def _known_tail(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
     if tail.gtids is None:
         return None
     return KnownTail(name, tail.offset, tail.gtids, tail.last_gtid, digest_of(file, tail.offset))
@@ -190,7 +190,7 @@ def find_position(
                 _fingerprint(opened, name),
                 tail.last_gtid if has_gtids else None,
             )
-            return FoundPosition(position, _known(opened, name, tail))
+            return FoundPosition(position, _known_tail(opened, name, tail))
     raise ConsistencyError(f"no binlog in {index} contains a complete event", hint="run the backup again")
 
 

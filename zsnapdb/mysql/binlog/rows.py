@@ -280,7 +280,7 @@ class ColumnMetadata:
 
 
 @dataclass
-class _Known:
+class _OptionalMetadata:
     names: tuple[str, ...] | None = None
     unsigned: dict[int, bool] = field(default_factory=dict)
     collations: dict[int, int] = field(default_factory=dict)
@@ -296,7 +296,7 @@ def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> 
         return ()
     kinds = [column.numbered or code for column, code in zip(table.columns, table.types, strict=True)]
     body.skip((len(kinds) + 7) // 8)
-    known = _Known()
+    known = _OptionalMetadata()
     while not body.is_at_end():
         about = body.integer(1)
         _add(known, kinds, about, EventBytes([body.take(body.packed())]), texts)
@@ -311,7 +311,7 @@ def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> 
     )
 
 
-def _add(known: _Known, kinds: Sequence[int], about: int, value: EventBytes, texts: frozenset[int]) -> None:
+def _add(known: _OptionalMetadata, kinds: Sequence[int], about: int, value: EventBytes, texts: frozenset[int]) -> None:
     """Add one metadata field; unknown fields are skipped."""
     if about == _SIGNS:
         numeric = _places(kinds, _NUMERIC)

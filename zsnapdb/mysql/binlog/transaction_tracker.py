@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 import uuid
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.binlog.events import (
     ANONYMOUS_GTID,
     GTID,

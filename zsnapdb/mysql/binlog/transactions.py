@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.binlog.events import (
     ANONYMOUS_GTID,
     FORMAT,

@@ -115,7 +115,7 @@ class NoLock(Strategy):
     release = ("DO 0",)
 
 
-def _refused(facts: ServerFacts) -> str | None:
+def _refusal(facts: ServerFacts) -> str | None:
     """Return why the server refuses the lock: delay_key_write = ALL (Percona Server manual, "Backup locks")."""
     if facts.variables.get("delay_key_write", "").upper() != "ALL":
         return None
@@ -133,7 +133,7 @@ class TableBackupLock(Strategy):
         merit="LOCK TABLES FOR BACKUP holds DDL and other engines, and waits for no reader",
         waits="DDL and writes to other engines",
         statement="LOCK TABLES FOR BACKUP",
-        refused=_refused,
+        refused=_refusal,
         privileges=("BACKUP_ADMIN", "RELOAD"),
     )
     acquire = (properties.statement,)

@@ -226,7 +226,7 @@ def limiting_arguments(name: str, limits: Limits, processors: Sequence[int]) -> 
 
 def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
     if sandbox is not None:
-        return sandboxes.words(sandbox, user)
+        return sandboxes.sandbox_prefix(sandbox, user)
     return _account_words(user) if os.geteuid() == 0 else []
 
 
@@ -275,7 +275,7 @@ class SystemdUnits:
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Launched:
-        entry = [] if sandbox is None else sandboxes.words(sandbox, user)
+        entry = [] if sandbox is None else sandboxes.sandbox_prefix(sandbox, user)
         # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
         unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
         with open_to_append(log, None) as file:

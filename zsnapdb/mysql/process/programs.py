@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb.base import program_start
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.base.safe_open import open_to_read
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.planning.server_family import MARIADB, flavour_in

@@ -21,7 +21,7 @@ _HINT = (
 )
 
 
-def words(sandbox: Sandbox, user: str) -> list[str]:
+def sandbox_prefix(sandbox: Sandbox, user: str) -> list[str]:
     """Return the command prefix that starts a program in the sandbox as the account `user`.
 
     Root must run the command. Raise PreflightError if the caller is not root.

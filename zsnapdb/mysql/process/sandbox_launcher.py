@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
         os._exit(1)
 
 
-def _checked(result: int, what: str) -> None:
+def _check(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), what)
@@ -73,13 +73,13 @@ def _checked(result: int, what: str) -> None:
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
     values = None if data is None else data.encode()
-    _checked(_libc.mount(*words, ctypes.c_ulong(flags), values), f"mount {target}")
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), values), f"mount {target}")
 
 
 def _enter(plan: dict[str, object], program: str) -> None:
     """Create the namespace with the plan's folders and make it the root of this process."""
     base, hidden, origin = str(plan["base"]), _texts(plan["hidden"]), os.path.realpath(program)
-    _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
+    _check(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
     _mount(None, "/", None, _REC | _PRIVATE)
     requested = _texts(plan["readable"])
     links = [path for path in requested if os.path.islink(path) and _leads_into(path, requested)]
@@ -115,8 +115,8 @@ def _enter(plan: dict[str, object], program: str) -> None:
     os.symlink(origin, _STAGE + "/proc/self/exe")
     _mount(None, _STAGE, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
     os.chdir(_STAGE)
-    _checked(_libc.pivot_root(b".", b"."), "pivot_root")
-    _checked(_libc.umount2(b".", _MNT_DETACH), "umount of the old root")
+    _check(_libc.pivot_root(b".", b"."), "pivot_root")
+    _check(_libc.umount2(b".", _MNT_DETACH), "umount of the old root")
     os.chdir("/")
 
 
@@ -182,7 +182,7 @@ def _give_up(account: dict[str, object], *, is_open: bool) -> None:
         number += 1
     if ctypes.get_errno() != errno.EINVAL:
         # EINVAL: no capability has this number (PR_CAPBSET_DROP(2const)).
-        _checked(1, "drop of capabilities")
+        _check(1, "drop of capabilities")
     _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     uid, gid, groups = account["uid"], account["gid"], account["groups"]
     assert isinstance(uid, int)
@@ -191,7 +191,7 @@ def _give_up(account: dict[str, object], *, is_open: bool) -> None:
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     if not is_open:
         _refuse_connect()
 
@@ -220,7 +220,7 @@ def _refuse_connect() -> None:
         _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
     program = Program(len(code), ctypes.cast(text, ctypes.c_void_p))
-    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, ctypes.byref(program), 0, 0), "seccomp")
+    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, ctypes.byref(program), 0, 0), "seccomp")
 
 
 if __name__ == "__main__":

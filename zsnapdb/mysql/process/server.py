@@ -19,8 +19,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.base.safe_open import Owner, UnsafeFileError
 from zsnapdb.mysql.process import sandbox as sandboxes
 from zsnapdb.mysql.process.discovery import is_server_program

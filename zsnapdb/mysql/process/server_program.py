@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.mysql.process import processes, server
-from zsnapdb.planning.server_copy.versions import objection_to, series_of
+from zsnapdb.planning.server_copy.version_compatibility import objection_to, series_of
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ServerProgram:
     version: str
 
 
-def chosen(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
+def choose_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
     """Return the program for files of version `recorded`, without checking that it fits.
 
     The order is: the program for their series, `server.binary`, an installed one. Raise PreflightError if there is
@@ -31,7 +31,7 @@ def chosen(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
 
 def fitting(settings: ServerSettings, flavour: Flavour, recorded: str) -> ServerProgram:
     """Return the program for files of version `recorded`. Raise PreflightError if none exists or it does not fit."""
-    path = chosen(settings, flavour, recorded)
+    path = choose_program(settings, flavour, recorded)
     version = processes.version_of(path)
     objection = objection_to(flavour, recorded, version)
     if objection is not None:

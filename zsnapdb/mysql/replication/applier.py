@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import refuse_writes_of_users
@@ -72,7 +72,7 @@ def follow_neighbour(session: Session, port: int, user: str, password: str) -> N
     flavour, _ = flavour_and_dialect(session)
     if family(flavour).names_connections:
         session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")
-    statements = topology.words(
+    statements = topology.replica_statements(
         flavour,
         knows_replica=session.understands("START REPLICA SQL_THREAD") and session.understands("SHOW REPLICA STATUS"),
     )

@@ -21,19 +21,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import ConsistencyError, ServerError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import BEFORE_ACCOUNTS
 from zsnapdb.planning.binlog.created_tables import Defaults, EngineStop
-from zsnapdb.planning.clone.migration import AppliedSample
+from zsnapdb.planning.clone.migration_findings import AppliedSample
 from zsnapdb.planning.server_copy.copy_options import BRIEF
 from zsnapdb.planning.server_plugins import plugin_hint
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 CHANNEL = "zsnapdb_replay"
 ACCOUNT = "zsnapdb_restore"
@@ -399,7 +399,7 @@ def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, pl
         time.sleep(_POLL_SECONDS)
     # If the place is the first transaction of a file, MySQL stops before the file's header.
     if progress.error or progress.number != number:
-        raise _stopped(progress.error)
+        raise _stopped_error(progress.error)
 
 
 def replay(
@@ -418,9 +418,9 @@ def replay(
     session.query(words.start)
     while True:
         progress = status(session, words)
-        on_bytes(_done(source.sizes, progress))
+        on_bytes(_replayed_bytes(source.sizes, progress))
         if not progress.is_running:
-            raise _stopped(progress.error)
+            raise _stopped_error(progress.error)
         if _is_finished(session, flavour, source, progress):
             break
         time.sleep(_POLL_SECONDS)
@@ -435,7 +435,7 @@ def replay(
     check_executed(session, flavour, source.gtids)
 
 
-def _stopped(error: str) -> ZsnapdbError:
+def _stopped_error(error: str) -> ZsnapdbError:
     """Return the error for a stopped applier. A missing plugin is a ServerError, since the result is not wrong."""
     message = f"the replay stopped: {error or 'see the error log'}"
     hint = plugin_hint(error)
@@ -444,7 +444,7 @@ def _stopped(error: str) -> ZsnapdbError:
     return ConsistencyError(message, hint="see the error log of the server")
 
 
-def _done(sizes: Sequence[int], progress: ApplierStatus) -> int:
+def _replayed_bytes(sizes: Sequence[int], progress: ApplierStatus) -> int:
     before = min(max(progress.number - 1, 0), len(sizes))
     return sum(sizes[:before]) + (min(progress.offset, sizes[before]) if before < len(sizes) else 0)
 

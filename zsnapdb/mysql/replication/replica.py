@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, is_loopback, own_authorities
 

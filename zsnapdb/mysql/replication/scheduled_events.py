@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.event_states import EventKey, EventState, EventStates
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 _CODECS = {"latin1": "cp1252", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8"}
 """Character sets in which a statement with non-ASCII characters can be sent."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 _SYSTEM = "('mysql', 'sys', 'information_schema', 'performance_schema')"
 _COUNT = f"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema NOT IN {_SYSTEM}"

@@ -11,7 +11,7 @@ from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.binlog.row_values import ValueColumn
 from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, Trigger, UniqueKey
 from zsnapdb.planning.clone.diff import definition
-from zsnapdb.planning.sql_text import TableName, quoted
+from zsnapdb.planning.sql_quoting import TableName, quoted
 
 _ALL = 1_000_000
 """More tables than a schema has."""

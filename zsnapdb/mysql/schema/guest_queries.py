@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.base.patterns import BINLOG, is_line
 from zsnapdb.mysql.schema.schema_catalogue import STORED_TABLES, table_of
 from zsnapdb.planning.schema_content import CatalogueTable
@@ -132,7 +132,7 @@ def check_of(chosen: Sequence[CatalogueTable]) -> str:
     return f"CHECK TABLE {', '.join(table.quoted for table in chosen)};\n"
 
 
-def checked(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, list[tuple[str, ...]]]:
+def check_results(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of the answer to `check_of` by quoted table name. A table without a row gets an empty list."""
     by_name: dict[str, list[tuple[str, ...]]] = {f"{table.schema}.{table.name}": [] for table in chosen}
     for row in answer:

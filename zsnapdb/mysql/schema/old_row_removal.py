@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 _SPARE_UNDO = "zsnapdb_undo"
 _PURGE_SECONDS = 600.0

@@ -10,7 +10,7 @@ from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.schema_content import ColumnName, SchemaContent
-from zsnapdb.planning.sql_text import TableName, quoted
+from zsnapdb.planning.sql_quoting import TableName, quoted
 from zsnapdb.planning.trial.rescue import TableKind
 
 

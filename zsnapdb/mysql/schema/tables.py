@@ -11,7 +11,7 @@ from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape
 from zsnapdb.planning.binlog.undo import ExactRow, RowQuestion, key_columns, referring
 from zsnapdb.planning.clone.diff import Column
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 
 def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False) -> list[Row]:

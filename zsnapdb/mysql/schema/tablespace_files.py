@@ -18,7 +18,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.masking import FileState
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 _TRX_SYS_PAGE = 5
 _HEADER_FROM_END = 200

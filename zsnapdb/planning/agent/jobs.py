@@ -179,7 +179,7 @@ def _of_host(settings: Settings) -> Iterator[PlannedJob]:
         (JobKind.STATUS, agent.status, ("status", "--all", "--notify", *metrics)),
     ):
         if schedule is not None:
-            yield _planned(JobName(HOST, kind), words, schedule, settings)
+            yield _planned_job(JobName(HOST, kind), words, schedule, settings)
 
 
 def _of_instances(settings: Settings) -> Iterator[PlannedJob]:
@@ -202,8 +202,8 @@ def _of_instances(settings: Settings) -> Iterator[PlannedJob]:
             (JobKind.DOCTOR, jobs.doctor, ("doctor", name)),
         ):
             if schedule is not None:
-                yield _planned(JobName(name, kind), words, schedule, settings)
+                yield _planned_job(JobName(name, kind), words, schedule, settings)
 
 
-def _planned(name: JobName, words: tuple[str, ...], schedule: ScheduleSettings, settings: Settings) -> PlannedJob:
+def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettings, settings: Settings) -> PlannedJob:
     return PlannedJob(name, (*words, *schedule.arguments), schedule, schedule.timezone or settings.agent.timezone)

@@ -22,11 +22,11 @@ _STEADY = 600.0
 """A continuous job that ran for this many seconds was not failing."""
 
 
-class _Kept(BaseModel):
+class _FrozenRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class RunRecord(_Kept):
+class RunRecord(_FrozenRecord):
     """The last run of a job. It served every time of the schedule up to `scheduled` (UTC).
 
     `exit_code` is None while it runs, and negative if a signal ended it. After its end, None means that the agent ended
@@ -77,7 +77,7 @@ class RunRecord(_Kept):
         return self.model_copy(update=changes)
 
 
-class PauseRecord(_Kept):
+class PauseRecord(_FrozenRecord):
     """A pause of an instance: none of its jobs starts before `until` (UTC)."""
 
     format: Literal[1] = 1
@@ -85,7 +85,7 @@ class PauseRecord(_Kept):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
 
-class GivenRecord(_Kept):
+class GivenRecord(_FrozenRecord):
     """The time when the fleet last gave this host a job (UTC)."""
 
     format: Literal[1] = 1

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.storage_engines import survives_a_crash

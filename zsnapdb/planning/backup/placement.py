@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.model import pool_of
+from zsnapdb.base.domain_types import pool_of
 
 
 @dataclass(frozen=True)

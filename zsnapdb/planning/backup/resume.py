@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from zsnapdb.base.model import backup_time
+from zsnapdb.base.domain_types import backup_time
 
 
 class ResumeDecision(StrEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.model import BinlogCoordinates
+from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.history import CompleteUntil, EndKind, RouteEnd, RouteFile
 

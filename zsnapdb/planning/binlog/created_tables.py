@@ -120,7 +120,7 @@ def plan_engines(
     current = start
     for number, table in made:
         record = records.get((number, table.offset))
-        wanted = _wanted(table, record, current, start)
+        wanted = _needed_defaults(table, record, current, start)
         if wanted is None:
             contradicted += [] if table.is_dropped else [table]
             continue
@@ -137,7 +137,9 @@ def plan_engines(
     return EnginePlan(tuple(stops), tuple(unknown), tuple(contradicted), tuple(bare))
 
 
-def _wanted(table: CreatedTable, record: RecordedTable | None, current: Defaults, start: Defaults) -> Defaults | None:
+def _needed_defaults(
+    table: CreatedTable, record: RecordedTable | None, current: Defaults, start: Defaults
+) -> Defaults | None:
     """Return the defaults that recreate the original table; None if they differ and are unknown.
 
     A default that does not affect the table is not changed.
@@ -174,13 +176,13 @@ def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
     """
     if planned.bare and by != "client":
         return (
-            f"the source logged {named(planned.bare)} without the options of the table (sql_mode ANSI), and no"
+            f"the source logged {listing(planned.bare)} without the options of the table (sql_mode ANSI), and no"
             " record of the archive says the character set"
         )
     if not planned.contradicted:
         return None
     return (
-        f"the source made {named(planned.contradicted)} in another storage engine than {start.engine}, its default"
+        f"the source made {listing(planned.contradicted)} in another storage engine than {start.engine}, its default"
         " at the backup: their statements name none, and no record of the archive says which"
     )
 
@@ -189,7 +191,7 @@ OTHER_POINT = "restore a backup that was made after these tables, or a point bef
 """The hint for a contradiction."""
 
 
-def named(tables: Iterable[CreatedTable]) -> str:
+def listing(tables: Iterable[CreatedTable]) -> str:
     """Return the names of the first five tables, and the number of the others."""
     names = list(dict.fromkeys(str(table) for table in tables))
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

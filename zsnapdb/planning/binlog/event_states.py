@@ -123,16 +123,16 @@ def _follow_event(states: EventStates, schema: str, verb: str, reader: _Reader, 
         states.pop(key, None)
     elif verb == "CREATE":
         if not (may_be_there and key in states) or replaces:
-            states[key] = _said(reader)[0] or EventState.ENABLED
+            states[key] = _parse_state(reader)[0] or EventState.ENABLED
     else:
-        state, renamed = _said(reader, schema)
+        state, renamed = _parse_state(reader, schema)
         before = states.pop(key, None)
         after = state or before
         if after is not None:
             states[renamed or key] = after
 
 
-def _said(reader: _Reader, schema: str = "") -> tuple[EventState | None, EventKey | None]:
+def _parse_state(reader: _Reader, schema: str = "") -> tuple[EventState | None, EventKey | None]:
     """Return the state and the new name in the rest of a statement, up to the body of the event."""
     state, renamed = None, None
     while reader.ahead().kind != "end" and not reader.takes("DO"):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from zsnapdb.base.domain_types import server_name
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
-from zsnapdb.base.model import server_name
 from zsnapdb.planning.binlog.archive import is_some, same_gtids
 from zsnapdb.planning.binlog.history import EndKind, History, RouteEnd, RouteFile
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.archive import KnownArchived
 
 _SECOND = 1_000_000

@@ -325,18 +325,18 @@ def _newer_history(
         previous = other.previous if is_numbered else None
         if previous is None or here.reached is None or not is_some(previous):
             is_reset = other.number == 1 or (is_numbered and other.previous is not None)
-            return _NewerHistory(place, low, _left(here, other, is_reset=is_reset))
+            return _NewerHistory(place, low, _end_of_history(here, other, is_reset=is_reset))
         if here.is_rotated and other.gap is None and same_gtids(here.reached, previous):
             place = low
         elif same_gtids(here.reached, previous) or not _is_ahead(previous, here.reached):
-            return _NewerHistory(place, low, _left(here, other, is_reset=False))
+            return _NewerHistory(place, low, _end_of_history(here, other, is_reset=False))
         else:
             missing = other.gap or missing_between(here, other.number, previous)
             end = end or RouteEnd(EndKind.GAP, f"before {other.name}: {missing}")
     return _NewerHistory(place, len(files), end)
 
 
-def _left(here: RouteFile, first: RouteFile, *, is_reset: bool) -> RouteEnd:
+def _end_of_history(here: RouteFile, first: RouteFile, *, is_reset: bool) -> RouteEnd:
     base, other = (file.name.rpartition(".")[0] for file in (here, first))
     if base != other:
         reason = f"the server's binlogs got other names ({other} instead of {base}): {first.name} begins a new history"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from zsnapdb.planning.binlog.changes import ChangeKind, ListedTransaction, LoggedStatement
 from zsnapdb.planning.binlog.undo import RowChange
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 _NAME = r"(?:`([A-Za-z0-9_$]{1,64})`|([A-Za-z0-9_$]{1,64}))"
 """A name that needs no quotes in a shell."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.patterns import printable
 from zsnapdb.planning.binlog.row_values import LoggedColumn, ValueColumn, form_difference
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 METADATA_HINT = "SET PERSIST binlog_row_metadata = FULL (MariaDB: in an option file) lets later transactions be undone"
 

@@ -24,7 +24,7 @@ from zsnapdb.planning.binlog.row_values import (
     sql_value,
 )
 from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, shape_difference
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 MOST_ROWS = 100_000
 """The maximum number of rows of a transaction that can be undone."""

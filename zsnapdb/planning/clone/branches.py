@@ -56,14 +56,14 @@ class Branches:
 
     def without(self, name: str) -> Branches:
         """Return the branches without one. UnknownNameError, or PreflightError if the clone is on it."""
-        known(self, name)
+        head_of(self, name)
         if name == self.current:
             raise PreflightError(f"the clone is on branch {name}", hint="switch to another branch first")
         return replace(self, heads={other: head for other, head in self.heads.items() if other != name})
 
     def on(self, name: str) -> Branches:
         """Return the branches with the clone on that one. UnknownNameError if there is none."""
-        known(self, name)
+        head_of(self, name)
         return replace(self, current=name)
 
 
@@ -104,7 +104,7 @@ def refuse_new(branches: Branches, name: str) -> None:
         raise PreflightError(f"the clone has {MOST} branches", hint="delete one: `zsnapdb clone branch delete`")
 
 
-def known(branches: Branches, name: str) -> str:
+def head_of(branches: Branches, name: str) -> str:
     """Return the head of the branch. UnknownNameError, with the existing branches, if the branch does not exist."""
     if name not in branches.heads:
         raise UnknownNameError(

@@ -16,7 +16,7 @@ from math import copysign
 from typing import Any
 
 from zsnapdb.base.errors import ConsistencyError, PreflightError
-from zsnapdb.planning.sql_text import quoted
+from zsnapdb.planning.sql_quoting import quoted
 
 _TEXT = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BY_NUMBER = ("enum", "set")
@@ -118,7 +118,7 @@ def is_same(before: Any, after: Any) -> bool:
     return bool(before == after)
 
 
-def shown(column: Column, value: Any) -> Any:
+def readable_value(column: Column, value: Any) -> Any:
     """Return the value for a reader. A FLOAT has the fewest digits that identify it."""
     return shortest_single(value) if column.type == "float" and isinstance(value, float) else value
 
@@ -169,7 +169,7 @@ class RowCount:
             yield row
 
 
-def counted(changes: Iterable[Change], counts: MutableMapping[DifferenceKind, int]) -> Iterator[Change]:
+def count_changes(changes: Iterable[Change], counts: MutableMapping[DifferenceKind, int]) -> Iterator[Change]:
     """Yield the changes, counted by their kinds."""
     for change in changes:
         counts[change.kind] += 1
@@ -257,11 +257,11 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
     while old is not None or new is not None:
         if new is None or (old is not None and old[0] < new[0]):
             assert old is not None
-            values = _shown(shape_.earlier, old[1])
+            values = _readable_row(shape_.earlier, old[1])
             yield Change(DifferenceKind.REMOVED, shape_.key_of(values), values, None)
             old = next(left, None)
         elif old is None or new[0] < old[0]:
-            values = _shown(shape_.common, new[1])
+            values = _readable_row(shape_.common, new[1])
             yield Change(DifferenceKind.ADDED, shape_.key_of(values), None, values)
             new = next(right, None)
         else:
@@ -270,9 +270,9 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
             old, new = next(left, None), next(right, None)
 
 
-def _shown(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
+def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
     """Return the values of the row for a reader, without the remainders."""
-    return tuple(shown(column, value) for column, value in zip(columns, row, strict=False))
+    return tuple(readable_value(column, value) for column, value in zip(columns, row, strict=False))
 
 
 def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
@@ -280,7 +280,7 @@ def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
 
     If two different values look alike, the change has the unrounded values, or else their remainders.
     """
-    before, after = list(_shown(shape_.earlier, old)), list(_shown(shape_.common, new))
+    before, after = list(_readable_row(shape_.earlier, old)), list(_readable_row(shape_.common, new))
     key = shape_.key_of(after)
     place = len(shape_.common)
     for number, remainder in enumerate(shape_.remainders):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family

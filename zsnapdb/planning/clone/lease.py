@@ -186,13 +186,13 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
         ahead, least, least_protected = late, change.expires, change.protected_until
     return replace(
         lease,
-        expires=_moved(lease.expires, ahead, least),
-        protected_until=lease.protected_until and _moved(lease.protected_until, ahead, least_protected),
+        expires=_moved_back(lease.expires, ahead, least),
+        protected_until=lease.protected_until and _moved_back(lease.protected_until, ahead, least_protected),
         changed=None,
     )
 
 
-def _moved(end: datetime, ahead: timedelta, least: datetime | None) -> datetime:
+def _moved_back(end: datetime, ahead: timedelta, least: datetime | None) -> datetime:
     """Return the end moved back by `ahead`, but neither before `least` nor later than `end`."""
     if end == FOREVER:
         return end

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict, read_stamp
 from zsnapdb.planning.clone.source_kind import SourceKind

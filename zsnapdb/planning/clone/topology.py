@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError, UsageError
-from zsnapdb.base.model import Flavour
 
 LARGEST = 50
 
@@ -36,7 +36,7 @@ class ReplicaStatements:
     start: str
 
 
-def words(flavour: Flavour, *, knows_replica: bool) -> ReplicaStatements:
+def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaStatements:
     """Return the statements for a replica of 127.0.0.1 that finds its place by GTIDs.
 
     They take port, user and password.

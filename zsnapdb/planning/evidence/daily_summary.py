@@ -64,7 +64,7 @@ class JudgedDay:
     objectives: tuple[KeptObjective, ...]
 
 
-def judged(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
+def judge_day(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
     """Return the day with the two objectives that runs can prove for a whole day: the ages of backup and drill."""
     ages = (
         (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),

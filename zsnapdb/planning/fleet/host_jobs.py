@@ -26,7 +26,7 @@ def is_shared(name: JobName, own: WorkerSettings) -> bool:
     return name.kind is JobKind.BACKUP and own.fallback == "agent" and FleetVerb.BACKUP in own.verbs
 
 
-def words(request: JobRequest) -> tuple[str, ...]:
+def command_arguments(request: JobRequest) -> tuple[str, ...]:
     """Return the arguments of `zsnapdb`. Only the instance and the run id come from the engine."""
     return (request.verb.value, request.instance, "--json", "--once", request.run_id)
 

@@ -277,6 +277,6 @@ _NAMES: Mapping[str, Callable[[FleetRow], str]] = {
 }
 
 
-def chosen(rows: Iterable[FleetRow], filters: Sequence[Filter]) -> tuple[FleetRow, ...]:
+def filter_rows(rows: Iterable[FleetRow], filters: Sequence[Filter]) -> tuple[FleetRow, ...]:
     """Return the rows that pass every filter."""
     return tuple(one for one in rows if all(condition.passes(one) for condition in filters))

@@ -34,11 +34,11 @@ class Occasion:
     run_id: str = ""
 
 
-class _Kept(BaseModel):
+class _FrozenRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class KnownProblem(_Kept):
+class KnownProblem(_FrozenRecord):
     """A problem that was sent to a target, and whose end was not sent yet."""
 
     instance: Annotated[str, Field(max_length=200)]
@@ -53,7 +53,7 @@ class KnownProblem(_Kept):
         return known == (occasion.instance, occasion.subject, occasion.repository, occasion.event.is_of_objective)
 
 
-class FailedDelivery(_Kept):
+class FailedDelivery(_FrozenRecord):
     """A notification that did not arrive."""
 
     at: AwareDatetime
@@ -63,7 +63,7 @@ class FailedDelivery(_Kept):
     error: Annotated[str, Field(max_length=1000)]
 
 
-class TargetMemory(_Kept):
+class TargetMemory(_FrozenRecord):
     """The notifications that a target received. `failed` is the last failed delivery; None after a successful one."""
 
     format: Literal[1] = 1

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from zsnapdb.base.model import Flavour, SnapshotSet
+from zsnapdb.base.domain_types import Flavour, SnapshotSet
 from zsnapdb.base.patterns import (
     BackupId,
     Count,

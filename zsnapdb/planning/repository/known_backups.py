@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
-from zsnapdb.base.quantities import counted
+from zsnapdb.base.quantities import quantity
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.planning.backup_chain import Link
 from zsnapdb.planning.clock_guard import FAR
@@ -301,7 +301,7 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
     return (
         StoredFinding(
             StoredKind.FOREIGN,
-            f"the archive has {counted(len(names), 'binlog')} whose descriptions this host does not know"
+            f"the archive has {quantity(len(names), 'binlog')} whose descriptions this host does not know"
             f" ({newest_of(names)}); no objective counts them",
             f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
         ),

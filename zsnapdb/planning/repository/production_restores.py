@@ -23,7 +23,7 @@ _NOW = 2**64
 """A number greater than every transaction group."""
 
 
-class Placed(Protocol):
+class LocatedBackup(Protocol):
     """A backup with its pool and the transaction group of its snapshots."""
 
     @property
@@ -87,7 +87,7 @@ class PutBackRecord(RecordPart):
         count = ids.index(restore_id) + 1 if restore_id in ids else 0
         return PutBackRecord(restores=self.restores[:count])
 
-    def taken_back(self, backups: Iterable[Placed]) -> dict[str, str]:
+    def taken_back(self, backups: Iterable[LocatedBackup]) -> dict[str, str]:
         """Return the ids of the backups outside the path of production, each with the restore that abandoned it.
 
         The result has no backups of pools that no restore names, because their history is not known.
@@ -103,7 +103,7 @@ class PutBackRecord(RecordPart):
                 found[backup.backup_id] = (left or self.restores)[-1].restore_id
         return found
 
-    def is_since(self, backup: Placed) -> bool:
+    def is_since(self, backup: LocatedBackup) -> bool:
         """Whether ZFS made the backup after the latest restore took production's place."""
         last = self.last
         return last is not None and backup.pool_guid == last.pool and not order.made_before([backup], last.group + 1)

@@ -30,8 +30,8 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Protocol
 
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import backup_time
 from zsnapdb.base.quantities import format_setting
 from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.backup_chain import Lineage, Link

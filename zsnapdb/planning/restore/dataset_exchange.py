@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zsnapdb.base.domain_types import parse_gtids
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains
-from zsnapdb.base.model import parse_gtids
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Promote, PromotePart
 from zsnapdb.planning.server_family import family

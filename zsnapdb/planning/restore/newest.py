@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import AbandonedHistoryError, DamagedError, HistoryError
 from zsnapdb.base.gtid import Gtids, contains
-from zsnapdb.base.model import backup_time
 from zsnapdb.planning.binlog.route import BackupPoint
 from zsnapdb.planning.order import is_after
 from zsnapdb.planning.repository.backup_writers import Writer

@@ -9,8 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position, Snapshot, parse_gtids, pool_of
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, Snapshot, parse_gtids, pool_of
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.planning.restore.steps import (
     CloneSnapshot,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import AmbiguousPointError, HistoryError, NotFound, PreflightError, UsageError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.binlog.commit_times import TOLERANCE
 from zsnapdb.planning.binlog.history import History, histories_of
@@ -214,7 +214,7 @@ def archived_copies(what: str, point: BackupPoint, file: RouteFile) -> Ambiguous
     )
 
 
-def shown(moment: datetime) -> str:
+def readable_time(moment: datetime) -> str:
     """Return a time for readers, with its fraction if it has one."""
     return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
 
@@ -309,7 +309,7 @@ def _choose_of_histories(
         # A position of MariaDB seems to have each lower number, whichever server gave it.
         choices = [choice for choice in choices if choice.exact_backup or holds(choice)] or choices[:1]
     if len(choices) > 1:
-        raise several(shown(point) if isinstance(point, datetime) else str(point), choices)
+        raise several(readable_time(point) if isinstance(point, datetime) else str(point), choices)
     if not choices:
         raise error or NotFound("the point cannot be reached from any backup", hint="see `zsnapdb status`")
     choice = choices[0]
@@ -354,7 +354,7 @@ def _choose_latest(
     route = leading(backups, RouteMap(files, state).follow)
     beyond = newer_beyond(route, files)
     if beyond is not None and not target.accepts_older:
-        reach = "that backup alone" if route.is_empty else shown(commit_time(route.to))
+        reach = "that backup alone" if route.is_empty else readable_time(commit_time(route.to))
         raise HistoryError(
             f"the latest state cannot be reached: from backup {route.point.backup_id} the archive reaches only"
             f" {reach}: {beyond.reason}",
@@ -373,19 +373,21 @@ def _choose_time(
 ) -> RestoreRoute:
     moment = target.moment
     if moment > now:
-        raise PreflightError(f"{shown(moment)} is in the future", hint="name a time in the past, or `latest`")
+        raise PreflightError(f"{readable_time(moment)} is in the future", hint="name a time in the past, or `latest`")
     early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
-        raise NotFound(f"no backup is older than {shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
+        raise NotFound(f"no backup is older than {readable_time(moment)}", hint=f"the oldest is {backups[0].backup_id}")
     route = leading(early, RouteMap(files, state).follow)
     if route.is_empty:
         raise NotFound(
-            f"{shown(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
+            f"{readable_time(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
             hint=f"`--to {route.point.backup_id}` restores that backup alone",
         )
     if commit_time(route.to) < moment:
-        at = shown(commit_time(route.to)) if route.to > route.point.taken else "the backup"
-        raise NotFound(f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}", hint=hint)
+        at = readable_time(commit_time(route.to)) if route.to > route.point.taken else "the backup"
+        raise NotFound(
+            f"{readable_time(moment)} is after the end of the archive, which is at {at}{_because(route)}", hint=hint
+        )
     first, last = _doubtful(route, moment, now)
     return RestoreRoute(target, route, route.files[: last + 1], route.files[last], first_doubtful=first)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import AmbiguousPointError, NotFound
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.commit_times import TOLERANCE
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route, RouteFile, commit_time
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePoint
-from zsnapdb.planning.restore.points import RestoreRoute, shown
+from zsnapdb.planning.restore.points import RestoreRoute, readable_time
 from zsnapdb.planning.restore.steps import LogPart, Replay
 from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest, Target
 
@@ -331,8 +331,8 @@ def _unclear(
     ways += [f"`--to before-{until}`"] if until is not None else []
     hint = f"choose one of these states: {' or '.join(ways)} (`--at` of clones and questions)" if ways else ""
     return AmbiguousPointError(
-        f"{shown(moment)} cannot be placed: it lies {low} and before {high}; the {count} transaction(s) between them do"
-        " not have the times of their commits",
+        f"{readable_time(moment)} cannot be placed: it lies {low} and before {high}; the {count} transaction(s)"
+        " between them do not have the times of their commits",
         hint=hint or "name an earlier or a later time, or `latest`",
     )
 

@@ -15,8 +15,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.base.model import Flavour, parse_gtids
 from zsnapdb.base.patterns import BackupId, Count, Moment, Port, ServerUuid, Words
 from zsnapdb.planning.repository.host_record import RecordPart
 
@@ -75,15 +75,15 @@ class ObservedReaders:
         if not self.count:
             return ""
         parts = [
-            f"connections: {_listed(self.connections)}" if self.connections else "",
-            f"replicas: {_listed([replica.describe() for replica in self.replicas])}" if self.replicas else "",
-            f"members of its cluster: {_listed(self.members)}" if self.members else "",
+            f"connections: {_listing(self.connections)}" if self.connections else "",
+            f"replicas: {_listing([replica.describe() for replica in self.replicas])}" if self.replicas else "",
+            f"members of its cluster: {_listing(self.members)}" if self.members else "",
         ]
         named = "; ".join(part for part in parts if part)
         return f"{self.count} reader(s) of its binlogs ({named or 'which cannot be named'})"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listing(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
@@ -115,7 +115,7 @@ def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[Reade
         findings.append(ReaderFinding(text, hint, refuses=not will_be_rebuilt))
     findings += [ReaderFinding(text, "grant the account that right to list them") for text in seen.unknown]
     if seen.may_read:
-        text = f"replicas that do not run now may exist: {_listed(seen.may_read)} may read the binlogs"
+        text = f"replicas that do not run now may exist: {_listing(seen.may_read)} may read the binlogs"
         findings.append(ReaderFinding(text, "rebuild such replicas too before they follow the server again"))
     return tuple(findings)
 
@@ -185,7 +185,7 @@ def _key(reader: NotedReader) -> tuple[str | None, int | None, str]:
     return (reader.server_uuid, reader.server_id, reader.who if reader.server_id is None else "")
 
 
-def noted(seen: ObservedReaders) -> tuple[NotedReader, ...]:
+def readers_to_record(seen: ObservedReaders) -> tuple[NotedReader, ...]:
     """Return the readers to record: registered replicas, members, and connections without a registered replica."""
     replicas = tuple(
         NotedReader(

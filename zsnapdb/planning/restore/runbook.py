@@ -122,7 +122,7 @@ def _start_line(planned: RestorePlan) -> str:
 def _entry(
     planned: RestorePlan, step: steps.Step, command: str, commands: Commands, seconds: float | None
 ) -> RunbookPage:
-    underneath, looks, if_not = _words(planned, step, commands)
+    underneath, looks, if_not = _page_text(planned, step, commands)
     title = step.describe()
     return RunbookPage(title[:1].upper() + title[1:], command, underneath, looks, if_not, seconds)
 
@@ -130,7 +130,7 @@ def _entry(
 _Words = tuple[tuple[str, ...], tuple[Look, ...], tuple[str, ...]]
 
 
-def _words(planned: RestorePlan, step: steps.Step, commands: Commands) -> _Words:
+def _page_text(planned: RestorePlan, step: steps.Step, commands: Commands) -> _Words:
     match step:
         case steps.Preflight():
             return _preflight(planned, step)
@@ -147,7 +147,7 @@ def _words(planned: RestorePlan, step: steps.Step, commands: Commands) -> _Words
         case steps.Replay():
             return _replay(planned, step)
         case steps.LeaveStopped():
-            return _stopped(planned)
+            return _stopped_text(planned)
         case steps.ReadOnlyStart():
             return _looked(planned)
         case steps.ParallelRun() | steps.MakeReplica():
@@ -289,7 +289,7 @@ def _replay(planned: RestorePlan, step: steps.Replay) -> _Words:
     )
 
 
-def _stopped(planned: RestorePlan) -> _Words:
+def _stopped_text(planned: RestorePlan) -> _Words:
     option_file = private(planned, "server.cnf")
     underneath = (f"writes {option_file}", f"to start it: {_start_line(planned)}")
     return (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 
 HandoverKind = Literal["stopped", "look", "run", "promote", "replica"]
 

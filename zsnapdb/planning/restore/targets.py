@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from zsnapdb.base.domain_types import Flavour, is_backup_id, parse_gtids
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import Flavour, is_backup_id, parse_gtids
 from zsnapdb.base.quantities import parse_duration
 
 _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)\s*(.*)")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from posixpath import basename, join, normpath, relpath
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning.server_copy.source_facts import kept_lines, option_name
 from zsnapdb.planning.server_family import family
 

@@ -69,7 +69,7 @@ def sandbox_of(
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
     homes = [home for home in (dirname(dirname(program)) for program in programs) if home not in ("", "/")]
-    readable = [*_PROGRAMS, *_SETTINGS, *programs, *homes, *_named(options), *reads]
+    readable = [*_PROGRAMS, *_SETTINGS, *programs, *homes, *_absolute_paths(options), *reads]
     hidden = {normpath(path) for path in source} - set(writable)
     return Sandbox(
         dirname(dirname(private)),
@@ -81,10 +81,12 @@ def sandbox_of(
 
 def is_shown(path: str, options: Sequence[str], reads: Sequence[str]) -> bool:
     """Return whether a server in a sandbox with these options and further files sees a file of the host."""
-    return _is_in(normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_named(options), *reads)])
+    return _is_in(
+        normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_absolute_paths(options), *reads)]
+    )
 
 
-def _named(options: Sequence[str]) -> list[str]:
+def _absolute_paths(options: Sequence[str]) -> list[str]:
     return [value.strip() for _, _, value in (line.partition("=") for line in options) if value.strip()[:1] == "/"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from zsnapdb.planning.sql_text import option_value
+from zsnapdb.planning.sql_quoting import option_value
 
 IDENTITY = ("server_uuid", "server_id", "datadir", "port", "socket", "pid_file", "hostname")
 """Global variables whose combination is unique to a server. MariaDB has no server_uuid."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from zsnapdb.base.domain_types import PROPERTY, Flavour
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import PROPERTY, Flavour
 from zsnapdb.base.patterns import is_line
 from zsnapdb.planning.server_copy.encryption import KEY_VARIABLES, missing_options
 from zsnapdb.planning.server_copy.variables import VariableClass, class_of, is_name, is_secret
@@ -336,7 +336,7 @@ def _line(prefix: str, name: str, value: str) -> str:
     return f"{prefix}{name}={_quoted(value)}"
 
 
-def _kept(variables: Mapping[str, str]) -> Iterator[tuple[str, str, VariableClass]]:
+def _kept_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str, VariableClass]]:
     for name, value in sorted(variables.items()):
         if not is_name(name) or name in KEY_VARIABLES:  # The site's own lines load the keys.
             continue
@@ -352,7 +352,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
     variable that the files depend on has a value that no server reports.
     """
     lines = []
-    for name, value, kind in _kept(variables):
+    for name, value, kind in _kept_variables(variables):
         reason = _reason(name, value, kind, variables, options)
         if reason is not None or kind is VariableClass.STATEMENT:
             continue
@@ -386,7 +386,7 @@ def kept_statements(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the statements that a server runs on startup for settings without an option."""
     return tuple(
         f"SET GLOBAL {name} = {value if value.isdecimal() else repr(value)};"
-        for name, value, kind in _kept(variables)
+        for name, value, kind in _kept_variables(variables)
         if kind is VariableClass.STATEMENT and _PLAIN.fullmatch(value) and value
     )
 

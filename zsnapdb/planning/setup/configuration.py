@@ -68,7 +68,7 @@ def surroundings(
         return None
     own = [("instance", answers.instance)] if written is None else list(written.tables)
     used = set(
-        _words({name: table for name, table in _tables(document, "instance").items() if name != answers.instance})
+        _strings({name: table for name, table in _tables(document, "instance").items() if name != answers.instance})
     )
     own = [
         path for path in own if _at(document, path) is not None and not (path[0] == "repository" and path[-1] in used)
@@ -99,7 +99,7 @@ def without(configured: str, instance: str, written: WrittenTables | None) -> st
     document = document_of(configured) or {}
     own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]
     others = {name: table for name, table in _tables(document, "instance").items() if name != instance}
-    used = set(_words(others))
+    used = set(_strings(others))
     own = [path for path in own if path[0] == "instance" or path[-1] not in used]
     parts = _cut(configured, own)
     rest = document_of("".join(parts))
@@ -124,7 +124,7 @@ def document_of(text: str) -> Mapping[str, Any] | None:
 
 def _target(answers: SetupAnswers, targets: Mapping[str, Any]) -> str:
     """Return the name of the notification target; "" if there is none to add."""
-    if answers.notify is None or answers.notify in set(_words(targets)):
+    if answers.notify is None or answers.notify in set(_strings(targets)):
         return ""
     own = answers.instance if re.match(TARGET_NAME, answers.instance) else f"{TARGET}-2"
     return next(name for name in (TARGET, own, f"{TARGET}-3") if name not in targets or name == f"{TARGET}-3")
@@ -179,12 +179,12 @@ def _place(table: Any) -> tuple[Any, Any]:
     return table.get("url"), own.get("endpoint") if isinstance(own, dict) else None
 
 
-def _words(value: Any) -> Iterator[str]:
+def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from _words(inner)
+            yield from _strings(inner)
 
 
 _HEAD = (

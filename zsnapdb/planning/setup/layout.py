@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.setup.facts import FoundServer
 
@@ -154,9 +154,9 @@ def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
 
     `program` are the arguments that start zsnapdb; the first one is an absolute path.
     """
-    start, with_it = _START + _words((*program, "agent")), _words(("--config", configuration))
+    start, with_it = _START + _command_line((*program, "agent")), _command_line(("--config", configuration))
     # systemd replaces %N with the name of the unit.
-    stopped = f"{_STOPPED}{_words((*program, 'notify', 'failed'))} %N"
+    stopped = f"{_STOPPED}{_command_line((*program, 'notify', 'failed'))} %N"
     return "\n".join(
         f"{command} {with_it}" if (command := _command(line, start, stopped)) else line for line in example.split("\n")
     )
@@ -180,7 +180,7 @@ def _command(line: str, start: str, stopped: str) -> str:
     return start if line.startswith(_START) else stopped if line.startswith(_STOPPED) else ""
 
 
-def _words(words: Sequence[str]) -> str:
+def _command_line(words: Sequence[str]) -> str:
     return " ".join(_word(word) for word in words)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX, Flavour
+from zsnapdb.base.domain_types import PROPERTY, SNAPSHOT_PREFIX, Flavour
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, dataset_pair

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
+from zsnapdb.base.domain_types import backup_time, new_backup_id
 from zsnapdb.base.errors import DamagedError, NotFound, PreflightError
-from zsnapdb.base.model import backup_time, new_backup_id
 from zsnapdb.planning.backup_chain import restore_chain
-from zsnapdb.planning.known_damage import DamageRegister
+from zsnapdb.planning.damage_register import DamageRegister
 from zsnapdb.planning.order import PlacedLink
 
 LATEST = "latest"
@@ -53,7 +53,7 @@ def choose(
     to be damaged.
     """
     chain, passed = (
-        _newest(stored, damage, unchosen) if requested == LATEST else (_named(stored, requested, damage), ())
+        _newest(stored, damage, unchosen) if requested == LATEST else (_find_requested(stored, requested, damage), ())
     )
     original = chain[-1]
     full = _full_of(stored, original, damage)
@@ -94,7 +94,7 @@ def _newest(
     )
 
 
-def _named(stored: Sequence[S], requested: str, damage: DamageRegister) -> tuple[S, ...]:
+def _find_requested(stored: Sequence[S], requested: str, damage: DamageRegister) -> tuple[S, ...]:
     link = next((one for one in stored if one.backup_id == requested), None)
     if link is None:
         raise NotFound(f"there is no backup {requested} that can be read", hint="see `zsnapdb list`")

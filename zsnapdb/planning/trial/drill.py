@@ -10,9 +10,9 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from statistics import median
 
+from zsnapdb.base.domain_types import Flavour, Position
 from zsnapdb.base.errors import NotFound
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
-from zsnapdb.base.model import Flavour, Position
 from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 
@@ -265,7 +265,7 @@ def judge_position(before: Position, after: Position | None, answer: InsideAnswe
 
 
 def _by_gtids(before: Gtids, after: Gtids | None, answer: InsideAnswer, recovered: Gtids) -> InsideVerdict:
-    certain = _held(answer, recovered)
+    certain = _proved_gtids(answer, recovered)
     if not contains(certain, before):
         return _wrong(
             f"it recovered to {_short(recovered)} and lacks {_lacking(before, certain)}, which it had published before"
@@ -280,7 +280,7 @@ def _by_gtids(before: Gtids, after: Gtids | None, answer: InsideAnswer, recovere
     return InsideVerdict(InsideResult.PROVED, f"recovered to {_short(recovered)}: all of {_short(before)}{above}")
 
 
-def _held(answer: InsideAnswer, recovered: Gtids) -> Gtids:
+def _proved_gtids(answer: InsideAnswer, recovered: Gtids) -> Gtids:
     """Return the GTIDs that the server certainly has: those of its binlogs, and those of other servers.
 
     A replica of MySQL may apply transactions without logging them. A transaction of another server stays the same at

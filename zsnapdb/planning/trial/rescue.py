@@ -9,11 +9,11 @@ from datetime import datetime
 from enum import StrEnum
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError, UsageError
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, SchemaContent
 from zsnapdb.planning.server_facts import release_of
-from zsnapdb.planning.sql_text import TableName, parse_table
+from zsnapdb.planning.sql_quoting import TableName, parse_table
 from zsnapdb.planning.storage_engines import RowPlace
 
 _LONGEST_NAME = 64
@@ -252,7 +252,7 @@ def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | No
         )
     else:
         runs = ((*((HISTORY_OPTION,) if by_time else ()), *tables, *code, "--", schema.name),)
-    lost = [note for table in schema.stored for note in _lost(table, schema.versioned_by_transaction, no_history)]
+    lost = [note for table in schema.stored for note in _loss_notes(table, schema.versioned_by_transaction, no_history)]
     return DumpRuns(runs, frozenset(by_time), tuple(lost))
 
 
@@ -262,7 +262,7 @@ def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: st
     words = ["--skip-triggers", _NO_LOCKS, *((HISTORY_OPTION,) if has_history else ())]
     if rows_only:
         words += ["--no-create-info", "--skip-disable-keys"]
-    lost = _lost(table, frozenset({table.name}) if by_transaction else frozenset(), no_history)
+    lost = _loss_notes(table, frozenset({table.name}) if by_transaction else frozenset(), no_history)
     return DumpRuns(
         ((*words, "--", table.schema, table.name),), frozenset({table.name}) if has_history else frozenset(), lost
     )
@@ -283,7 +283,7 @@ def _ignored(schema: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"--ignore-table={schema}.{name}" for name in names)
 
 
-def _lost(table: CatalogueTable, by_transaction: frozenset[str], no_history: str | None) -> tuple[str, ...]:
+def _loss_notes(table: CatalogueTable, by_transaction: frozenset[str], no_history: str | None) -> tuple[str, ...]:
     """Return notes about the rows of the table that a dump of a copy does not have."""
     if table.row_place is RowPlace.MEMORY:
         return (f"rows of {table.name}: they were in the memory of the server only",)

@@ -127,7 +127,7 @@ def status(number: int) -> str:
     return json.dumps({"execute": "guest-exec-status", "arguments": {"pid": number}})
 
 
-def ended(answer: str) -> GuestProgramEnd | None:
+def parse_end(answer: str) -> GuestProgramEnd | None:
     """Return the end of the process from the answer to `status`; None while it runs.
 
     DamagedError for an unexpected answer, and if the agent omitted a part of the output.

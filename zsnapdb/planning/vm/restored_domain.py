@@ -219,7 +219,7 @@ def _safe(text: str) -> tuple[str, tuple[str, ...]]:
     """Return the XML with only the listed parts, and the omitted parts."""
     root, left_out = root_of(text), list[str]()
     kind = root.get("type")
-    safe = _kept(root, _DOMAIN, left_out, "")
+    safe = _kept_element(root, _DOMAIN, left_out, "")
     safe.set("type", kind if kind in ("kvm", "qemu", "test") else "kvm")
     if safe.find("name") is None:
         ElementTree.SubElement(safe, "name")
@@ -235,7 +235,7 @@ def _safe(text: str) -> tuple[str, tuple[str, ...]]:
     return ElementTree.tostring(safe, encoding="unicode"), tuple(sorted(set(left_out)))
 
 
-def _kept(element: ElementTree.Element, shape: _Shape, left_out: list[str], path: str) -> ElementTree.Element:
+def _kept_element(element: ElementTree.Element, shape: _Shape, left_out: list[str], path: str) -> ElementTree.Element:
     kept = ElementTree.Element(element.tag)
     for name, value in element.attrib.items():
         if (shape.is_open or name in shape.attributes) and _PLAIN.fullmatch(name) and _PLAIN.fullmatch(value):
@@ -250,9 +250,9 @@ def _kept(element: ElementTree.Element, shape: _Shape, left_out: list[str], path
         place = f"{path}{_short(child.tag)}"
         if inner is None or not _PLAIN.fullmatch(child.tag) or _is_foreign(child):
             if child.tag not in _EXPECTED:
-                left_out.append(_named(place, child))
+                left_out.append(_element_label(place, child))
             continue
-        kept.append(_kept(child, inner, left_out, f"{place}/"))
+        kept.append(_kept_element(child, inner, left_out, f"{place}/"))
     return kept
 
 
@@ -279,7 +279,7 @@ def _short(tag: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "?", tag.rpartition("}")[2])[:40]
 
 
-def _named(place: str, element: ElementTree.Element) -> str:
+def _element_label(place: str, element: ElementTree.Element) -> str:
     text = (element.text or "").strip()
     return f"{place} {text[:80]}" if text and text.isprintable() else place
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from zsnapdb.base.model import pool_of
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.vm.consistency_level import Grade, Power, hint_for
 from zsnapdb.planning.vm.domain import Domain, DomainDisk

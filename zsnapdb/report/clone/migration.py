@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from zsnapdb.base.quantities import counted, size
+from zsnapdb.base.quantities import quantity, size
 from zsnapdb.documents.comparison import MigrationDocument, RehearsalDocument
 from zsnapdb.jobs.clone.migration import CheckedMigration
 from zsnapdb.jobs.clone.upgrade import Rehearsal
-from zsnapdb.planning.clone.migration import LoadFindings
+from zsnapdb.planning.clone.migration_findings import LoadFindings
 from zsnapdb.report.units import table
 from zsnapdb.report.view import View
 
@@ -94,7 +94,7 @@ _HEADINGS = ("TABLE", "WHAT", "A READ WAITS", "A WRITE WAITS")
 def _load_text(load: LoadFindings) -> str:
     through = ", which is all of it: a part of the migration ran without load" if load.is_through else ""
     return (
-        f"{counted(load.transactions, 'transaction')} of {load.seconds:.0f} s of production at the same time{through};"
+        f"{quantity(load.transactions, 'transaction')} of {load.seconds:.0f} s of production at the same time{through};"
         f" up to {load.late:.1f} s late ({load.late_before:.1f} s before the migration)"
     )
 

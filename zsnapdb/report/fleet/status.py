@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import UnknownNameError
-from zsnapdb.base.quantities import counted, format_duration, size
+from zsnapdb.base.quantities import format_duration, quantity, size
 from zsnapdb.config import fleet as fleet_config
 from zsnapdb.documents.fleet import FleetDocument, FleetPlanDocument, JobRunsDocument, PausedJobsDocument
 from zsnapdb.jobs.base.host import Host
@@ -18,9 +18,9 @@ from zsnapdb.jobs.fleet import fleet
 from zsnapdb.jobs.fleet.fleet import FleetState, RepositoryState
 from zsnapdb.jobs.fleet.repository_reader import SeenMemory
 from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
-from zsnapdb.planning.fleet.schedules import FleetPlan, JobRun, PausedJob
+from zsnapdb.planning.fleet.schedule_plan import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.health.objectives import Verdict
-from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, health_metrics, written
+from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, health_metrics, metrics_text
 from zsnapdb.report.view import Part, Table, TabularView
 from zsnapdb.serve.helper_messages import ResultAnswer
 from zsnapdb.serve.roles import Role, sees_all
@@ -52,7 +52,7 @@ class FleetView(TabularView, kind="fleet-status", document=FleetDocument, read_f
 
 def _summary(state: FleetState) -> list[str]:
     counts = {verdict: sum(one.verdict is verdict for one in state.rows) for verdict in Verdict}
-    shown = counted(len(state.rows), "instance")
+    shown = quantity(len(state.rows), "instance")
     of = f" of {state.total}" if len(state.rows) != state.total else ""
     verdicts = f"{counts[Verdict.BROKEN]} broken, {counts[Verdict.WARNING]} with a warning, {counts[Verdict.MET]} met"
     lines = [f"{shown}{of}: {verdicts}"]
@@ -70,7 +70,7 @@ def _repository_lines(state: RepositoryState, at: datetime) -> Iterator[str]:
         return
     if state.error is None:
         age = f", {_age(seen.read, at)} ago" if (at - seen.read).total_seconds() >= _OLD_SECONDS else ""
-        yield f"{name}: {counted(len(seen.instances), 'instance')}, read {seen.read:%Y-%m-%d %H:%M:%S} UTC{age}"
+        yield f"{name}: {quantity(len(seen.instances), 'instance')}, read {seen.read:%Y-%m-%d %H:%M:%S} UTC{age}"
     if seen.note:
         yield f"{name}: {seen.note}"
     if state.is_opaque:
@@ -81,12 +81,12 @@ def _repository_lines(state: RepositoryState, at: datetime) -> Iterator[str]:
     if not state.is_believed_by_key:
         yield f"{name}: no signers are configured, so whoever can write there can say anything"
     if seen.foreign:
-        yield f"{name}: {counted(seen.foreign, 'folder')} with a name that is that of no instance"
+        yield f"{name}: {quantity(seen.foreign, 'folder')} with a name that is that of no instance"
 
 
 def _host_line(host: HostState, at: datetime) -> str:
     since = f"since {host.heard:%Y-%m-%d %H:%M:%S} UTC, {_age(host.heard, at)}" if host.heard is not None else "ever"
-    return f"SILENT   host {host.host}: not heard of {since}; {counted(host.instances, 'instance')}"
+    return f"SILENT   host {host.host}: not heard of {since}; {quantity(host.instances, 'instance')}"
 
 
 def _age(moment: datetime | None, at: datetime) -> str:
@@ -209,13 +209,13 @@ def _of_row(row: FleetRow, state: FleetState) -> Iterator[Sample]:
 
 def text(state: FleetState) -> str:
     """Return the metrics of the fleet. The text ends in a newline."""
-    return written((*METRICS, *FLEET_METRICS), samples(state))
+    return metrics_text((*METRICS, *FLEET_METRICS), samples(state))
 
 
 def _plan_parts(plan: FleetPlan, head: str) -> Sequence[Part]:
     rows = [(one.kind.value, one.name, str(one.wave), one.reason) for one in plan.changes]
-    left = f", {counted(plan.left, 'change')} of later waves left" if plan.left else ""
-    first = f"{head}: {counted(len(plan.changes), 'change')}, {plan.unchanged} as they are{left}"
+    left = f", {quantity(plan.left, 'change')} of later waves left" if plan.left else ""
+    first = f"{head}: {quantity(len(plan.changes), 'change')}, {plan.unchanged} as they are{left}"
     return (first, Table(("CHANGE", "NAME", "WAVE", "WHY"), rows, "")) if rows else (first,)
 
 
@@ -277,7 +277,7 @@ class CancelledRunsView(TabularView, kind="fleet-cancel", document=JobRunsDocume
     runs: Sequence[JobRun]
 
     def parts(self) -> Sequence[Part]:
-        first = f"{counted(len(self.runs), 'run')} asked to end"
+        first = f"{quantity(len(self.runs), 'run')} asked to end"
         return (first, _table(self.runs)) if self.runs else (first,)
 
 
@@ -296,7 +296,7 @@ class FleetPausedView(TabularView, kind="fleet-pause", document=PausedJobsDocume
     def parts(self) -> Sequence[Part]:
         backups = any(one.verb == "backup" for one in self.jobs)
         return (
-            f"{counted(len(self.jobs), 'schedule')} paused",
+            f"{quantity(len(self.jobs), 'schedule')} paused",
             *(f"  {one.verb} {one.instance}" for one in self.jobs),
             *([_FALLBACK] if backups else []),
         )
@@ -308,5 +308,5 @@ class FleetResumedView(TabularView, kind="fleet-resume", document=PausedJobsDocu
     jobs: Sequence[PausedJob]
 
     def parts(self) -> Sequence[Part]:
-        first = f"{counted(len(self.jobs), 'schedule')} resumed"
+        first = f"{quantity(len(self.jobs), 'schedule')} resumed"
         return (first, *(f"  {one.verb} {one.instance}" for one in self.jobs))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from zsnapdb.base.quantities import counted, format_duration
+from zsnapdb.base.quantities import format_duration, quantity
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.documents.evidence import EvidenceCheckDocument, EvidencePageDocument, EvidenceReportDocument
 from zsnapdb.jobs.health.evidence import EvidenceLog, EvidencePage
@@ -140,7 +140,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
         for drill_id in self.report.drills.missing:
             yield "", f"the evidence of drill {drill_id} is gone: deleted, hidden, or rolled back"
         if self.report.log.foreign:
-            number = counted(len(self.report.log.foreign), "record")
+            number = quantity(len(self.report.log.foreign), "record")
             yield "", f"{number} of the log did not count: this host did not write it, and it is not signed"
         for record in self.records:
             if record.exit_code != 0:

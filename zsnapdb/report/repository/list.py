@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.repository.adopt import AdoptPlan, ForgetResult
     from zsnapdb.jobs.repository.instances import RepositoryInstances
     from zsnapdb.jobs.repository.inventory import Detail, Inventory
-    from zsnapdb.planning.known_damage import KnownDamage
+    from zsnapdb.planning.damage_register import KnownDamage
     from zsnapdb.repository.pins import Pin
 
 

@@ -13,7 +13,7 @@ from zsnapdb.planning.restore.runbook import RunbookPage
 from zsnapdb.report.view import View
 
 
-def _expected(seconds: float | None) -> str:
+def _duration_text(seconds: float | None) -> str:
     """Return an expected duration for people, without fractions of a second. Return `unknown` for None."""
     if seconds is None:
         return "unknown"
@@ -24,7 +24,7 @@ def _total(book: Runbook) -> str:
     known = [entry.seconds for entry in book.entries if entry.seconds is not None]
     unknown = len(book.entries) - len(known)
     more = f", and {unknown} step(s) of unknown length" if unknown else ""
-    return f"{_expected(sum(known)) if known else 'unknown'}{more if known else ''}, by {book.drills} drill(s)"
+    return f"{_duration_text(sum(known)) if known else 'unknown'}{more if known else ''}, by {book.drills} drill(s)"
 
 
 def _facts(book: Runbook) -> list[str]:
@@ -109,7 +109,7 @@ def _markdown_entry(number: int, count: int, entry: RunbookPage, book: Runbook) 
     yield from (
         f"## Step {number} of {count}: {entry.title}",
         "",
-        f"Expected: {_expected(entry.seconds)}. Begun at ______, done at ______",
+        f"Expected: {_duration_text(entry.seconds)}. Begun at ______, done at ______",
         "",
     )
     yield from _block(entry.command, None)
@@ -155,7 +155,7 @@ def html(book: Runbook) -> str:
     for number, entry in enumerate(book.entries, 1):
         parts += [f"<section><h2>Step {number} of {len(book.entries)}: {escape(entry.title)}</h2>"]
         parts += [
-            f"<p>Expected: {_expected(entry.seconds)}. Begun at ______, done at ______</p>",
+            f"<p>Expected: {_duration_text(entry.seconds)}. Begun at ______, done at ______</p>",
             _pre(entry.command, None),
         ]
         parts += ["<p>What it does:</p>", _list(entry.underneath)]

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.jobs.backup.test_store_away import Away
 from tests.unit.support.simulated_zfs import Snap
 from tests.unit.support.world import Died, World
-from zsnapdb.base.model import Snapshot
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.jobs.backup import base_holds, local_snapshot, plan
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.base import snapshot_cache
@@ -44,7 +44,7 @@ def asked(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise AssertionError("all snapshots were listed")
 
     monkeypatch.setattr(snapshots, "owned_among", noted)
-    monkeypatch.setattr(snapshots, "owned", refused)
+    monkeypatch.setattr(snapshots, "list_owned", refused)
     monkeypatch.setattr(plan, "_all_points", refused)
     return names
 
@@ -159,9 +159,9 @@ def test_a_dataset_with_a_long_name_is_noted_and_forgotten_as_others_are(world: 
     names = {place: SnapshotNames(world.mount, {"zsnapdb-x": 7})}
     seen = snapshots.OwnedSnapshot(Snapshot(dataset=place, name="zsnapdb-x", guid=1, createtxg=1), LOCAL_AND_FREE)
     snapshot_cache.note(world.instance, names, [seen], snapshot_cache.generation(world.instance))
-    assert snapshot_cache.known(world.instance, place, names[place]) == {"zsnapdb-x"}
+    assert snapshot_cache.recorded_snapshots(world.instance, place, names[place]) == {"zsnapdb-x"}
     with snapshot_cache.changing(world.instance, [place]):
-        assert not snapshot_cache.known(world.instance, place, names[place])
+        assert not snapshot_cache.recorded_snapshots(world.instance, place, names[place])
 
 
 def test_who_read_before_something_was_changed_notes_nothing(world: World) -> None:

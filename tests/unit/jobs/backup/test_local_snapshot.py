@@ -15,7 +15,7 @@ from zsnapdb.base.errors import BusyError, ServerError
 from zsnapdb.config.repository import KeepRules, KeepSettings
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotResult
-from zsnapdb.jobs.backup.source import SnapshotRequest
+from zsnapdb.jobs.backup.source_interface import SnapshotRequest
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
@@ -56,7 +56,7 @@ def test_a_local_set_is_complete_has_its_position_and_asks_no_repository(world: 
     )
     assert made_set.position == "0-1-2"
     assert [snap.holds for snap in world.snapshots.values()] == [set(), set()]
-    (listed,) = local_snapshot.listed(world.instance)
+    (listed,) = local_snapshot.complete_sets(world.instance)
     assert (listed.state, listed.position, listed.used) == ("local", "0-1-2", 2048)
     assert made_set.backup_id in LocalSetsView([listed]).text()
     assert "in no repository" in LocalSnapshotView(made_set).text()
@@ -70,9 +70,9 @@ def test_while_the_server_is_down_the_newest_backup_names_the_volumes(world: Wor
     settings = world.instance.settings.model_copy(update={"volumes": None})
     unnamed = replace(world.instance, settings=settings)
     with pytest.raises(ServerError):
-        local_snapshot.listed(unnamed, opener=down)
+        local_snapshot.complete_sets(unnamed, opener=down)
     world.backup()
-    assert made_set.backup_id in [one.backup_id for one in local_snapshot.listed(unnamed, opener=down)]
+    assert made_set.backup_id in [one.backup_id for one in local_snapshot.complete_sets(unnamed, opener=down)]
 
 
 def test_expired_sets_go_and_needed_ones_stay(world: World) -> None:

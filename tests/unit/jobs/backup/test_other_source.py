@@ -11,8 +11,8 @@ import pytest
 from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeMachine, FakeObservation, FakeProof, FakeServer
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World, made
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import ConsistencyError
-from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import plan as backup_plan
 from zsnapdb.jobs.base.instance import Instance

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.support.command_line import ENVIRONMENT
 from tests.unit.support.world import made
 from zsnapdb.base import run_id
-from zsnapdb.jobs.backup.source import SnapshotRequest
+from zsnapdb.jobs.backup.source_interface import SnapshotRequest
 from zsnapdb.zfs import snapshots
 
 ID = "20261122T120000Z-0123abcd"

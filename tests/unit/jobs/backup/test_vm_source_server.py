@@ -13,8 +13,8 @@ import pytest
 
 from tests.unit.support.barn import Barn
 from tests.unit.support.manifests import manifest
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position
 from zsnapdb.base.errors import LockNotGranted
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position
 from zsnapdb.documents.manifest import ManifestFields
 from zsnapdb.jobs.backup import vm_source
 from zsnapdb.jobs.backup.vm_source import ExaminedInside, LockedGuestServer, MachineSource, ObservedInside

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog import archive
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.planning.backup.at_rest import CLEAR, DatasetEncryption

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import ROTATE, File
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidPosition
-from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.jobs.binlog.archiver import Archiver, Round
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.mysql.binlog.archived_bytes import fingerprint

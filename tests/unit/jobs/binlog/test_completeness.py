@@ -12,8 +12,8 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.archived_server import Server
 from tests.unit.support.events import Recorder
 from tests.unit.support.faulty_store import Fault, FaultyStore
+from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.base.errors import NotFound, RepositoryError, ServerError
-from zsnapdb.base.model import BinlogCoordinates
 from zsnapdb.jobs.binlog import archiver as archiving
 from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
 from zsnapdb.mysql.session import Session

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
 from tests.unit.support.row_events import DELETE, TABLE_MAP, rows, table, transaction, value
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import NotFound, ServerError, UsageError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.instance import Instance

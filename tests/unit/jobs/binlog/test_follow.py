@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, UsageError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.find import FindRequest, follow, follow_files
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.unit.support.archived_server import Server
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.binlog import archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.mysql.schema import tables

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.archived_server import Server
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host

@@ -21,8 +21,8 @@ from tests.unit.support.row_events import (
     transaction,
     value,
 )
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import NotFound, PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.instance import Instance

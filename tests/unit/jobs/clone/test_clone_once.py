@@ -133,7 +133,7 @@ def test_the_reset_of_the_run_is_found_with_what_it_did_as_long_as_its_data_is_t
         ResetClone(info, swap_seconds=0.25, reason="the definition of a table differs"),
         ResetClone(info, reason="its server does not run"),
     ):
-        reset_baseline.note_reset(host, info, reset._noted(RUN, done))
+        reset_baseline.note_reset(host, info, reset._reset_record(RUN, done))
         assert reset.done_by_run(settings, host, "web") == done
         assert reset.done_by_run(settings, replace(host, run_id=lambda: OTHER), "web") is None
     monkeypatch.setattr(reset, "ready", lambda *_: replace(info, revision=2))

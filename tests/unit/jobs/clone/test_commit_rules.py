@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from tests.unit.support.manifests import manifest
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.clone import masking_policy, properties
 from zsnapdb.jobs.clone.sources import CloneSource, origin_in
 from zsnapdb.planning.clone.source_kind import SourceKind

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, origin
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings, parse
 from zsnapdb.jobs.base.host import THIS_HOST, Host
@@ -67,15 +67,15 @@ def test_clones_of_a_set_that_overlap_hold_it_no_longer_than_one(pool: ClonePool
     base = pool.snapshot(f"{SOURCE}@zsnapdb-20261121T000000Z-0001")
     newer = pool.snapshot(f"{SOURCE}@zsnapdb-20261129T000000Z-0002")
     made(pool, "first", base, 0, 90)
-    began = cached_sets.begun(source(base), others(), host_on(89))
+    began = cached_sets.kept_since(source(base), others(), host_on(89))
     assert read_stamp(began) == BEGAN
     lease = CloneLease(BEGAN + 100 * DAY)
     with pytest.raises(PreflightError, match=r"clones\.max_age"):
         cached_sets.require(SETTINGS, lease, None, began)
-    assert read_stamp(cached_sets.begun(source(newer), others(), host_on(89))) == BEGAN + 89 * DAY
+    assert read_stamp(cached_sets.kept_since(source(newer), others(), host_on(89))) == BEGAN + 89 * DAY
     # What root holds is root's to end.
     pool.things[f"{HOME}/first"].properties["zsnapdb:owner"] = "root"
-    assert read_stamp(cached_sets.begun(source(base), others(), host_on(89))) == BEGAN + 89 * DAY
+    assert read_stamp(cached_sets.kept_since(source(base), others(), host_on(89))) == BEGAN + 89 * DAY
 
 
 def test_a_fresh_clone_gets_no_old_data_by_a_reset(pool: ClonePool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_no_order_of_clones_resets_and_ends_holds_a_set_beyond_its_age(
             if not held:
                 free_since = at
             if creates:
-                since = cached_sets.begun(base, held.values(), _host_at(at))
+                since = cached_sets.kept_since(base, held.values(), _host_at(at))
                 try:
                     lease = cached_sets.require(SETTINGS, first_lease(30 * 86400.0, limits, at), None, since)
                 except PreflightError:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, Thing
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
@@ -83,7 +83,7 @@ def test_a_clone_whose_label_is_the_name_of_a_dataset_that_is_no_clone_is_change
     life(pool)
     pool.things[f"{HOME}/life"].properties["zsnapdb:label"] = "other"
     pool.things[f"{HOME}/other"] = Thing()
-    with catalogue.held(settings, THIS_HOST, "other") as info:
+    with catalogue.locked_clone(settings, THIS_HOST, "other") as info:
         assert (info.name, locked) == ("life", ["life"])
     with locks.on_clone("other"):
         assert destroy.destroy_locked(settings, THIS_HOST, "other") == [], "the lock of another clone is not enough"

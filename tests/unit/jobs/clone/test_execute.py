@@ -16,7 +16,7 @@ from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.planning.clone.topology import CloneTopology
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.zfs import datasets
 
 

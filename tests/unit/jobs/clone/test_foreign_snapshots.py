@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Snapshot
 from zsnapdb.config.settings import CloneSettings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import destroy as job
@@ -18,7 +18,7 @@ from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY
 from zsnapdb.jobs.clone.volumes import DETACHING
 from zsnapdb.jobs.copies.sweep import ExtraRemoval
 from zsnapdb.planning.clone.removal import removal
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, snapshots
 from zsnapdb.zfs.datasets import Property
 
 TOP = "tank/zsnapdb/clones/life"
@@ -40,8 +40,8 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(datasets, "exists", lambda name: True)
     monkeypatch.setattr(snapshots, "below", lambda top, names: listed)
     monkeypatch.setattr(datasets, "set_properties", lambda name, values: made.append(f"set {name}"))
-    monkeypatch.setattr(owned, "members", lambda top, *marks: [top])
-    monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: made.extend(names))
+    monkeypatch.setattr(destruction, "members", lambda top, *marks: [top])
+    monkeypatch.setattr(destruction, "destroy_snapshots_on", lambda names, *marks: made.extend(names))
     info: Any = SimpleNamespace(
         top=TOP,
         name="life",

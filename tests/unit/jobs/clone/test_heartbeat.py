@@ -101,7 +101,7 @@ def test_a_heartbeat_that_cannot_be_read_leaves_the_clone_to_the_doctor(
     pool: ClonePool, host: Host, every: str
 ) -> None:
     made(pool, every, age=3600)
-    known = catalogue.known(SETTINGS, host)
+    known = catalogue.known_clones(SETTINGS, host)
     assert verdict(host) is LeaseVerdict.KEEP
     if known.unreadable:
         listed = ClonesView(known.copies, datetime.now(UTC), known.unreadable)

@@ -144,7 +144,7 @@ def running(pool: ClonePool, host: Host, tmp_path: Path, monkeypatch: pytest.Mon
         server.sessions[9] = "zsnapdb_clone"
         server.statements.append("CREATE USER")
 
-    monkeypatch.setattr(logins, "held", held)
+    monkeypatch.setattr(logins, "locked_clone", held)
     monkeypatch.setattr(lifecycle, "session", session)
     monkeypatch.setattr(lifecycle, "server_of", lambda _settings, _info: _Copied())
     monkeypatch.setattr("zsnapdb.jobs.clone.isolation_check.make_users", make_users)

@@ -86,7 +86,7 @@ def test_a_refused_latest_is_accepted_with_the_option(
     }
     info = SimpleNamespace(**facts, name="clone", asks_for_masking=False)
     monkeypatch.setattr(reset, "ready", lambda *_: info)
-    monkeypatch.setattr(reset, "held", lambda *_: contextlib.nullcontext(info))
+    monkeypatch.setattr(reset, "locked_clone", lambda *_: contextlib.nullcontext(info))
     instance = host.instance
     monkeypatch.setattr(Instance, "of", lambda *_: instance)
     monkeypatch.setattr(source_lookup, "find_local", lambda *_: None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.unit.support.manifests import manifest
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.clone.sources import origin_in
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.manifest_source import PositionPart

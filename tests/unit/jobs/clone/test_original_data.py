@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, origin
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import ExistsError, PreflightError
-from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, data_reset

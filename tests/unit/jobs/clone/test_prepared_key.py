@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.support.clone_pool import HOME, ClonePool, Thing, origin
-from zsnapdb.base.model import Snapshot, SnapshotSet
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import cached_sets

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import PreflightError, UsageError
-from zsnapdb.base.model import SnapshotSet
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host

@@ -31,7 +31,7 @@ class Pool:
         self.free, self.made, self.phase = free, dict[str, dict[str, str]](), CopyPhase.READY
         for name, fake in {"available": lambda _: self.free, "exists": lambda _: False, "create": self.create}.items():
             monkeypatch.setattr(datasets, name, fake)
-        monkeypatch.setattr(cached_sets, "known", lambda *_: SimpleNamespace(copies=self.sets()))
+        monkeypatch.setattr(cached_sets, "known_sets", lambda *_: SimpleNamespace(copies=self.sets()))
 
     def create(self, anchor: str, options: dict[str, str]) -> None:
         self.free -= int(options["reservation"])

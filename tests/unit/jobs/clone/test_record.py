@@ -83,7 +83,7 @@ def test_commit_is_read_as_it_was_recorded(clone: CloneInfo) -> None:
         masked="no",
         masked_by=None,
     )
-    facts = record.written(new, *record.declared(CommitRecord))
+    facts = record.property_values(new, *record.declared(CommitRecord))
     assert {*properties.OF_COMMITS, "zsnapdb:backup"} - {properties.LOG_END_PROPERTY} <= set(facts)
     values = {name: Property(facts.get(name, "-"), "local" if name in facts else "-") for name in COMMIT_COLUMNS}
     assert record.read(CommitRecord, CopyDatasets(new.id, new.id, {new.id: values})) == vars(new)

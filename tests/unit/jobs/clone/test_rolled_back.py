@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import AbandonedHistoryError
-from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_lookup
 from zsnapdb.jobs.clone.sources import CloneSource, origin_in

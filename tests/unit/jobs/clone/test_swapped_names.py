@@ -58,7 +58,7 @@ def test_label_id_and_all_that_is_the_holders_lead_to_the_new_dataset(swapped: C
     assert (found.name, found.label, found.id, found.owner) == ("main-x", "dev", "dev", "ada")
     assert (found.kept_port, found.port, found.pool, found.guid) == (23170, 23071, PoolMark.HANDED_OUT, "100")
     assert (found.lease.protected_until is not None, found.lease.heartbeat is not None) == (True, True)
-    with catalogue.held(settings, THIS_HOST, "dev") as held:
+    with catalogue.locked_clone(settings, THIS_HOST, "dev") as held:
         assert held.name == "main-x"
     assert once.guids(settings, THIS_HOST, "dev") == ("100",)
 
@@ -97,7 +97,7 @@ def test_what_a_clone_keeps_from_others_is_known_without_a_look_at_its_data(
     swapped: ClonePool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host with hundreds of clones has many more datasets; ZFS needs time for each that it names."""
-    everything = catalogue.known(settings, THIS_HOST)
+    everything = catalogue.known_clones(settings, THIS_HOST)
     names, read = [each.name for each in fields(CloneClaim)], set[str]()
     children = datasets.children
 

@@ -28,10 +28,10 @@ NAMES = ("one", "two")
 JUNK = ("", "-", "redy", "no\x0bline", "\x1b[2J", "-7", "9" * 40, "../../etc")
 Known = Callable[[Settings], KnownCopies[Any]]
 KINDS: dict[str, tuple[Known, str, tuple[str, str]]] = {
-    "clone": (lambda settings: clones.known(settings, THIS_HOST), clone_pool.HOME, NAMES),
+    "clone": (lambda settings: clones.known_clones(settings, THIS_HOST), clone_pool.HOME, NAMES),
     "machine": (machines.known_machines, f"{machine_pool.HOME}/machines", NAMES),
     "base": (machines.known_bases, f"{machine_pool.HOME}/bases", NAMES),
-    "received set": (lambda settings: cached_sets.known(settings, RECEIVED), "tank/zsnapdb/received", SETS),
+    "received set": (lambda settings: cached_sets.known_sets(settings, RECEIVED), "tank/zsnapdb/received", SETS),
 }
 
 
@@ -146,7 +146,7 @@ def test_clone_that_two_pools_have_is_neither_shown_nor_destroyed(pool: MachineP
         pool.things[name] = Thing()
     for name in [name for name in pool.things if name.startswith(f"{home}/{one}")]:
         pool.things[second + name[len(home) :]] = replace(pool.things[name])
-    seen = catalogue.known("clone", [home, second], ["guid"], "zsnapdb:clone", lambda found: found.name)
+    seen = catalogue.known_copies("clone", [home, second], ["guid"], "zsnapdb:clone", lambda found: found.name)
     assert list(seen.copies) == [two]
     assert [item.anchor for item in seen.unreadable] == [f"{home}/{one}", f"{second}/{one}"]
     assert f"{home}/{one} and {second}/{one}" in seen.unreadable[0].reason

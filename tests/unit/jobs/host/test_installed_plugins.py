@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.host import installed_plugins
 from zsnapdb.planning.backup.fitness import Severity

@@ -25,7 +25,7 @@ from zsnapdb.repository import layout, verifications
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.unfinished_backups import Unfinished
 from zsnapdb.repository.verifications import Depth
-from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs import datasets, destruction
 
 SUFFIXES = ("aaaa", "bbbb", "cccc")
 
@@ -165,7 +165,7 @@ def test_made_up_places_change_no_order_of_known_backups(site: Site, sequence: i
     forge(site, names[-1], "aaaa", pool_guid=2, createtxg=2**60, sequence=sequence)
     forge(site, names[0], "bbbb", pool_guid=1, createtxg=2**60, sequence=sequence)
     instance, repository = site.instance(), site.instance().open_repository()
-    known, checked = host_record.stored(instance, repository)
+    known, checked = host_record.checked_backups(instance, repository)
     assert [one.backup_id for one in known.backups if one.backup_id in names] == names
     assert [name for name in checked.order if name in names] == names
     assert restore_known.newest_backup(instance, repository, accepts_older=False) == names[-1]
@@ -178,7 +178,7 @@ def test_rewritten_place_of_a_known_backup_changes_no_order(site: Site) -> None:
     key = layout.manifest("main", names[0])
     fields = json.loads(repository.get(key).partition(b"\n")[0]) | {"createtxg": 2**60}
     repository.overwrite(key, json.dumps(fields).encode() + b"\n")
-    assert host_record.stored(site.instance(), repository)[1].order == tuple(names)
+    assert host_record.checked_backups(site.instance(), repository)[1].order == tuple(names)
 
 
 def test_made_up_backups_let_no_snapshot_of_this_host_go(site: Site) -> None:
@@ -202,7 +202,7 @@ def test_made_up_backups_let_no_snapshot_of_this_host_go(site: Site) -> None:
 def test_snapshots_of_backups_whose_chunks_are_deleted_stay(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be the only whole copy, and the manifests say nothing of that."""
     destroyed: list[str] = []
-    monkeypatch.setattr(owned, "destroy_stored", lambda name, guid, backup_id: destroyed.append(name))
+    monkeypatch.setattr(destruction, "destroy_stored", lambda name, guid, backup_id: destroyed.append(name))
     site.keep = "last = 3\nlocal = 1\nlocal_minimum = 1"
     names = site.fill([None] * 3)
     repository = site.instance().open_repository()

@@ -44,7 +44,7 @@ def new_site(tmp_path: Path) -> Site:
 @pytest.fixture
 def site(new_site: Site) -> Site:
     """A site whose policy was recorded before: its log has records of runs alone."""
-    with evidence.compared(keeping(new_site), keeping(new_site).open_repository().id):
+    with evidence.compare_policy(keeping(new_site), keeping(new_site).open_repository().id):
         pass
     return new_site
 

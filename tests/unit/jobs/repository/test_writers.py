@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site
+from zsnapdb.base.domain_types import Flavour, new_backup_id
 from zsnapdb.base.errors import HistoryError
-from zsnapdb.base.model import Flavour, new_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import prune

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.support.manifests import after_the_examples, manifest
 from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.base.model import new_backup_id
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import inventory, status, verify
 from zsnapdb.jobs.restore.restore_inputs import newest_backup

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.manifests import manifest
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, UnreachableError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore import offline_restore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.base.errors import NotFound, PreflightError
-from zsnapdb.base.model import Snapshot
 from zsnapdb.jobs.restore import handover
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
@@ -14,7 +14,7 @@ from zsnapdb.jobs.restore.runbook import _options
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.runbook import Commands, entries
 from zsnapdb.planning.restore.steps import CloneSnapshot, Preflight, PromotePart
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, snapshots
 from zsnapdb.zfs.datasets import Property
 
 
@@ -83,7 +83,7 @@ def test_a_clone_is_promoted_once_and_what_came_along_is_never_destroyed(
     done: list[str] = []
     origins: list[str] = []
     monkeypatch.setattr(datasets, "properties", lambda name, keys: {"origin": Property(origins[-1], "-")})
-    monkeypatch.setattr(owned, "destroy_snapshots_of", lambda name, mark: done.append(f"destroy {name}"))
+    monkeypatch.setattr(destruction, "destroy_snapshots_of", lambda name, mark: done.append(f"destroy {name}"))
     monkeypatch.setattr(datasets, "promote", lambda name: done.append(f"promote {name}"))
     cloned, received = planned(host, RestoreOrigin.LOCAL), host.plan(BACKUPS[0])
     step = cloned.clones[0]

@@ -10,10 +10,10 @@ import pytest
 from tests.unit.support.binlog_file import File
 from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import BACKUPS, VARIABLES, PlanningHost
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import NotFound, PreflightError, UnreachableError
-from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.backup import local_snapshot
-from zsnapdb.jobs.backup.source import SourceDescription
+from zsnapdb.jobs.backup.source_interface import SourceDescription
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_fetch

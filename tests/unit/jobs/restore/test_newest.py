@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import DamagedError, NotFound
-from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore.restore_inputs import newest_backup
 from zsnapdb.repository import layout

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.base.domain_types import Snapshot, new_backup_id
 from zsnapdb.base.errors import NotFound, NotOursError, PreflightError
-from zsnapdb.base.model import Snapshot, new_backup_id
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore import restore_run, volume_receive
@@ -21,7 +21,7 @@ from zsnapdb.jobs.restore.volume_receive import receive
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Receive
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, destruction, snapshots
 from zsnapdb.zfs.datasets import Property
 
 
@@ -98,7 +98,7 @@ def test_snapshots_of_others_are_named_before_anything_is_done_and_go_if_that_wa
 
     monkeypatch.setattr(snapshots, "below", below)
     destroyed: list[str] = []
-    monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: destroyed.extend(names))
+    monkeypatch.setattr(destruction, "destroy_snapshots_on", lambda names, *marks: destroyed.extend(names))
 
     def call(*, with_foreign_snapshots: bool) -> object:
         job: Any = restoring.resume if verb == "resume" else restoring.abandon
@@ -129,7 +129,7 @@ def test_undo_removes_what_carries_the_id_of_this_restore_and_nothing_of_another
     other = replace(planned, restore_id=new_backup_id(planned.created, 7))
     assert (other.backup_id, other.layout) == (planned.backup_id, planned.layout)
     destroyed: list[str] = []
-    monkeypatch.setattr(owned, "destroy_datasets", lambda names, *marks, **options: destroyed.extend(names))
+    monkeypatch.setattr(destruction, "destroy_datasets", lambda names, *marks, **options: destroyed.extend(names))
     _marked(monkeypatch, other.restore_id)
     remove_all(planned, cast(Any, _NoServer()))
     assert destroyed == []

@@ -18,7 +18,7 @@ from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
-from zsnapdb.planning.sql_text import parse_table
+from zsnapdb.planning.sql_quoting import parse_table
 from zsnapdb.planning.trial.rescue import DumpFile
 from zsnapdb.repository import layout
 from zsnapdb.zfs import datasets

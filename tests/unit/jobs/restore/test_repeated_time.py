@@ -14,8 +14,8 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.planning_host import no_snapshot
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import AmbiguousPointError, NotFound, UsageError
-from zsnapdb.base.model import Snapshot, SnapshotSet
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY, STORED
@@ -29,7 +29,7 @@ from zsnapdb.mysql.process import programs as client_programs
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import parse_time
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.zfs import snapshots
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import backup_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record.idempotency_records import Deed, OnceRecords
+from zsnapdb.jobs.record.idempotency_records import Action, OnceRecords
 from zsnapdb.jobs.restore import once
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.run import RestoreResult
-from zsnapdb.jobs.steps.journal import Done
+from zsnapdb.jobs.steps.journal import CompletedStep
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.idempotency import RunState
 from zsnapdb.planning.restore.steps import Promote, PromotePart
@@ -91,7 +91,7 @@ def exchanging(host: PlanningHost) -> RestoreJournal:
     part = PromotePart("data", f"{top}/data", "tank/mysql", "tank/mysql-old", "/var/lib/mysql")
     last = Promote((part,), (("tank/mysql", "tank/mysql-old"),), planned.restore_id)
     steps = (*planned.steps[:-1], last)
-    done = tuple(Done(step.name, WHEN, 1.0) for step in steps[:-1])
+    done = tuple(CompletedStep(step.name, WHEN, 1.0) for step in steps[:-1])
     return RestoreJournal(replace(planned, steps=steps), done, run_id=RUN)
 
 
@@ -122,7 +122,7 @@ def test_a_state_that_was_chosen_long_ago_replaces_the_server_only_if_a_person_s
 def test_a_restore_that_was_given_up_is_not_begun_again(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = of_run(host)
     records = OnceRecords(instance.host)
-    records.begin(RUN, Deed("restore", "main to latest-backup, stopped"))
+    records.begin(RUN, Action("restore", "main to latest-backup, stopped"))
     killed_in(monkeypatch, host, "recover")
     restoring.abandon(host.settings, of_run(host, OTHER), None)
     known = records.read(RUN)

@@ -15,9 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.planning.restore.test_points import NOON, UUID, Log, at, mysql, point
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import AmbiguousPointError, NotFound
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction
 from zsnapdb.planning.binlog.commit_times import (

@@ -9,8 +9,8 @@ import pytest
 
 from zsnapdb.jobs.restore import startup_steps
 from zsnapdb.jobs.restore.startup_steps import ServerWork, was_kept
-from zsnapdb.zfs import owned, snapshots
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs import destruction, snapshots
+from zsnapdb.zfs.destruction import Mark
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,6 @@ def test_a_step_is_kept_once_all_its_snapshots_are_there(
         "names_of",
         lambda datasets: [f"{name}@{startup_steps.STEP_SNAPSHOT}{step}" for name in datasets for step in here],
     )
-    monkeypatch.setattr(owned, "destroy_snapshot", lambda name, *_marks: destroyed.append(name))
+    monkeypatch.setattr(destruction, "destroy_snapshot", lambda name, *_marks: destroyed.append(name))
     assert was_kept(cast("ServerWork", cast("Any", Two())), "replay-1") is is_kept
     assert destroyed == gone

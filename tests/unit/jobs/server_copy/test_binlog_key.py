@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.planning.server_copy.copy_options import PathMap

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, give_files

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.rewritten import rewritten
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound, PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.trial import drill as job
 from zsnapdb.mysql.process import programs

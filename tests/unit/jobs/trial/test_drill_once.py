@@ -11,7 +11,7 @@ import pytest
 from tests.unit.support.drilled import evidence
 from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.trial.drill import DrillResult, made
+from zsnapdb.jobs.trial.drill import DrillResult, drill_of_run
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
 
@@ -37,7 +37,7 @@ class Drills:
 
 def once(instance: Instance, make: Callable[[], DrillResult]) -> DrillResult:
     """Do what `drill --once` does, but for the records of this host: another host has none."""
-    return made(instance) or make()
+    return drill_of_run(instance) or make()
 
 
 @pytest.fixture

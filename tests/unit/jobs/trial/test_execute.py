@@ -11,13 +11,13 @@ import pytest
 from pydantic import SecretStr
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedBackupError, PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.jobs.trial import drill, rescue, table_delivery
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.backup.fitness import unfit
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.planning.trial.rescue import DumpFile
 from zsnapdb.report.trial.drill import DrillPlanView
 from zsnapdb.repository.drills import Outcome

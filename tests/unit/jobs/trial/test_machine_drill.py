@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.support.guests import MemoryClient
 from tests.unit.support.machine_yard import Receiver, Yard, made_yard
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.instance import HostBootSettings, VmSourceSettings
 from zsnapdb.config.settings import InstanceSettings, ProbeSettings
 from zsnapdb.jobs.doctor import orphans

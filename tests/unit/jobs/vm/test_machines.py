@@ -38,7 +38,7 @@ from zsnapdb.planning.vm.domain import parse
 from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView, MachinesView
 from zsnapdb.vm.hypervisor import MachineState
 from zsnapdb.zfs import datasets
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs.destruction import Mark
 
 GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
 SOURCES = ("tank/vms/gold", "tank/vms/gold-data")

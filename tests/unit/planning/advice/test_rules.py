@@ -24,8 +24,8 @@ from tests.unit.planning.advice.facts import (
     with_recovery,
     with_variables,
 )
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning.advice.catalogue import RULES, Silence, check_silences, judge_advice
 from zsnapdb.planning.advice.facts import AdviceFacts, DeviceFacts, MemoryFacts, TableFacts
 from zsnapdb.planning.advice.server_rules import possible

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.planning.backup import lock_strategy
 from zsnapdb.planning.backup.lock_strategy import LockChoice, LockProperties, lock_free_objections, still_enough

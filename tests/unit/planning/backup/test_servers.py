@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.support.known_capabilities import KNOWN
 from tests.unit.support.recorded_server import SYNTAX_ERROR, Recorded, RecordedSession, names, variables_read
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.planning.backup.fitness import Severity, judge_server, objection

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
+from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.base.errors import NotFound
-from zsnapdb.base.model import BinlogCoordinates
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.completeness import (
     CommitHorizon,

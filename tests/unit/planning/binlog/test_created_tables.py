@@ -14,7 +14,7 @@ from zsnapdb.planning.binlog.created_tables import (
     RecordedTable,
     contradiction,
     fits,
-    named,
+    listing,
     plan_engines,
 )
 
@@ -116,7 +116,7 @@ def test_a_table_without_its_options_is_made_with_the_recorded_collation_alone()
 
 def test_the_first_of_many_names_are_told_once_each() -> None:
     many = [CreatedTable("d", f"t{n // 2}", 0, 0, 0) for n in range(14)]
-    assert named(many) == "d.t0, d.t1, d.t2, d.t3, d.t4 and 2 more"
+    assert listing(many) == "d.t0, d.t1, d.t2, d.t3, d.t4 and 2 more"
 
 
 @given(

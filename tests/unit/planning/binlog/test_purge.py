@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import Kept
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.jobs.binlog.purge import expiry_of
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge

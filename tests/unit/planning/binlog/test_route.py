@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.archive import missing_between
 from zsnapdb.planning.binlog.route import NEWEST, NO_ARCHIVE, NOT_ARCHIVED, BackupPoint, EndKind, follow
 

@@ -29,9 +29,9 @@ from tests.unit.support.binlog_scenarios import (
 )
 from tests.unit.support.binlog_simulation import Simulation, restored, simulate
 from tests.unit.support.binlog_window import SECOND
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import HistoryError, NotFound
 from zsnapdb.base.gtid import contains, joined
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning.binlog.completeness import complete_until
 from zsnapdb.planning.binlog.route import (
     ArchiveState,

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning.clone.isolation import (
     IdentityCheck,
     ServerProfile,

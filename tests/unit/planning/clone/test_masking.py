@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import parse
 from zsnapdb.planning.clone.masking import (
     Changes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.clone.migration import AppliedSample, LoadFindings, RecordedTransaction, load_findings
+from zsnapdb.planning.clone.migration_findings import AppliedSample, LoadFindings, RecordedTransaction, load_findings
 
 SET = "20261127T040000Z-aaaa"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.clone.isolation import AccountRights, grants
 
 ACCOUNT = "'zsnapdb_clone'@'localhost'"

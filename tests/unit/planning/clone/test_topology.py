@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError, UsageError
-from zsnapdb.base.model import Flavour
-from zsnapdb.planning.clone.topology import CloneTopology, names, refuse_without_gtids, words
+from zsnapdb.planning.clone.topology import CloneTopology, names, refuse_without_gtids, replica_statements
 
 
 def test_the_source_is_the_first_of_the_names() -> None:
@@ -24,9 +24,11 @@ def test_a_set_that_makes_no_sense_is_refused(count: int, topology: CloneTopolog
 
 
 def test_each_server_is_told_in_its_own_words() -> None:
-    assert words(Flavour.MYSQL, knows_replica=True).change.startswith("CHANGE REPLICATION SOURCE TO SOURCE_HOST")
-    assert "MASTER_AUTO_POSITION=1" in words(Flavour.MYSQL, knows_replica=False).change
-    assert "MASTER_USE_GTID=slave_pos" in words(Flavour.MARIADB, knows_replica=True).change
+    assert replica_statements(Flavour.MYSQL, knows_replica=True).change.startswith(
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST"
+    )
+    assert "MASTER_AUTO_POSITION=1" in replica_statements(Flavour.MYSQL, knows_replica=False).change
+    assert "MASTER_USE_GTID=slave_pos" in replica_statements(Flavour.MARIADB, knows_replica=True).change
 
 
 def test_without_gtids_or_binlog_there_is_no_replication() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.jobs.clone.upgrade import Rehearsal
-from zsnapdb.planning.clone.migration import Compared, Result, complaints, judged, unknown_modes
+from zsnapdb.planning.clone.migration_findings import ComparedQuery, QueryResult, complaints, judge_table, unknown_modes
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from zsnapdb.planning.clone.migration import Compared, Result, complaints, judge
     ],
 )
 def test_only_ok_without_a_complaint_is_good(rows: list[tuple[str, str]], good: bool) -> None:
-    assert judged("db.t", rows).is_good == good
+    assert judge_table("db.t", rows).is_good == good
 
 
 def test_a_log_line_counts_once() -> None:
@@ -32,9 +32,15 @@ def test_a_log_line_counts_once() -> None:
 
 
 def test_another_result_or_a_failure_is_a_problem() -> None:
-    same, other = Result(3, "a"), Result(3, "b")
-    queries = (Compared("q1", same, same), Compared("q2", same, other), Compared("q3", same, None, "no such function"))
-    result = Rehearsal("b", "10.11", "11.8", (), (judged("db.t", [("status", "Operation failed")]),), queries, (), "")
+    same, other = QueryResult(3, "a"), QueryResult(3, "b")
+    queries = (
+        ComparedQuery("q1", same, same),
+        ComparedQuery("q2", same, other),
+        ComparedQuery("q3", same, None, "no such function"),
+    )
+    result = Rehearsal(
+        "b", "10.11", "11.8", (), (judge_table("db.t", [("status", "Operation failed")]),), queries, (), ""
+    )
     assert result.problems == (
         "table db.t: Operation failed",
         "`q2`: the result differs from the result before the upgrade",

@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink, findings
-from zsnapdb.planning.evidence.daily_summary import CompletedRun, days, judged
+from zsnapdb.planning.evidence.daily_summary import CompletedRun, days, judge_day
 from zsnapdb.planning.health.objectives import Objective
 
 
@@ -119,10 +119,10 @@ def test_a_day_keeps_an_objective_if_the_age_never_grew_over_its_limit_and_somet
     objectives = ObjectiveSettings(backup_age=12 * 3600.0, drill_age=86400.0, rpo=60.0)
     runs = [run(36.5), run(6), run(18), run(40, "drill", 11), run(50, "drill")]
     first, second, third = days(runs, MIDNIGHT.date(), LAST, MIDNIGHT + timedelta(hours=60))
-    assert [(one.objective, one.is_kept) for one in judged(first, objectives).objectives] == [
+    assert [(one.objective, one.is_kept) for one in judge_day(first, objectives).objectives] == [
         (Objective.BACKUP_AGE, True),
         (Objective.DRILL, False),
     ]
-    assert [one.is_kept for one in judged(second, objectives).objectives] == [False, False]
-    assert [one.is_kept for one in judged(third, objectives).objectives] == [False, True]
-    assert judged(first, ObjectiveSettings()).objectives == ()
+    assert [one.is_kept for one in judge_day(second, objectives).objectives] == [False, False]
+    assert [one.is_kept for one in judge_day(third, objectives).objectives] == [False, True]
+    assert judge_day(first, ObjectiveSettings()).objectives == ()

@@ -14,7 +14,7 @@ from zsnapdb.base import run_id
 from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent.runs import RunRecord
-from zsnapdb.planning.fleet.host_jobs import is_too_soon, refusal, served_by, served_until, words
+from zsnapdb.planning.fleet.host_jobs import command_arguments, is_too_soon, refusal, served_by, served_until
 from zsnapdb.planning.fleet.messages import JobRequest, is_timely, run_id_of
 from zsnapdb.planning.fleet.retry import JobVerdict
 
@@ -115,7 +115,7 @@ def test_whatever_names_are_sent_the_words_are_those_of_one_command(verb: str, i
         asked = request(verb=verb, instance=instance, run_id=run)
     except ValidationError:
         return
-    made = words(asked)
+    made = command_arguments(asked)
     assert made[0] in set(FleetVerb)
     assert made[1] == asked.instance
     assert not made[1].startswith("-")
@@ -124,7 +124,7 @@ def test_whatever_names_are_sent_the_words_are_those_of_one_command(verb: str, i
 
 @pytest.mark.parametrize("verb", FleetVerb)
 def test_every_command_is_told_its_run_so_that_a_repeated_one_does_nothing_twice(verb: FleetVerb) -> None:
-    assert words(request(verb=verb)) == (verb, "main", "--json", "--once", RUN)
+    assert command_arguments(request(verb=verb)) == (verb, "main", "--json", "--once", RUN)
 
 
 def record(**more: Any) -> RunRecord:

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zsnapdb.config.fleet_jobs import WindowSettings
-from zsnapdb.planning.fleet.schedules import closed_until, windows_of
+from zsnapdb.planning.fleet.schedule_plan import closed_until, windows_of
 
 NIGHT = WindowSettings(hosts=("db*",), days=("sat",), start="22:00", end="04:00", timezone="Europe/Berlin")
 MORNING = WindowSettings(start="03:00", end="06:30")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.model import new_backup_id
+from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.repository.local_snapshot_sets import LocalSet, decide_local
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.planning.repository.test_retention import NOW, Stored, Volume, histories, kept, law, rules
-from zsnapdb.base.model import Snapshot, SnapshotSet
+from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.planning.backup_chain import ChainPolicy, Why, choose_base, restore_chain
 from zsnapdb.planning.order import in_order

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.errors import HistoryError, NotFound, PreflightError
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.base.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.route import BackupPoint, commit_time
 from zsnapdb.planning.restore.points import RestoreRoute, choose
 from zsnapdb.planning.restore.targets import AtGtids, AtTime, Latest, Target

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.restore.points import SetOnHost, first_binlog
 from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Snapshot
 from zsnapdb.planning.restore.plan import RestoreOrigin, choose_origin
 
 ID = "20261120T100000Z-0001"

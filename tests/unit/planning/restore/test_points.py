@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.base.errors import AmbiguousPointError, NotFound, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, joined
-from zsnapdb.base.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
 from zsnapdb.planning.restore.points import RestoreRoute, choose
 from zsnapdb.planning.restore.replays import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.restore.replica_checks import (
     REBUILT_OPTION,
     NotedReader,
@@ -20,7 +20,7 @@ from zsnapdb.planning.restore.replica_checks import (
     RegisteredReplica,
     beyond,
     judge,
-    noted,
+    readers_to_record,
     sentence,
 )
 
@@ -88,7 +88,7 @@ SEEN = st.builds(
 def test_whoever_is_seen_refuses_and_leaves_a_note(seen: ObservedReaders) -> None:
     refused = any(finding.refuses for finding in judge(seen, will_be_rebuilt=False))
     assert refused == bool(seen.count or seen.hidden)
-    assert bool(noted(seen)) == bool(seen.count)
+    assert bool(readers_to_record(seen)) == bool(seen.count)
     assert not any(finding.refuses for finding in judge(seen, will_be_rebuilt=True))
 
 

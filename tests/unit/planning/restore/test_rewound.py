@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from zsnapdb.base.model import Flavour, parse_gtids
+from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.planning.restore.dataset_exchange import differences
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 

@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.jobs.restore.runbook import Runbook
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.runbook import Commands, Look, entries, pinned

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning.server_copy.copy_options import (
     BRIEF,
     Access,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.recorded_variables import all_variables
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.replication.replay import ACCEPTING
 from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, option_file
 from zsnapdb.planning.server_copy.source_facts import LONGEST_LINE, kept_lines, kept_statements, left_out, notes_on

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.unit.support.recorded_variables import all_variables, releases, variables_of
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.server_copy.source_facts import OPTIONS, RECORDED, kept_statements, recorded_variables
 from zsnapdb.planning.server_copy.variables import NAMES, PREFIXES, VariableClass, class_of, classes, is_name, is_secret
 from zsnapdb.planning.server_family import family

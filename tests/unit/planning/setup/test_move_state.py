@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
 from zsnapdb.planning.setup.move import (
     CopiesState,

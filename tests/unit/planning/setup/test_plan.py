@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.unit.planning.advice.facts import DATA, GOOD, LOGS
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.base.model import Flavour
 from zsnapdb.config.settings import parse
 from zsnapdb.planning.advice.catalogue import judge_advice
 from zsnapdb.planning.backup.fitness import Severity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.base.model import Flavour
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.planning.setup.facts import overridden
 from zsnapdb.planning.setup.layout import option_file
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zsnapdb.base.domain_types import backup_time, is_backup_id, new_backup_id
 from zsnapdb.base.errors import DamagedError, NotFound, PreflightError
-from zsnapdb.base.model import backup_time, is_backup_id, new_backup_id
-from zsnapdb.planning.known_damage import DamageKind, DamageRegister, KnownDamage
+from zsnapdb.planning.damage_register import DamageKind, DamageRegister, KnownDamage
 from zsnapdb.planning.order import in_order
 from zsnapdb.planning.trial.consolidation import LATEST, Consolidation, choose, id_after
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.planning.trial.drill import (
     InsideAnswer,
     InsideResult,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
-from zsnapdb.base.model import Flavour
 from zsnapdb.mysql.process import programs
-from zsnapdb.planning.sql_text import TableName, option_value, parse_table, quoted
+from zsnapdb.planning.sql_quoting import TableName, option_value, parse_table, quoted
 from zsnapdb.planning.trial.rescue import (
     DumpFile,
     LiveServer,

@@ -28,12 +28,12 @@ def test_a_program_is_started_by_its_words_with_its_text_as_stdin_and_never_thro
 
 
 def test_a_program_runs_or_has_ended_with_its_status_and_output() -> None:
-    assert agent.ended(answer(exited=False)) is None
+    assert agent.parse_end(answer(exited=False)) is None
     out = base64.b64encode(b"1\n\xff").decode()
-    assert agent.ended(answer(**{"exited": True, "exitcode": 1, "out-data": out})) == GuestProgramEnd(
+    assert agent.parse_end(answer(**{"exited": True, "exitcode": 1, "out-data": out})) == GuestProgramEnd(
         1, "1\n\ufffd", ""
     )
-    killed = agent.ended(answer(exited=True, signal=9))
+    killed = agent.parse_end(answer(exited=True, signal=9))
     assert killed is not None
     assert not killed.is_good
 
@@ -57,6 +57,6 @@ def test_a_program_runs_or_has_ended_with_its_status_and_output() -> None:
 )
 def test_strange_answers_are_refused(text: str) -> None:
     with pytest.raises(DamagedError, match="cannot be read"):
-        agent.ended(text)
+        agent.parse_end(text)
     with pytest.raises(DamagedError, match="cannot be read"):
         agent.started(text)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from zsnapdb.base.errors import CommandError, NotFound, NotOursError
-from zsnapdb.zfs import command, datasets, holds, mounts, owned, snapshots
-from zsnapdb.zfs.owned import Mark
+from zsnapdb.zfs import command, datasets, destruction, holds, mounts, snapshots
+from zsnapdb.zfs.destruction import Mark
 
 MARK = Mark("zsnapdb:clone", "life")
 OURS = ("life", "local")
@@ -132,7 +132,7 @@ def test_a_dataset_without_the_mark_set_locally_is_refused_and_nothing_is_destro
     zfs.objects[f"{ANCHOR}/r1"]["zsnapdb:clone"] = seen
     before = dict(zfs.objects)
     with pytest.raises(NotOursError) as refusal:
-        owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+        destruction.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
     assert zfs.objects == before
     assert zfs.changes == []
     assert refusal.value.name == f"{ANCHOR}/r1"
@@ -142,14 +142,14 @@ def test_a_dataset_without_the_mark_set_locally_is_refused_and_nothing_is_destro
 def test_the_refusal_says_the_name_the_property_and_its_value(zfs: Zfs) -> None:
     zfs.objects[ANCHOR]["zsnapdb:clone"] = ("life", "inherited from tank")
     with pytest.raises(NotOursError, match=f"^{ANCHOR} is not ours.*zsnapdb:clone is life \\(inherited from tank\\)"):
-        owned.destroy_datasets([ANCHOR], MARK)
+        destruction.destroy_datasets([ANCHOR], MARK)
     zfs.objects[ANCHOR] = {}
     with pytest.raises(NotOursError, match="zsnapdb:clone is not set, it must be life \\(local\\)"):
-        owned.destroy_datasets([ANCHOR], MARK)
+        destruction.destroy_datasets([ANCHOR], MARK)
 
 
 def test_datasets_go_inner_ones_first_and_with_their_snapshots_where_that_was_said(zfs: Zfs) -> None:
-    owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+    destruction.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
     assert zfs.changes == [
         f"unmount {ANCHOR}/r1",
         f"destroy {SNAPSHOT}",
@@ -160,87 +160,87 @@ def test_datasets_go_inner_ones_first_and_with_their_snapshots_where_that_was_sa
 
 def test_the_snapshots_of_a_dataset_go_together_by_their_names(zfs: Zfs) -> None:
     zfs.objects[f"{ANCHOR}/r1@of-another"] = {"guid": ("12", "-"), "createtxg": ("6", "-")}
-    owned.destroy_datasets([f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+    destruction.destroy_datasets([f"{ANCHOR}/r1"], MARK, with_snapshots=True)
     assert zfs.destroyed == [f"{SNAPSHOT},of-another", f"{ANCHOR}/r1"]
 
 
 def test_what_would_be_a_range_of_snapshots_is_refused(zfs: Zfs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "names_of", lambda names: [f"{ANCHOR}/r1@one%two"])
     with pytest.raises(ValueError, match="not the name of one snapshot"):
-        owned.destroy_datasets([f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+        destruction.destroy_datasets([f"{ANCHOR}/r1"], MARK, with_snapshots=True)
     assert zfs.destroyed == []
 
 
 def test_a_dataset_in_use_keeps_its_snapshots(zfs: Zfs) -> None:
     zfs.in_use.add(f"{ANCHOR}/r1")
     with pytest.raises(CommandError, match="it is open"):
-        owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+        destruction.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
     assert zfs.changes == []
 
 
 def test_snapshots_of_a_dataset_stay_where_nobody_said_they_go(zfs: Zfs) -> None:
-    owned.destroy_datasets([f"{ANCHOR}/r1"], MARK)
+    destruction.destroy_datasets([f"{ANCHOR}/r1"], MARK)
     assert zfs.destroyed == [f"{ANCHOR}/r1"]
 
 
 def test_one_of_several_marks_is_enough(zfs: Zfs) -> None:
     zfs.objects[ANCHOR] = {"zsnapdb:restored": ("any", "local")}
-    owned.destroy_datasets([ANCHOR], MARK, Mark("zsnapdb:restored"))
+    destruction.destroy_datasets([ANCHOR], MARK, Mark("zsnapdb:restored"))
     assert zfs.destroyed == [ANCHOR]
 
 
 def test_members_are_the_anchor_and_all_below_it_or_a_refusal(zfs: Zfs) -> None:
-    assert owned.members(ANCHOR, MARK) == [ANCHOR, f"{ANCHOR}/r1"]
-    assert owned.members("tank/clones/gone", MARK) == []
+    assert destruction.members(ANCHOR, MARK) == [ANCHOR, f"{ANCHOR}/r1"]
+    assert destruction.members("tank/clones/gone", MARK) == []
     zfs.objects[f"{ANCHOR}/r1/foreign"] = {"zsnapdb:clone": ("life", f"inherited from {ANCHOR}")}
     with pytest.raises(NotOursError, match="r1/foreign is not ours"):
-        owned.members(ANCHOR, MARK)
+        destruction.members(ANCHOR, MARK)
 
 
 def test_a_snapshot_is_not_ours_by_the_mark_of_its_dataset(zfs: Zfs) -> None:
     zfs.objects[SNAPSHOT]["zsnapdb:clone"] = ("life", f"inherited from {ANCHOR}/r1")
     with pytest.raises(NotOursError):
-        owned.destroy_snapshot(SNAPSHOT, MARK)
+        destruction.destroy_snapshot(SNAPSHOT, MARK)
     zfs.objects[SNAPSHOT]["zsnapdb:clone"] = OURS
-    owned.destroy_snapshot(SNAPSHOT, MARK)
+    destruction.destroy_snapshot(SNAPSHOT, MARK)
     assert zfs.destroyed == [SNAPSHOT]
 
 
 def test_a_received_snapshot_goes_by_its_guid_on_a_dataset_of_ours(zfs: Zfs) -> None:
     with pytest.raises(NotOursError, match="guid is 11, it must be 12"):
-        owned.destroy_received_snapshot(SNAPSHOT, 12, MARK)
+        destruction.destroy_received_snapshot(SNAPSHOT, 12, MARK)
     with pytest.raises(NotOursError, match=f"^{ANCHOR}/r1 is not ours"):
-        owned.destroy_received_snapshot(SNAPSHOT, 11, Mark("zsnapdb:clone", "other"))
-    owned.destroy_received_snapshot(SNAPSHOT, 11, MARK)
+        destruction.destroy_received_snapshot(SNAPSHOT, 11, Mark("zsnapdb:clone", "other"))
+    destruction.destroy_received_snapshot(SNAPSHOT, 11, MARK)
     assert zfs.destroyed == [SNAPSHOT]
 
 
 def test_a_named_snapshot_goes_by_our_name_on_a_dataset_of_ours(zfs: Zfs) -> None:
     with pytest.raises(NotOursError, match="name is zsnapdb-one, it must be zsnapdb-detach"):
-        owned.destroy_named_snapshot(SNAPSHOT, "zsnapdb-detach-", MARK)
+        destruction.destroy_named_snapshot(SNAPSHOT, "zsnapdb-detach-", MARK)
     with pytest.raises(NotOursError):
-        owned.destroy_named_snapshot(SNAPSHOT, "zsnapdb-", Mark("zsnapdb:clone", "other"))
-    owned.destroy_named_snapshot(SNAPSHOT, "zsnapdb-", MARK)
+        destruction.destroy_named_snapshot(SNAPSHOT, "zsnapdb-", Mark("zsnapdb:clone", "other"))
+    destruction.destroy_named_snapshot(SNAPSHOT, "zsnapdb-", MARK)
     assert zfs.destroyed == [SNAPSHOT]
 
 
 def test_a_set_that_came_to_nothing_goes_with_its_bookmarks_and_holds_and_can_go_twice(zfs: Zfs) -> None:
     zfs.holds[SNAPSHOT] = {holds.HOLD_TAG}
     for _ in range(2):
-        owned.destroy_set([SNAPSHOT], "one")
+        destruction.destroy_set([SNAPSHOT], "one")
     assert zfs.changes == [f"destroy {BOOKMARK}", f"release {holds.HOLD_TAG} {SNAPSHOT}", f"destroy {SNAPSHOT}"]
 
 
 def test_a_bookmark_of_the_name_of_a_set_that_stands_for_another_snapshot_stays(zfs: Zfs) -> None:
     zfs.objects[BOOKMARK]["guid"] = ("99", "-")
-    owned.destroy_set([SNAPSHOT], "one")
+    destruction.destroy_set([SNAPSHOT], "one")
     assert zfs.destroyed == [SNAPSHOT]
 
 
 def test_a_set_of_another_backup_keeps_its_snapshots_and_holds(zfs: Zfs) -> None:
     zfs.holds[SNAPSHOT] = {holds.HOLD_TAG}
     with pytest.raises(NotOursError, match="zsnapdb:backup is one"):
-        owned.destroy_set([SNAPSHOT], "two")
+        destruction.destroy_set([SNAPSHOT], "two")
     assert zfs.changes == []
 
 
@@ -248,25 +248,25 @@ def test_a_refused_set_loses_none_of_its_snapshots(zfs: Zfs) -> None:
     other = f"{ANCHOR}@zsnapdb-one"
     zfs.objects[other] = {"guid": ("12", "-"), "createtxg": ("5", "-"), "zsnapdb:backup": ("two", "local")}
     with pytest.raises(NotOursError, match="zsnapdb:backup is two"):
-        owned.destroy_set([SNAPSHOT, f"{ANCHOR}/gone@zsnapdb-one", other], "one")
+        destruction.destroy_set([SNAPSHOT, f"{ANCHOR}/gone@zsnapdb-one", other], "one")
     assert zfs.changes == []
 
 
 def test_a_stored_snapshot_goes_only_if_it_is_the_very_one(zfs: Zfs) -> None:
     with pytest.raises(NotOursError, match="guid is 11, it must be 12"):
-        owned.destroy_stored(SNAPSHOT, 12, "one")
+        destruction.destroy_stored(SNAPSHOT, 12, "one")
     with pytest.raises(NotOursError, match="zsnapdb:backup is one"):
-        owned.destroy_stored(SNAPSHOT, 11, "two")
+        destruction.destroy_stored(SNAPSHOT, 11, "two")
     assert zfs.changes == []
     for _ in range(2):
-        owned.destroy_stored(SNAPSHOT, 11, "one")
+        destruction.destroy_stored(SNAPSHOT, 11, "one")
     assert zfs.destroyed == [SNAPSHOT]
 
 
 def test_a_stored_snapshot_that_somebody_holds_stays_at_once(zfs: Zfs) -> None:
     zfs.holds[SNAPSHOT] = {"theirs"}
     with pytest.raises(CommandError, match="is busy"):
-        owned.destroy_stored(SNAPSHOT, 11, "one")
+        destruction.destroy_stored(SNAPSHOT, 11, "one")
     assert SNAPSHOT in zfs.objects
 
 
@@ -274,17 +274,17 @@ def test_a_bookmark_goes_by_our_name_and_its_guid(zfs: Zfs) -> None:
     foreign = f"{ANCHOR}/r1#theirs"
     zfs.objects[foreign] = {"guid": ("11", "-")}
     with pytest.raises(NotOursError, match="guid is 11, it must be 12"):
-        owned.destroy_bookmark(BOOKMARK, 12)
+        destruction.destroy_bookmark(BOOKMARK, 12)
     with pytest.raises(NotOursError, match="name is theirs, it must be zsnapdb-"):
-        owned.destroy_bookmark(foreign, 11)
+        destruction.destroy_bookmark(foreign, 11)
     for _ in range(2):
-        owned.destroy_bookmark(BOOKMARK, 11)
+        destruction.destroy_bookmark(BOOKMARK, 11)
     assert zfs.destroyed == [BOOKMARK]
 
 
 def test_only_a_dataset_of_ours_is_rolled_back(zfs: Zfs) -> None:
     with pytest.raises(NotOursError, match="r1 is not ours"):
-        owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", Mark("zsnapdb:clone", "other"))
+        destruction.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", Mark("zsnapdb:clone", "other"))
     assert zfs.changes == []
 
 
@@ -293,7 +293,7 @@ def test_rollback_over_a_foreign_later_snapshot_changes_nothing(zfs: Zfs, foreig
     for name in ("zsnapdb-step-two", foreign, "zsnapdb-step-three"):
         zfs.objects[f"{ANCHOR}/r1@{name}"] = {} if name == foreign else {"zsnapdb:clone": OURS}
     with pytest.raises(NotOursError, match=foreign):
-        owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
+        destruction.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
     assert zfs.changes == []
 
 
@@ -301,7 +301,7 @@ def test_rollback_destroys_later_snapshots_of_ours(zfs: Zfs) -> None:
     later = {f"{ANCHOR}/r1@zsnapdb-step-two": OURS, f"{ANCHOR}/r1@zsnapdb-step-three": OURS}
     for name, seen in later.items():
         zfs.objects[name] = {"zsnapdb:clone": seen}
-    owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
+    destruction.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
     assert zfs.destroyed == list(reversed(later))
     assert zfs.changes[-1] == f"rollback {SNAPSHOT}"
 
@@ -310,18 +310,18 @@ def test_snapshots_of_others_go_by_their_names_and_only_on_datasets_of_ours(zfs:
     theirs, elsewhere = f"{ANCHOR}/r1@autosnap_one", "tank/mysql@autosnap_one"
     zfs.objects |= {theirs: {}, elsewhere: {}, "tank/mysql": {}}
     with pytest.raises(NotOursError, match="tank/mysql is not ours"):
-        owned.destroy_snapshots_on([theirs, elsewhere], MARK)
+        destruction.destroy_snapshots_on([theirs, elsewhere], MARK)
     assert zfs.changes == []
-    owned.destroy_snapshots_on([theirs], MARK)
+    destruction.destroy_snapshots_on([theirs], MARK)
     assert zfs.destroyed == [theirs]
 
 
 WRONG_KINDS: dict[str, Callable[[], None]] = {
-    "a snapshot as a dataset": lambda: owned.destroy_datasets([SNAPSHOT], MARK),
-    "a dataset as a snapshot": lambda: owned.destroy_snapshot(ANCHOR, MARK),
-    "a dataset as a stored snapshot": lambda: owned.destroy_stored(ANCHOR, 11, "one"),
-    "a dataset in a set": lambda: owned.destroy_set([ANCHOR], "one"),
-    "a snapshot as a bookmark": lambda: owned.destroy_bookmark(SNAPSHOT, 11),
+    "a snapshot as a dataset": lambda: destruction.destroy_datasets([SNAPSHOT], MARK),
+    "a dataset as a snapshot": lambda: destruction.destroy_snapshot(ANCHOR, MARK),
+    "a dataset as a stored snapshot": lambda: destruction.destroy_stored(ANCHOR, 11, "one"),
+    "a dataset in a set": lambda: destruction.destroy_set([ANCHOR], "one"),
+    "a snapshot as a bookmark": lambda: destruction.destroy_bookmark(SNAPSHOT, 11),
 }
 
 
@@ -337,7 +337,7 @@ def test_what_an_interrupted_receive_left_goes_before_its_dataset_and_with_nothi
     # An increment was interrupted in one, a full stream in the other, which has no snapshot.
     zfs.objects[f"{ANCHOR}/r1"] |= token
     zfs.objects[f"{ANCHOR}/r2"] = {"zsnapdb:clone": OURS, **token}
-    owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1", f"{ANCHOR}/r2"], MARK, with_snapshots=True)
+    destruction.destroy_datasets([ANCHOR, f"{ANCHOR}/r1", f"{ANCHOR}/r2"], MARK, with_snapshots=True)
     assert set(zfs.objects) == {BOOKMARK}
     changes = [change for change in zfs.changes if not change.startswith("unmount")]
     assert changes == [
@@ -352,5 +352,5 @@ def test_what_an_interrupted_receive_left_goes_before_its_dataset_and_with_nothi
 def test_what_an_interrupted_receive_left_in_a_foreign_dataset_stays(zfs: Zfs) -> None:
     zfs.objects["tank/theirs"] = {"receive_resume_token": ("1-d2-d8-78", "-")}
     with pytest.raises(NotOursError):
-        owned.drop_partial("tank/theirs", MARK)
+        destruction.drop_partial("tank/theirs", MARK)
     assert zfs.changes == []

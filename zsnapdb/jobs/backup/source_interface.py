@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from zsnapdb import __version__
-from zsnapdb.base.model import SnapshotSet
+from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
@@ -32,7 +32,7 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.repository.manifest import SourcePart, VolumeType
-from zsnapdb.zfs import holds, owned, snapshots
+from zsnapdb.zfs import destruction, holds, snapshots
 
 
 class Observation(Protocol):
@@ -97,7 +97,7 @@ class SnapshotRequest:
 
     def withdraw(self) -> None:
         """Destroy the snapshots of the request, so that the request can be made again. Can be repeated."""
-        owned.destroy_set(list(self.names), self.backup_id)
+        destruction.destroy_set(list(self.names), self.backup_id)
 
     def made(self) -> SnapshotSet:
         """Return the new snapshot set.
@@ -157,7 +157,7 @@ SourceOpener = Callable[[Instance], AbstractContextManager[AnySource]]
 
 
 @dataclass(frozen=True)
-class Taken(Generic[P]):
+class ProvedSet(Generic[P]):
     """A snapshot set, and the proof of its source. `holds_bases`: the snapshots from which it is sent are held."""
 
     set: SnapshotSet
@@ -175,7 +175,7 @@ def take(
     *,
     run_id: str,
     bases: Sequence[str] = (),
-) -> Taken[P]:
+) -> ProvedSet[P]:
     """Create the snapshot set `backup_id` of the source of an instance, and prove the set.
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
@@ -194,5 +194,5 @@ def take(
             proof = source.prove(observed, hold, made)
             if state != TAKEN:
                 snapshots.set_on(request.names, proof.properties)
-                return Taken(made, proof)
-            return Taken(made, proof, holds.keep(request.names, proof.properties, dict.fromkeys(bases, BASE_TAG)))
+                return ProvedSet(made, proof)
+            return ProvedSet(made, proof, holds.keep(request.names, proof.properties, dict.fromkeys(bases, BASE_TAG)))

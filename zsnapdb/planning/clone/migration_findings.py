@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.base.model import Flavour
-from zsnapdb.base.quantities import counted, format_duration
+from zsnapdb.base.domain_types import Flavour
+from zsnapdb.base.quantities import format_duration, quantity
 from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.planning.clone.masking import Changes, TableFiles, changed, key_of_file
 from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class TableWait:
     error: str = ""
 
 
-def touched(
+def touched_tables(
     before: Mapping[TableName, str], after: Mapping[TableName, str], stored: Collection[TableFiles], changes: Changes
 ) -> tuple[TouchedTable, ...]:
     """Return the tables and views that the migration touched, ordered by name.
@@ -178,7 +178,7 @@ def _inode(changes: Changes, path: str) -> int | None:
     return before.inode if before is not None else None
 
 
-def watched(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:
+def watched_tables(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:
     """Return the tables whose readers and writers are watched: the largest tables with rows (`sizes` in bytes)."""
     names = [table.name for table in tables if table.is_watched and table.name in sizes]
     return tuple(sorted(names, key=lambda name: (-sizes[name], str(name)))[:MOST_PROBED])
@@ -239,7 +239,8 @@ def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[st
             texts.append(f"{wait.failed} of {wait.asked} {wait.access}s of {wait.table} fail: {wait.error}")
     if findings.load is not None and findings.load.error:
         texts.append(
-            f"the recorded load stops after {counted(findings.load.transactions, 'transaction')}: {findings.load.error}"
+            f"the recorded load stops after {quantity(findings.load.transactions, 'transaction')}:"
+            f" {findings.load.error}"
         )
     if limits.repeatable and findings.again in (SecondRun.CHANGES_AGAIN, SecondRun.FAILS):
         texts.append(f"a second run {findings.again}; migration.repeatable demands that it changes no definition")
@@ -253,7 +254,7 @@ _CANNOT = "doesn't support check"
 
 
 @dataclass(frozen=True)
-class Result:
+class QueryResult:
     """The result of a query: the number of rows, and the SHA-256 of the rows in the order they came."""
 
     rows: int
@@ -261,12 +262,12 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedQuery:
     """A query and its results before and after the upgrade. `after` None: the query failed with the error `problem`."""
 
     query: str
-    before: Result
-    after: Result | None
+    before: QueryResult
+    after: QueryResult | None
     problem: str = ""
 
     @property
@@ -275,7 +276,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedTable:
     """A table and the answer of the new server's CHECK TABLE: its status or its complaints."""
 
     table: str
@@ -296,7 +297,7 @@ def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, .
     return tuple(mode for mode in sql_mode.split(",") if mode in facts.removed_modes)
 
 
-def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:
+def judge_table(table: str, rows: Sequence[tuple[str, str]]) -> CheckedTable:
     """Return the verdict about a table from the rows (type, text) of CHECK TABLE.
 
     The table is good only if its status is OK, or its engine has no check, and no row is an error or a warning.
@@ -304,7 +305,7 @@ def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:
     complaints = [f"{kind}: {text}" for kind, text in rows if kind.lower() in _BAD]
     last = rows[-1][1] if rows else "(no answer)"
     good = not complaints and (last.lower() in _GOOD_TEXTS or _CANNOT in last.lower())
-    return Checked(table, "; ".join(complaints) or last, good)
+    return CheckedTable(table, "; ".join(complaints) or last, good)
 
 
 def complaints(log: str) -> tuple[str, ...]:

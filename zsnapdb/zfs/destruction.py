@@ -14,8 +14,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.domain_types import PROPERTY, SNAPSHOT_PREFIX
 from zsnapdb.base.errors import NotFound, NotOursError
-from zsnapdb.base.model import PROPERTY, SNAPSHOT_PREFIX
 from zsnapdb.zfs import datasets, holds, mounting, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property
@@ -46,7 +46,7 @@ def is_ours(name: str, *marks: Mark) -> bool:
     return True
 
 
-def ours(names: Sequence[str], *marks: Mark) -> list[str]:
+def owned_datasets(names: Sequence[str], *marks: Mark) -> list[str]:
     """Return the datasets that carry one of the marks. NotFound if one does not exist."""
     seen = datasets.properties_of(names, [mark.name for mark in marks])
     return [name for name in names if any(mark.is_on(seen[name]) for mark in marks)]
@@ -59,10 +59,12 @@ def prove(names: Sequence[str], *marks: Mark) -> None:
     """
     if not names:
         return
-    _proved(names, marks, ())
+    _proved_properties(names, marks, ())
 
 
-def _proved(names: Sequence[str], marks: Sequence[Mark], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
+def _proved_properties(
+    names: Sequence[str], marks: Sequence[Mark], keys: Sequence[str]
+) -> dict[str, dict[str, Property]]:
     seen = datasets.properties_of(names, [*(mark.name for mark in marks), *keys])
     for name in names:
         _prove(name, seen[name], marks)
@@ -119,7 +121,7 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
         _check_separator(name, "")
     if not order:
         return
-    seen = _proved(order, marks, [RESUME_STATE])
+    seen = _proved_properties(order, marks, [RESUME_STATE])
     on = snapshots.names_of(order) if with_snapshots else []
     for name in order:
         if seen[name][RESUME_STATE].value not in ("", UNSET):

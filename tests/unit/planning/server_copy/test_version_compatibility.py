@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.base.model import Flavour
-from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs, objection_to_upgrade, series_of
+from zsnapdb.base.domain_types import Flavour
+from zsnapdb.planning.server_copy.version_compatibility import (
+    BackupVersion,
+    SeriesNeed,
+    needs,
+    objection_to_upgrade,
+    series_of,
+)
 
 
 def test_a_series_is_the_first_two_numbers_of_a_version() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.planning.clone.diff import definition, schema_difference
 from zsnapdb.planning.clone.masking import Changes, FileState, TableFiles
-from zsnapdb.planning.clone.migration import (
+from zsnapdb.planning.clone.migration_findings import (
     MOST_PROBED,
     MigrationFindings,
     MigrationRun,
@@ -16,10 +16,10 @@ from zsnapdb.planning.clone.migration import (
     TouchedTable,
     only_schema,
     problems,
-    touched,
-    watched,
+    touched_tables,
+    watched_tables,
 )
-from zsnapdb.planning.sql_text import TableName
+from zsnapdb.planning.sql_quoting import TableName
 
 LATER = 10**18
 BEFORE = FileState(4096, 5, 1)
@@ -39,7 +39,7 @@ def test_a_table_that_is_new_gone_redefined_rewritten_or_written_is_touched_and_
         "shop/e.ibd": BEFORE,
     }
     unchanged = TableName("shop", "e")
-    found = touched(
+    found = touched_tables(
         {A: "CREATE a", B: "CREATE b", C: "CREATE c", unchanged: "CREATE e"},
         {A: "CREATE a2", B: "CREATE b", D: "CREATE d", unchanged: "CREATE e"},
         files(A, B, C, D, unchanged),
@@ -57,7 +57,7 @@ def test_a_new_file_of_a_definition_is_no_copy_of_rows() -> None:
     """MariaDB replaces the .frm file of a table by each ALTER TABLE, also by one that copies nothing."""
     before = {"shop/a.ibd": BEFORE, "shop/a.frm": FileState(800, 5, 2)}
     after = {"shop/a.ibd": FileState(4096, LATER + 1, 1), "shop/a.frm": FileState(900, LATER + 1, 3)}
-    (found,) = touched({A: "CREATE a"}, {A: "CREATE a2"}, files(A), Changes(before, after, LATER))
+    (found,) = touched_tables({A: "CREATE a"}, {A: "CREATE a2"}, files(A), Changes(before, after, LATER))
     assert found.effects == {TableEffect.REDEFINED, TableEffect.WRITTEN}
 
 
@@ -70,7 +70,7 @@ def test_the_largest_tables_that_others_can_use_before_and_after_are_watched() -
     new = TouchedTable(A, frozenset({TableEffect.CREATED}))
     view = TouchedTable(B, frozenset({TableEffect.REDEFINED}))
     sizes = {one.name: number for number, one in enumerate([*many, new])}
-    chosen = watched([*many, new, view], sizes)
+    chosen = watched_tables([*many, new, view], sizes)
     assert chosen == tuple(TableName("s", f"t{n:02}") for n in range(29, 29 - MOST_PROBED, -1))
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.config.fleet_jobs import FleetJobsSettings, parse_jobs
-from zsnapdb.planning.fleet.schedules import PresentLimit, PresentSchedule, changes, wanted
+from zsnapdb.planning.fleet.schedule_plan import PresentLimit, PresentSchedule, changes, wanted_schedules
 
 ENGINE = '[engine]\nserver = "127.0.0.1:7233"\n'
 JOBS = (
@@ -42,21 +42,21 @@ def settings(text: str = JOBS) -> FleetJobsSettings:
 
 def present(known: FleetJobsSettings) -> list[PresentSchedule]:
     """Return an engine to which the jobs were applied."""
-    return [PresentSchedule(one.schedule_id, one.model_dump_json(), False) for one in wanted(known)]
+    return [PresentSchedule(one.schedule_id, one.model_dump_json(), False) for one in wanted_schedules(known)]
 
 
 LIMITS = [PresentLimit("store", 3)]
 
 
 def test_each_instance_has_its_schedules_or_those_of_all() -> None:
-    known = {one.name: one for one in wanted(settings())}
+    known = {one.name: one for one in wanted_schedules(settings())}
     assert list(known) == [f"zsnapdb/{name}" for name in ("backup/shop", "backup/wiki", "drill/shop", "verify/shop")]
     assert (known["zsnapdb/backup/shop"].every, known["zsnapdb/backup/wiki"].every) == (3600.0, 6 * 3600.0)
     assert known["zsnapdb/backup/shop"].job.queue == "host.db1"
     assert len(known["zsnapdb/backup/shop"].job.windows) == 1
     drill = known["zsnapdb/drill/shop"].job
     assert (drill.queue, drill.host, drill.bucket, drill.windows) == ("drill", None, "store", ())
-    anywhere = {one.name: one.job.queue for one in wanted(settings(f"verify_anywhere = true\n{JOBS}"))}
+    anywhere = {one.name: one.job.queue for one in wanted_schedules(settings(f"verify_anywhere = true\n{JOBS}"))}
     assert (anywhere["zsnapdb/verify/shop"], anywhere["zsnapdb/backup/shop"]) == ("any", "host.db1")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.model import Flavour
 from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, option_file
 from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in

@@ -140,7 +140,7 @@ class FleetChange:
         return not self.name.startswith(PREFIX)
 
 
-def wanted(settings: FleetJobsSettings) -> tuple[FleetSchedule, ...]:
+def wanted_schedules(settings: FleetJobsSettings) -> tuple[FleetSchedule, ...]:
     """Return every schedule of the fleet, by its name."""
     found = [one for name, instance in settings.instance.items() for one in _of_instance(settings, name, instance)]
     return tuple(sorted(found, key=lambda one: one.name))
@@ -187,7 +187,7 @@ def changes(
     known: dict[str, list[PresentSchedule]] = {}
     for there in present:
         known.setdefault(there.name, []).append(there)
-    needed = {one.name: one for one in wanted(settings)}
+    needed = {one.name: one for one in wanted_schedules(settings)}
     found = [
         *_limit_changes(settings, {one.bucket: one.limit for one in limits}),
         *(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.planning.known_damage import DamageKind
+from zsnapdb.planning.damage_register import DamageKind
 from zsnapdb.repository import verifications
 from zsnapdb.repository.drills import ALL_PAGES, CheckPart, Evidence, Outcome
 from zsnapdb.repository.verifications import Checks, Depth, finding, known_damage, register

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position, backup_time, is_backup_id, new_backup_id
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.base.model import BinlogCoordinates, Flavour, Position, backup_time, is_backup_id, new_backup_id
 
 
 def test_backup_ids_sort_by_time_and_read_back() -> None:

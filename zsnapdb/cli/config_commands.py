@@ -102,7 +102,7 @@ def grants(
 
     With --flavour alone, no configuration is needed.
     """
-    from zsnapdb.base.model import Flavour
+    from zsnapdb.base.domain_types import Flavour
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.shell import examples as job
     from zsnapdb.report import setup as report
