@@ -21,11 +21,11 @@ from tests.unit.support.s3_server import BUCKET, S3Server, s3_server
 from zsnapdb.base.errors import NotFound
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.repository import drills, layout, pins, stored_document, verifications
+from zsnapdb.repository import backup_marks, drills, layout, stored_document, verifications
+from zsnapdb.repository.backup_marks import Unfinished
 from zsnapdb.repository.drills import Outcome, StepPart
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished_backups import Unfinished
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
 from zsnapdb.store.base import Body, Store
 from zsnapdb.store.layers import Layer
@@ -219,7 +219,7 @@ def forged_small_documents(owner: Owner) -> list[str]:
     good = VerificationRecord(when=now, sequence=10**6)
     findings = {name: {Depth.READ: good, Depth.LISTED: good} for name in owner.target.names}
     verifications.write(repository, "main", verifications.new_key("main", now), Checks(findings))
-    pins.pin(repository, "main", newest, "a stranger says so")
+    backup_marks.pin(repository, "main", newest, "a stranger says so")
     Unfinished(f"{newest[:9]}000000Z-dddd", "main", "db9", "2026", {}).write(repository)
     return [ids[-1]]
 

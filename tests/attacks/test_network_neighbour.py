@@ -24,7 +24,7 @@ from tests.system.in_guest import Lab, remove, run
 from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
 from zsnapdb.base.errors import ServerError
-from zsnapdb.jobs.server_copy.prepare import client_file
+from zsnapdb.jobs.host.server_copy import client_file
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode
 

@@ -115,7 +115,7 @@ url = "{url}"
 
 def opened(url: str, settings: str) -> tuple[Store, str]:
     from zsnapdb.config.settings import parse
-    from zsnapdb.store.open import open_store
+    from zsnapdb.store.layers import open_store
 
     return open_store(parse(configuration(url, settings), "bench").repository["bench"])
 
@@ -262,7 +262,7 @@ def plan_backup(instance: Instance) -> None:
     """Do what a backup does with the repository before it begins: it chooses its base, and compares with the record."""
     from zsnapdb.jobs.record import host_record
     from zsnapdb.planning.backup_chain import choose_base
-    from zsnapdb.repository.unfinished_backups import unfinished
+    from zsnapdb.repository.backup_marks import unfinished
     from zsnapdb.repository.verifications import known_damage
 
     repository = instance.open_repository()

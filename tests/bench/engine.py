@@ -29,7 +29,7 @@ def _chunks_and_cipher(key: str):  # type: ignore[no-untyped-def]
     from zsnapdb.config.repository import RepositorySettings
     from zsnapdb.repository.objects import RepositoryObjects
     from zsnapdb.repository.repository import VolumeChunks
-    from zsnapdb.store.open import open_store
+    from zsnapdb.store.layers import open_store
     from zsnapdb.stream.crypto import ChunkCipher
 
     settings = RepositorySettings.model_validate(json.loads(os.environ["BENCH_REPOSITORY"]))

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 if TYPE_CHECKING:
     from zsnapdb.config.repository import RepositorySettings
-    from zsnapdb.jobs.fleet.fleet import FleetState
+    from zsnapdb.jobs.repository.fleet import FleetState
     from zsnapdb.store.base import Store
 
 LIMIT = 1.0
@@ -71,7 +71,7 @@ def documents(instance: str, host: str, repository_id: str, now: datetime) -> It
     """Yield key and content of each object of an instance."""
     from tests.unit.support.drilled import evidence
     from zsnapdb.base.domain_types import new_backup_id
-    from zsnapdb.planning.evidence.chain import NOTHING
+    from zsnapdb.planning.evidence import NOTHING
     from zsnapdb.repository.drills import Outcome
     from zsnapdb.repository.evidence_log import AuthorPart, EvidenceRecord
 
@@ -114,7 +114,7 @@ def backup(instance: str, host: str, repository_id: str, number: int, at: dateti
 
 def fill(settings: RepositorySettings, number: int, size: Size, now: datetime) -> int:
     """Write a repository. Return how many objects it has."""
-    from zsnapdb.store.open import open_store
+    from zsnapdb.store.layers import open_store
 
     store, prefix = open_store(settings)
     repository_id = f"bench-{number}"
@@ -145,8 +145,8 @@ def look(what: str, text: str) -> tuple[Look, FleetState]:
     from tests.unit.support.fleet_yard import CountingStore
     from zsnapdb.config.fleet import parse
     from zsnapdb.jobs.base.host import Host
-    from zsnapdb.jobs.fleet import fleet
-    from zsnapdb.store.open import open_store
+    from zsnapdb.jobs.repository import fleet
+    from zsnapdb.store.layers import open_store
 
     asked: Counter[str] = Counter()
 
@@ -186,10 +186,10 @@ def cached(file: Path) -> Look:
 def page(file: Path) -> list[Look]:
     """Show the page of `zsnapdb serve`: the answer of its helper, and the HTML. First, and when nothing has changed."""
     from zsnapdb.jobs.base.host import Host
-    from zsnapdb.report.fleet.status import FleetSnapshot
+    from zsnapdb.report.fleet import FleetSnapshot
     from zsnapdb.serve.fleet_pages import fleet_of
+    from zsnapdb.serve.page_app import PageTemplates
     from zsnapdb.serve.page_rows import Person
-    from zsnapdb.serve.page_templates import PageTemplates
     from zsnapdb.serve.roles import Role
     from zsnapdb.verbs.requests import FleetQuery
 
@@ -226,7 +226,7 @@ def figures(looks: list[Look]) -> dict[str, dict[str, object]]:
 def measure(url: str, folder: Path, size: Size) -> list[Look]:
     """Fill the repositories and look at them."""
     from zsnapdb.config.fleet import parse
-    from zsnapdb.store.open import open_store
+    from zsnapdb.store.layers import open_store
 
     text, now = configuration(url, folder, size), datetime.now(UTC).replace(microsecond=0)
     settings = parse(text, "bench").repository

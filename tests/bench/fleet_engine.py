@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.bench.figures import Figure
 from tests.unit.support import fleet_host, trial_engine
-from zsnapdb.base import run_id
-from zsnapdb.config.engine import EngineSettings, FleetVerb
-from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer
+from zsnapdb.base import run_context
+from zsnapdb.config.tables import EngineSettings, FleetVerb
+from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob, JobAnswer
 
 HOSTS, PER_HOST, BUSY = 400, 5, 100
 IDLE = 60.0
@@ -77,7 +77,7 @@ class FleetBench:
     @contextmanager
     def host(self, name: str, verbs: str, at_once: int = 4) -> Iterator[subprocess.Popen[bytes]]:
         """Run a worker in a process of its own. It takes jobs when the block begins."""
-        log = self.folder / f"{run_id.new()}.log"
+        log = self.folder / f"{run_context.new_run_id()}.log"
         words = (str(self.folder), str(self.port), name, "a", verbs, str(at_once))
         process = trial_engine.python("-m", "tests.unit.support.fleet_host", *words, log=log)
         try:
@@ -115,7 +115,7 @@ def processor(pid: int) -> float:
 
 def begin(bench: FleetBench, jobs: Sequence[FleetJob]) -> list[str]:
     """Begin these jobs, and return the ids of their runs."""
-    names = [f"bench/{run_id.new()}" for _ in jobs]
+    names = [f"bench/{run_context.new_run_id()}" for _ in jobs]
 
     async def begun(client: Any) -> None:
         for name, job in zip(names, jobs, strict=True):

@@ -9,7 +9,7 @@ without its questions to ZFS and to a server. `restore --plan` goes as far as th
 transactions of the binlogs that decide are made up.
 
 Cold: this host has no cache. Warm: the run before left one. The cost is that of the warm requests at list prices
-(`zsnapdb/planning/sizing/prices.py`), as often as RUNS says.
+(`zsnapdb/planning/repository/sizing.py`), as often as RUNS says.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.bench.figures import Figure
 if TYPE_CHECKING:
     from tests.bench.large_server import Server
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.planning.sizing.prices import StorePrice
+    from zsnapdb.planning.repository.sizing import StorePrice
 
 RUNS = {"status": 8640, "list": 30, "prune-plan": 30, "verify-plan": 30, "restore-plan": 30, "backup": 720}
 """How often a command runs in a month: status each five minutes, a backup each hour, the others once a day."""
@@ -126,7 +126,7 @@ def run(what: str, folder: Path, target: str) -> None:
 def plan_verify(instance: Instance, target: str) -> None:
     """Do what `zsnapdb verify --plan` does."""
     from zsnapdb.jobs.repository import verify
-    from zsnapdb.report.repository.verify import VerifyPlanView
+    from zsnapdb.report.repository.prune import VerifyPlanView
 
     print(VerifyPlanView(verify.plan(instance, verify.Depth.LISTED)).text())
 
@@ -184,7 +184,7 @@ def cost(requests: dict[str, int], price: StorePrice, runs: int) -> float:
 
 def measure(place: Place, rounds: int) -> dict[str, Figure]:
     """Run each command cold once, and then warm. Print and return the figures."""
-    from zsnapdb.planning.sizing.prices import PRICES
+    from zsnapdb.planning.repository.sizing import PRICES
 
     name = place.server.name
     figures = {f"{name}_objects": Figure(place.objects, "objects")}

@@ -20,8 +20,7 @@ from tests.campaigns.support.census import SOCKET, Census, by_folder, changes, m
 from tests.campaigns.support.faults import CONFIG, Site, add_innochecksum, must, run
 from tests.lab.inside import ledger
 from zsnapdb.agent.records import Records
-from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName
-from zsnapdb.planning.agent.runs import RunRecord
+from zsnapdb.planning.agent_jobs import HOST, JobKind, JobName, RunRecord
 
 STATE = Path("/var/lib/zsnapdb/agent")
 LIMIT = 80 << 20

@@ -31,9 +31,9 @@ from zsnapdb.config.settings import load
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.backup.server_source import ServerProof, ServerSource
 from zsnapdb.jobs.backup.source_interface import ProvedSet, take
-from zsnapdb.jobs.base.clock import backup_id_at, now
+from zsnapdb.jobs.base.host import backup_id_at, system_now
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
+from zsnapdb.jobs.host.server_copy import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_copy.copy_options import Access, PathMap
 from zsnapdb.zfs import datasets, destruction
@@ -152,7 +152,7 @@ class Campaign:
             ServerSource(self.instance, session),
             observed,
             self.instance.name,
-            backup_id_at(now()),
+            backup_id_at(system_now()),
             Terminal(),
             run_id=self.instance.host.run_id(),
         )

@@ -18,9 +18,9 @@ from tests.lab import relay
 from tests.lab.guest import Guest, Lab
 from tests.unit.support import site_engine, trial_engine
 from tests.unit.support.site_engine import MySQL, SiteEngine
-from zsnapdb.base import run_id
-from zsnapdb.config.engine import FleetVerb
-from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer
+from zsnapdb.base import run_context
+from zsnapdb.config.tables import FleetVerb
+from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob, JobAnswer
 
 from .in_guest import PYTHON, QUICK
 
@@ -113,7 +113,7 @@ def test_an_engine_whose_database_is_restored_goes_on_and_no_run_is_done_twice(g
     site_engine.make_schemas(database)
     print(f"schemas: {time.monotonic() - began:.0f} s")
     engine = SiteEngine(tmp_path, site_engine.free_port(), database)
-    fleet, runs = StoredFleet(engine), [run_id.new() for _ in range(4)]
+    fleet, runs = StoredFleet(engine), [run_context.new_run_id() for _ in range(4)]
     jobs = trial_engine.jobs_file(tmp_path, engine.port)
     with ExitStack() as stack:
         with engine.running() as process:

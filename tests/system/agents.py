@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.agent.records import Records
-from zsnapdb.planning.agent.jobs import JobName
-from zsnapdb.planning.agent.runs import RunRecord
+from zsnapdb.planning.agent_jobs import JobName, RunRecord
 
 from .in_guest import Lab, end_process
 

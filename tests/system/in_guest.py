@@ -24,7 +24,7 @@ from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.store.base import Store
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import open_store
 from zsnapdb.zfs.command import run_when_free
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName
-from zsnapdb.planning.agent.runs import RunRecord
+from zsnapdb.planning.agent_jobs import HOST, JobKind, JobName, RunRecord
 
 from .agents import START, Agent, command, good_since
 from .in_guest import Lab

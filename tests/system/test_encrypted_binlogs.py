@@ -18,9 +18,9 @@ from tests.lab.inside import ledger
 from tests.unit.support.binlog_file import read_tail
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.mysql.binlog.archived_bytes import read_plain
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
+from zsnapdb.mysql.binlog.events import read_plain
 
 from .binlog_flavours import FLAVOUR
 

@@ -15,7 +15,7 @@ from tests.lab.inside import ledger
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.store.base import Store
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import open_store
 
 from .in_guest import SOCKET, Done, Lab, everything, zfs
 

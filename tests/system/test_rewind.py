@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.lab.inside import ledger
-from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName
+from zsnapdb.planning.agent_jobs import HOST, JobKind, JobName
 
 from .agents import Agent, good_since
 from .in_guest import SERVER, Lab, clock_ahead, connect, zfs

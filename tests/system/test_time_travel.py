@@ -19,7 +19,7 @@ from tests.lab.inside import ledger
 from zsnapdb.base.errors import ServerError
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import point_in_time, query
+from zsnapdb.jobs.clone import query
 
 from .in_guest import CONFIG, SOCKET, Lab, ask, connect, everything
 from .neighbours import TABLE, NeighboursTable
@@ -125,7 +125,7 @@ def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past
 def test_a_question_can_change_nothing_and_write_no_file(lab: Lab, past: Past) -> None:
     settings = load(CONFIG)
     instance = Instance.of(settings, "main")
-    with query.past(settings, instance, point_in_time.find(settings, instance, past.before)) as session:
+    with query.past(settings, instance, query.find_moment(settings, instance, past.before)) as session:
         for statement in (
             "UPDATE past.words SET price = 0",
             "CREATE TABLE past.more (id INT)",

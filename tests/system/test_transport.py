@@ -10,7 +10,7 @@ import pytest
 from zsnapdb.base.errors import ChangedError, ExistsError, RepositoryError
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import open_store
 
 from .in_guest import CONFIG, Lab
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import zsnapdb
-from zsnapdb.base import audience
-from zsnapdb.base.audience import Audience
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError, UsageError
-from zsnapdb.report import document_frame
+from zsnapdb.base.run_context import Audience
+from zsnapdb.report import view
 
 ANN = Audience("ann")
 
@@ -34,12 +34,12 @@ def test_error_is_told_if_all_that_it_names_is_seen(about: tuple[str, ...], is_t
 
 def test_document_of_an_error_says_for_whom_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     error = UnknownNameError("clone of bob", hint="bob")
-    assert document_frame.error_fields(error) == {"code": "unknown-name", "message": "clone of bob", "hint": "bob"}
-    monkeypatch.setenv(audience.AUDIENCE_VARIABLE, "ann")
-    fields = document_frame.error_fields(error)
+    assert view.error_fields(error) == {"code": "unknown-name", "message": "clone of bob", "hint": "bob"}
+    monkeypatch.setenv(run_context.AUDIENCE_VARIABLE, "ann")
+    fields = view.error_fields(error)
     assert fields["audience"] == "ann"
     assert "bob" not in str(fields)
-    assert document_frame.error_fields(UsageError("'x' is no time"))["message"] == "'x' is no time"
+    assert view.error_fields(UsageError("'x' is no time"))["message"] == "'x' is no time"
 
 
 def test_only_the_boundary_asks_who_reads() -> None:
@@ -57,7 +57,7 @@ def test_only_the_boundary_asks_who_reads() -> None:
         "cli/log.py",
         "jobs/clone/sources.py",
         "documents/clone.py",
-        "documents/errors.py",
+        "documents/base.py",
         "report/clone/change.py",
         "serve/command_processes.py",
         "serve/request_handler.py",

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb.config.effective import EffectiveSetting, SettingOrigin, effective, matching
-from zsnapdb.config.key_lines import key_lines
+from zsnapdb.config.effective import EffectiveSetting, SettingOrigin, effective, key_lines, matching
 from zsnapdb.config.settings import parse
 
 EXAMPLE = (Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml").read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.client import http as client_http
 from zsnapdb.client.api_protocol import ApiRequest
 from zsnapdb.client.errors import CloneCommandError
-from zsnapdb.config.clones import AddressSettings
+from zsnapdb.config.tables import AddressSettings
 from zsnapdb.fleet import operator_commands
 from zsnapdb.hooks import Hook, When
 from zsnapdb.hooks import run as run_hook
@@ -44,10 +44,9 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.notify import notifier
 from zsnapdb.notify.notifier import DeliveryFailure
 from zsnapdb.serve import issuer_requests
-from zsnapdb.serve.helper_messages import FailureAnswer, HelperClient
+from zsnapdb.serve.helper_messages import FailureAnswer, HelperClient, HelperRequest
 from zsnapdb.serve.issuer_requests import HttpsRequest, https_ask
-from zsnapdb.serve.verbs import HelperRequest
-from zsnapdb.store import s3_client, s3_listing
+from zsnapdb.store import s3_client, s3_objects
 from zsnapdb.store.s3 import S3Store
 from zsnapdb.verbs.requests import ListClonesVerb
 
@@ -223,18 +222,18 @@ def test_helper_has_one_limit_for_each_answer(manner: Manner, tmp_path: Path) ->
 
 
 def test_listing_that_repeats_a_page_or_never_brings_names_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = s3_listing.ListingPace("listing")
+    pace = s3_objects.ListingPace("listing")
     pace.next_token("a")
     with pytest.raises(RepositoryError, match="repeats a page"):
         pace.next_token("a")
-    monkeypatch.setattr(s3_listing, "SECONDS", 0.1)
+    monkeypatch.setattr(s3_objects, "SECONDS", 0.1)
     with pytest.raises(UnreachableError), in_time():
         _brings_nothing(pace)
     with pytest.raises(RepositoryError, match="more than"):
-        pace.add(s3_listing.MOST_NAMES + 1)
+        pace.add(s3_objects.MOST_NAMES + 1)
 
 
-def _brings_nothing(pace: s3_listing.ListingPace) -> None:
+def _brings_nothing(pace: s3_objects.ListingPace) -> None:
     for _ in range(100):
         with pace.page():
             time.sleep(0.05)

@@ -31,7 +31,7 @@ MEASURED = "it measures a duration within one run"
 OTHER = "the word means something else here"
 
 ALLOWED = {
-    "agent/orphan_children.py": {"orphans": "start times of processes by the kernel's clock since boot"},
+    "agent/children.py": {"orphans": "start times of processes by the kernel's clock since boot"},
     "cli/progress_bars.py": {"_text": MEASURED},
     "jobs/backup/run.py": {"backup_of_run": "whether a run that a scheduler repeats was made since it was due"},
     "jobs/binlog/archiver.py": {
@@ -60,7 +60,7 @@ ALLOWED = {
         "_not_left": SERVER_TIME,
     },
     "planning/binlog/purge.py": {"decide": AT_A_TIME, "_one": AT_A_TIME},
-    "planning/binlog/table_shape.py": {"logged_difference": SERVER_TIME},
+    "planning/binlog/row_values.py": {"logged_difference": SERVER_TIME},
     "planning/binlog/window.py": {"_is_beyond": SERVER_TIME, "_is_on": AT_A_TIME},
     "planning/clone/addresses.py": {"choose": OTHER},
     "planning/clone/pool.py": {"objection": AGE},

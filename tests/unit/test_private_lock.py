@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.base import private_lock
+from zsnapdb.base import files
 from zsnapdb.base.errors import RepositoryError
 from zsnapdb.store.local import LocalStore
 
@@ -32,7 +32,7 @@ def test_a_lock_file_is_closed_to_others_also_one_that_was_open(tmp_path: Path, 
     if before is not None:
         file.touch()
         file.chmod(before)
-    with private_lock.locked(file, 0.0):
+    with files.locked_file(file, 0.0):
         assert _mode(file) == 0o600
 
 
@@ -40,7 +40,7 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_keeps_its_mode(tmp_path
     victim = tmp_path / "victim"
     victim.touch(mode=0o644)
     (tmp_path / "lock").symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic links"), private_lock.locked(tmp_path / "lock", 0.0):
+    with pytest.raises(OSError, match="symbolic links"), files.locked_file(tmp_path / "lock", 0.0):
         pass
     assert _mode(victim) == 0o644
 
@@ -49,10 +49,10 @@ def test_a_wait_for_a_lock_ends_and_names_the_file_the_process_and_its_account(t
     file = tmp_path / "lock"
     with file.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
-        with pytest.raises(TimeoutError) as caught, private_lock.locked(file, 0.02):
+        with pytest.raises(TimeoutError) as caught, files.locked_file(file, 0.02):
             pass
     assert caught.value.strerror == f"process {os.getpid()} of uid {os.geteuid()} held the lock {file} for 0.02 s"
-    with private_lock.locked(file, 0.0):
+    with files.locked_file(file, 0.0):
         pass
 
 
@@ -61,7 +61,7 @@ def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(50):
-            with private_lock.locked(tmp_path / "lock", 60.0):
+            with files.locked_file(tmp_path / "lock", 60.0):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 os.sched_yield()

@@ -18,7 +18,7 @@ ARGUMENTS = "a pure function of its arguments"
 
 IN_MEMORY = {
     ("base/patterns.py", "_is_dataset_form"): ARGUMENTS,
-    ("base/run_id.py", "current"): "the run of this process, which `begin` sets anew",
+    ("base/run_context.py", "current"): "the run of this process, which `begin` sets anew",
     ("documents/base.py", "_places"): CONSTANT,
     ("fleet/connection.py", "_runtime"): CONSTANT,
     ("fleet/specification.py", "_around_changes"): ARGUMENTS,
@@ -32,12 +32,12 @@ IN_MEMORY = {
     ("planning/server_copy/variables.py", "_by_name"): CONSTANT,
     ("planning/server_copy/variables.py", "_by_prefix"): CONSTANT,
     ("planning/repository/retention.py", "time_of"): ARGUMENTS,
-    ("planning/sizing/estimate.py", "kept_backups"): ARGUMENTS,
+    ("planning/repository/sizing.py", "kept_backups"): ARGUMENTS,
     ("repository/binlog_cache.py", "_files"): CONSTANT,
     ("repository/binlog_cache.py", "_segments"): CONSTANT,
     ("repository/catalogue.py", "_cache_file"): CONSTANT,
     ("repository/catalogue.py", "_described"): CONSTANT,
-    ("stream/chunk_table.py", "_adapter"): CONSTANT,
+    ("repository/manifest.py", "_adapter"): CONSTANT,
     ("store/s3_client.py", "_loader"): "the folders of AWS's service descriptions",
     ("zfs/libzfs.py", "load"): "the library that this process has loaded",
     ("zfs/version.py", "userland"): "text in evidence: nothing is decided by it",

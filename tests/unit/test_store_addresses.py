@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from zsnapdb.config.repository import RepositorySettings, S3Settings, parse_address
-from zsnapdb.store.layers import RetryingStore
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import RetryingStore, open_store
 
 CHARACTERS = [*map(chr, range(256)), "\u200b", "\u202e", "\u2028", "ü", "猫", "\ud800", "\ufffd"]
 TEMPLATES = (

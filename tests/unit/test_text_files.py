@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.base.text_files import open_regular, password_in, secret_in
+from zsnapdb.base.files import open_regular, password_in, secret_in
 from zsnapdb.repository.keys import AgeIdentity, SigningKey, read_identities
-from zsnapdb.store.s3_parts import credentials_of
+from zsnapdb.store.s3_client import credentials_of
 
 NOBODY = 65534
 READERS: dict[str, tuple[bytes, Callable[[Path], object]]] = {

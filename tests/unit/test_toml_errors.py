@@ -15,9 +15,9 @@ from pydantic import BaseModel
 
 import zsnapdb.config
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.config.section import HIDDEN
-from zsnapdb.config.toml_errors import read_toml
-from zsnapdb.config.written import metadata_of
+from zsnapdb.config.effective import metadata_of
+from zsnapdb.config.errors import read_toml
+from zsnapdb.config.tables import HIDDEN
 
 ABOVE = '# a host\n[instance.main]\nsocket = "/run/mysqld.sock"\n\n'
 """Four valid lines: the mistake is in line 5."""

@@ -20,11 +20,11 @@ from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import Supervisor
 from zsnapdb.agent.web import LOCK, Listener, Pages
 from zsnapdb.base.errors import ConfigError, PreflightError
-from zsnapdb.base.processes import Stop
+from zsnapdb.base.program_start import Stop
 from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
-from zsnapdb.planning.agent.jobs import JobKind, JobName, jobs_of
+from zsnapdb.planning.agent_jobs import JobKind, JobName, jobs_of
 from zsnapdb.planning.health.objectives import ShortLimit, archive_damage, schedule_metrics
 
 

@@ -19,9 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zsnapdb.agent.children import ProcessChild, StartRequest, Streams, from_nothing, logged, own_environment
-from zsnapdb.agent.orphan_children import AdoptedProcess, Adoption, is_child
-from zsnapdb.base.processes import Process
+from zsnapdb.agent.children import (
+    AdoptedProcess,
+    Adoption,
+    ProcessChild,
+    StartRequest,
+    Streams,
+    from_nothing,
+    is_child,
+    logged,
+    own_environment,
+)
+from zsnapdb.base.program_start import Process
 
 LARGEST = 1 << 20
 """The greatest length of a packet in bytes."""

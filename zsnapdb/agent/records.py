@@ -17,16 +17,15 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import UsageError
+from zsnapdb.base.files import make_private
 from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.notify.notifier import Notifier, Tell
-from zsnapdb.planning.agent.jobs import JobKind, JobName, jobs_of
-from zsnapdb.planning.agent.runs import GivenRecord, PauseRecord, RunRecord
-from zsnapdb.planning.notifications.events import Occasion
+from zsnapdb.planning.agent_jobs import GivenRecord, JobKind, JobName, PauseRecord, RunRecord, jobs_of
+from zsnapdb.planning.health.notification_events import Occasion
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -101,7 +100,7 @@ def _read(file: Path, kind: type[R]) -> R | None:
 
 def _write(file: Path, record: BaseModel) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    atomic_file.replace(file, record.model_dump_json().encode())
+    files.replace(file, record.model_dump_json().encode())
 
 
 _JOBS = {
@@ -182,7 +181,7 @@ def note(settings: Settings, file: Path, host: Host) -> None:
         jobs=tuple(_jobs(settings)),
     )
     make_private(host.run)
-    atomic_file.replace_disposable(_place(host), record.model_dump_json().encode())
+    files.replace_disposable(_place(host), record.model_dump_json().encode())
 
 
 def forget(host: Host) -> None:

@@ -15,13 +15,12 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from zsnapdb.agent.children import StartChild
 from zsnapdb.agent.records import Records
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import ScheduleSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.planning.agent.jobs import JobKind, JobName, cron_times, run_one_job
-from zsnapdb.planning.agent.runs import RunRecord, is_good
+from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, cron_times, is_good, run_one_job
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHIFT = timedelta(hours=3)
@@ -133,7 +132,7 @@ def run_now(settings: Settings, kind: str, instance: str | None, start: StartChi
     """
     job, records = run_one_job(settings, kind, instance), Records(settings.agent.state)
     now = host.now()
-    record = RunRecord.begin(records.run(job.name), run_id.new(), now, now)
+    record = RunRecord.begin(records.run(job.name), run_context.new_run_id(), now, now)
     child = start(job.words, records.log(job.name), record.run_id)
     code: int | None = None
     try:

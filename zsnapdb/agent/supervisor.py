@@ -10,26 +10,31 @@ from datetime import datetime, timedelta
 from zsnapdb.agent.children import Child, StartChild
 from zsnapdb.agent.records import Records, notify_of_killed
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import FleetVerb
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.steps import move_state, restore_journal
-from zsnapdb.planning.agent.jobs import ASIDE, HOST, JobKind, JobName, PlannedJob, jobs_of
-from zsnapdb.planning.agent.runs import (
+from zsnapdb.planning.agent_jobs import (
+    ASIDE,
+    HOST,
     DueJob,
+    JobKind,
+    JobName,
+    PlannedJob,
     RunRecord,
     before_clock,
     is_good,
     is_later,
     jitter,
+    jobs_of,
     left_to_fleet,
     retry_delay,
     starts_at,
 )
 from zsnapdb.planning.fleet.host_jobs import is_shared
-from zsnapdb.planning.fleet.messages import run_id_of
+from zsnapdb.planning.fleet.jobs import run_id_of
 from zsnapdb.planning.health.facts import ExchangedServer
 
 
@@ -231,7 +236,7 @@ class Supervisor:
         """Return the id of a run that starts now. A job that the fleet also has gets the id for the schedule's time."""
         fleet = self.settings.fleet
         if fleet is None or not is_shared(name, fleet):
-            return run_id.new()
+            return run_context.new_run_id()
         return run_id_of(FleetVerb.BACKUP, name.instance, self._schedules[name].until(now) or now)
 
     def _next(self, name: JobName, served: datetime) -> datetime | None:

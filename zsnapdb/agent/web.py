@@ -23,14 +23,13 @@ from zsnapdb.agent.records import Records, difference, last_configuration
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import suspended_instances
 from zsnapdb.base.errors import BusyError, ConfigError
-from zsnapdb.base.text_files import password_in
-from zsnapdb.config.agent import HttpSettings
+from zsnapdb.base.files import password_in
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import HttpSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.record import record_file
-from zsnapdb.planning.agent.jobs import HOST, PlannedJob, jobs_of
-from zsnapdb.planning.agent.runs import KnownRun, PauseRecord, RunRecord, not_ready
+from zsnapdb.planning.agent_jobs import HOST, KnownRun, PauseRecord, PlannedJob, RunRecord, jobs_of, not_ready
 
 _SECONDS = 10.0
 """The seconds that a client has for its request, with the TLS handshake, and then for reading the answer."""

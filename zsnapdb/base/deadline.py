@@ -1,8 +1,4 @@
-"""The limit of an exchange: one deadline, one minimum rate and one maximum size for all its reads and writes.
-
-A socket timeout covers one read, so it never ends for a peer that sends one byte per second. `within` limits all
-operations of this thread on timed sockets inside the block, also in nested blocks.
-"""
+"""Limits of an exchange: one deadline, one minimum rate and one maximum size; and the rate of a slow connection."""
 
 from __future__ import annotations
 
@@ -142,3 +138,19 @@ def timed(plain: socket.socket) -> TimedSocket:
     made = TimedSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
     made.settimeout(timeout)
     return made
+
+
+_SLOW = 60e6
+"""Bytes per second. With a higher limit, a faster store looked slow on a host under CPU load."""
+_TELLING_BYTES = 1 << 20
+"""A shorter answer does not measure the bandwidth: its time is that of the request."""
+
+
+def rate_of(size: int, seconds: float) -> float | None:
+    """Return the rate of a connection in bytes per second; None if `size` is too small for a measurement."""
+    return size / seconds if size >= _TELLING_BYTES and seconds > 0 else None
+
+
+def is_slow(rate: float) -> bool:
+    """Whether additional connections increase the total rate, if one connection has this rate (bytes per second)."""
+    return rate < _SLOW

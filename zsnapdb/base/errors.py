@@ -54,7 +54,7 @@ class ZsnapdbError(Exception):
 
     Control characters in both, for example from a server or store, are escaped. `about` lists the owners of the clones
     and commits that the text names: none if it only repeats the request. None: the text may name any object, so only
-    administrators read it (`base/audience.py`).
+    administrators read it (`base/run_context.py`).
     """
 
     code = "internal"

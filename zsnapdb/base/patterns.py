@@ -1,12 +1,9 @@
-"""Patterns of all untrusted names: from a repository, a data directory, a clone or a process list.
-
-A text is accepted as a name only if it matches the pattern of its kind. So it is never a command option, a path to
-another folder, or a second line. Only the function `below` makes paths from such names.
-"""
+"""Patterns of all untrusted names: from a repository, a data directory, a clone, a process list or a caller."""
 
 from __future__ import annotations
 
 import functools
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import PurePath, PurePosixPath
@@ -14,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.untrusted_text import CONTROL
 
@@ -134,7 +131,7 @@ SequenceNumber = Annotated[int, Field(ge=1, le=GREATEST_SEQUENCE)]
 RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
 InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
 BackupId = Annotated[str, Field(pattern=rf"^{BACKUP_ID}$")]
-RunId = Annotated[str, Field(pattern=rf"^{run_id.PATTERN}$")]
+RunId = Annotated[str, Field(pattern=rf"^{run_context.PATTERN}$")]
 RepositoryId = Annotated[str, Field(pattern=rf"^{REPOSITORY_ID}$")]
 BinlogName = Annotated[str, Field(pattern=rf"^{BINLOG}$")]
 SnapshotName = Annotated[str, Field(pattern=rf"^{_SNAPSHOT.pattern}$")]
@@ -216,3 +213,52 @@ def first_problem(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])[:200] or "(document)"
     return f"{where}: {first['msg']}"
+
+
+SUBJECT_VARIABLE = "ZSNAPDB_SUBJECT"
+"""Environment variable with the subject for whom a service runs a command."""
+ISSUER_VARIABLE = "ZSNAPDB_SUBJECT_ISSUER"
+"""Environment variable with the issuer of id tokens that authenticated the subject, if there was one."""
+FORMS = "unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH"
+_PATTERN = re.compile(
+    r"unix:[A-Za-z_][A-Za-z0-9_.-]{0,31}"
+    r"|user:[A-Za-z0-9][A-Za-z0-9._%+-]{0,39}@[A-Za-z0-9][A-Za-z0-9.-]{0,49}"
+    r"|ci:[A-Za-z0-9][A-Za-z0-9._-]{0,39}(/[A-Za-z0-9][A-Za-z0-9._-]{0,39}){0,7}"
+)
+_ISSUER = re.compile(r"https://[!-~]{1,1000}")
+_MOST = 100
+"""Longest owner name of a clone (`jobs/copies/properties.py`)."""
+
+
+def is_subject(text: str) -> bool:
+    """Whether the text names a subject."""
+    return len(text) <= _MOST and _PATTERN.fullmatch(text) is not None
+
+
+def _subject(text: str) -> str:
+    if not is_subject(text):
+        raise ValueError(f"is not a subject: {FORMS}")
+    return text
+
+
+Subject = Annotated[str, AfterValidator(_subject)]
+
+
+def is_same(one: str, other: str) -> bool:
+    """Return whether both names count as one. An issuer may change the case of a mail address or a project."""
+    return one.casefold() == other.casefold()
+
+
+def current_subject() -> str:
+    """Return the subject of this process from its environment; "" if there is none.
+
+    Only root can set the variable for a command of root: `zsnapdb-clone` and the sudo rule do not pass it on.
+    """
+    given = os.environ.get(SUBJECT_VARIABLE, "")
+    return given if is_subject(given) else ""
+
+
+def current_issuer() -> str:
+    """Return the issuer of id tokens that authenticated this process's subject; "" if there is none."""
+    given = os.environ.get(ISSUER_VARIABLE, "")
+    return given if current_subject() and _ISSUER.fullmatch(given) is not None else ""

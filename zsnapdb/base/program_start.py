@@ -1,7 +1,4 @@
-"""Start of external programs: clients, servers and tools of MySQL, MariaDB, OpenZFS and systemd.
-
-Each gets the environment of `for_programs`, regardless of the user's environment.
-"""
+"""Start of external programs, the child processes of long-running work, and requests to stop it."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, Protocol
 
 from zsnapdb.base.errors import CommandError
 
@@ -209,3 +206,31 @@ def start(
 def become_user(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
     """Replace this process with an interactive program (environment None: that of a client of a server)."""
     os.execve(argv[0], list(argv), for_terminal() if environment is None else environment)  # noqa: S606 - no shell
+
+
+class Stop(Protocol):
+    """A request to stop that may come at any moment."""
+
+    def is_set(self) -> bool:
+        """Whether the stop was requested."""
+
+    def wait(self, seconds: float, /) -> bool:
+        """Wait until the stop is requested, at most this long. Return whether it was requested."""
+
+
+class Running(Protocol):
+    """Something that was started, such as a Popen."""
+
+    def poll(self) -> int | None:
+        """Return its exit code, negative if a signal ended it; None while it runs."""
+
+
+class Process(Running, Protocol):
+    """A child process of this one. Only its creator waits for its end."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...

@@ -68,7 +68,7 @@ class Group:
 
 OF_INSTANCE, OF_CLONE = EvidenceKeeper.OF_INSTANCE, EvidenceKeeper.OF_CLONE
 _CHANGED = "clone.change:ChangedView,IntentionView"
-_MACHINE = "vm.machines:MachineChangedView,MachineStepView"
+_MACHINE = "machines:MachineChangedView,MachineStepView"
 _DECLARED: Mapping[str, Command | Group] = {
     "backup": Command(
         "backup.backup",
@@ -102,7 +102,7 @@ _DECLARED: Mapping[str, Command | Group] = {
     ),
     "restore": Command(
         "restore.restore",
-        "restore.result:RestoreView,RestorePlanView,AbandonedView,MachineRestoreView,MachineRestorePlanView,MachineAbandonedView",
+        "restore:RestoreView,RestorePlanView,AbandonedView,MachineRestoreView,MachineRestorePlanView,MachineAbandonedView",
         Heading.RESTORE,
         evidence=OF_INSTANCE,
         examples=(
@@ -112,19 +112,17 @@ _DECLARED: Mapping[str, Command | Group] = {
         ),
     ),
     "rewind": Command(
-        "rewind.rewind",
-        "restore.result:RewindView,RewindPlanView,ReplicasRebuiltView",
+        "restore.rewind",
+        "restore:RewindView,RewindPlanView,ReplicasRebuiltView",
         Heading.RESTORE,
         notifies=True,
         evidence=OF_INSTANCE,
         examples=("main --to 10m --plan", "main --to 10m"),
     ),
-    "runbook": Command(
-        "restore.runbook", "restore.runbook:RunbookView", Heading.RESTORE, examples=("main --to latest",)
-    ),
+    "runbook": Command("restore.runbook", "runbook:RunbookView", Heading.RESTORE, examples=("main --to latest",)),
     "rescue": Command(
         "rescue.rescue",
-        "trial.drill:RescueView,RescuePlanView",
+        "trial:RescueView,RescuePlanView",
         Heading.RESTORE,
         evidence=OF_INSTANCE,
         examples=(
@@ -142,13 +140,13 @@ _DECLARED: Mapping[str, Command | Group] = {
     ),
     "drill": Command(
         "drill.drill",
-        "trial.drill:DrillView,DrillPlanView,MachineDrillPlanView",
+        "trial:DrillView,DrillPlanView,MachineDrillPlanView",
         Heading.RESTORE,
         notifies=True,
         evidence=OF_INSTANCE,
         examples=("main --plan", "main", "main --to 1d"),
     ),
-    "drills": Command("drill.drills", "trial.drill:DrillsView,EvidenceView", Heading.RESTORE, examples=("main",)),
+    "drills": Command("drill.drills", "trial:DrillsView,EvidenceView", Heading.RESTORE, examples=("main",)),
     "serve": Command(
         "serve.serve",
         heading=Heading.CLONES,
@@ -180,7 +178,7 @@ _DECLARED: Mapping[str, Command | Group] = {
     ),
     "verify": Command(
         "repository.verify",
-        "repository.verify:VerifyView,VerifyPlanView",
+        "repository.prune:VerifyView,VerifyPlanView",
         Heading.REPOSITORY,
         notifies=True,
         examples=("main", "main --deep --older-than 30d --limit 3"),
@@ -195,7 +193,7 @@ _DECLARED: Mapping[str, Command | Group] = {
     ),
     "consolidate": Command(
         "repository.consolidate",
-        "trial.drill:ConsolidateView,ConsolidatePlanView",
+        "trial:ConsolidateView,ConsolidatePlanView",
         Heading.REPOSITORY,
         evidence=OF_INSTANCE,
         examples=("main --plan", "main latest"),
@@ -245,8 +243,8 @@ _DECLARED: Mapping[str, Command | Group] = {
     ),
     "advise": Command("doctor.advise", hidden=True),
     "sizing": Command(
-        "sizing.sizing",
-        "sizing:SizingView",
+        "doctor.sizing",
+        "setup:SizingView",
         Heading.HOST,
         examples=("--size 1TiB --change 20GiB/day", "--size 10TiB --keep daily=30,monthly=12 --prices all"),
     ),
@@ -261,16 +259,16 @@ _DECLARED: Mapping[str, Command | Group] = {
     "fleet control": Command("fleet.control", examples=("--jobs jobs.toml",)),
     "fleet dev": Command("fleet.dev", examples=("",)),
     "fleet apply": Command(
-        "fleet.apply", "fleet.status:FleetAppliedView,FleetApplyPlanView", examples=("jobs.toml --plan", "jobs.toml")
+        "fleet.apply", "fleet:FleetAppliedView,FleetApplyPlanView", examples=("jobs.toml --plan", "jobs.toml")
     ),
-    "fleet run": Command("fleet.run", "fleet.status:JobRunsView", examples=("backup --where instance=main",)),
+    "fleet run": Command("fleet.run", "fleet:JobRunsView", examples=("backup --where instance=main",)),
     "fleet pause": Command(
-        "fleet.pause", "fleet.status:FleetPausedView", examples=('--where instance=main --reason "maintenance"',)
+        "fleet.pause", "fleet:FleetPausedView", examples=('--where instance=main --reason "maintenance"',)
     ),
-    "fleet resume": Command("fleet.resume", "fleet.status:FleetResumedView", examples=("--where instance=main",)),
-    "fleet cancel": Command("fleet.cancel", "fleet.status:CancelledRunsView", examples=("--where instance=main",)),
-    "fleet history": Command("fleet.history", "fleet.status:FleetHistoryView", examples=("--most 20",)),
-    "fleet status": Command("fleet.status", "fleet.status:FleetView", examples=("", "--where red")),
+    "fleet resume": Command("fleet.resume", "fleet:FleetResumedView", examples=("--where instance=main",)),
+    "fleet cancel": Command("fleet.cancel", "fleet:CancelledRunsView", examples=("--where instance=main",)),
+    "fleet history": Command("fleet.history", "fleet:FleetHistoryView", examples=("--most 20",)),
+    "fleet status": Command("fleet.status", "fleet:FleetView", examples=("", "--where red")),
     "binlog": Group("Archive binlogs for restores to any point in time.", Heading.BACKUP),
     "binlog archive": Command("binlog.archive", "binlog:ArchivingView", examples=("main", "main --once")),
     "binlog status": Command("binlog.status", "binlog:BinlogArchiveView", examples=("main",)),
@@ -292,7 +290,7 @@ _DECLARED: Mapping[str, Command | Group] = {
         evidence=OF_INSTANCE,
         examples=("main",),
     ),
-    "clone pool": Command("clone.pool.pool", "clone.pool:FilledPoolView,PoolPlanView", examples=("main --plan",)),
+    "clone pool": Command("clone.pool.pool", "clone.create:FilledPoolView,PoolPlanView", examples=("main --plan",)),
     "clone addresses": Command("clone.lifecycle.addresses", "clone.list:AddressesView", examples=("",)),
     "clone list": Command("clone.lifecycle.list_clones", "clone.list:ClonesView", examples=("",)),
     "clone show": Command("clone.lifecycle.show_clone", "clone.list:CloneDetailView", examples=("test",)),
@@ -366,34 +364,34 @@ _DECLARED: Mapping[str, Command | Group] = {
     "vm": Group("Clone virtual machines on zvols.", Heading.CLONES),
     "vm clone": Command(
         "vm.clone",
-        "vm.machines:MachinesMadeView,MachinesPlanView",
+        "machines:MachinesMadeView,MachinesPlanView",
         examples=("web --name-template web-{n} --count 3 --plan",),
     ),
-    "vm list": Command("vm.list_machines", "vm.machines:MachinesView", examples=("",)),
+    "vm list": Command("vm.list_machines", "machines:MachinesView", examples=("",)),
     "vm start": Command("vm.start", _MACHINE, examples=("web-1",)),
     "vm stop": Command("vm.stop", _MACHINE, examples=("web-1",)),
     "vm reset": Command("vm.reset", _MACHINE, examples=("web-1",)),
-    "vm extend": Command("vm.extend", "vm.machines:MachineChangedView", examples=("web-1 --ttl 8h",)),
-    "vm protect": Command("vm.protect", "vm.machines:MachineChangedView", examples=("web-1 --for 2d",)),
+    "vm extend": Command("vm.extend", "machines:MachineChangedView", examples=("web-1 --ttl 8h",)),
+    "vm protect": Command("vm.protect", "machines:MachineChangedView", examples=("web-1 --for 2d",)),
     "vm destroy": Command(
-        "vm.destroy", "vm.machines:MachineDestroyedView,MachineDestroyPlanView", examples=("web-1 --plan",)
+        "vm.destroy", "machines:MachineDestroyedView,MachineDestroyPlanView", examples=("web-1 --plan",)
     ),
     "vm base": Group("Create, list and destroy bases."),
     "vm base create": Command(
-        "vm.create", "vm.machines:BaseCreatedView,BasePlanView", examples=("web --from-domain web",)
+        "vm.create", "machines:BaseCreatedView,BasePlanView", examples=("web --from-domain web",)
     ),
-    "vm base list": Command("vm.list_bases", "vm.machines:BasesView", examples=("",)),
+    "vm base list": Command("vm.list_bases", "machines:BasesView", examples=("",)),
     "vm base destroy": Command(
-        "vm.destroy_base", "vm.machines:BaseDestroyedView,BaseDestroyPlanView", examples=("web --plan",)
+        "vm.destroy_base", "machines:BaseDestroyedView,BaseDestroyPlanView", examples=("web --plan",)
     ),
     "token": Group("Create and revoke tokens of `zsnapdb serve`, and show the keys of issuers.", Heading.CLONES),
     "token create": Command(
-        "token.create_token", "tokens:NewTokenView", examples=("--for user:ann@example.org --expires 30d",)
+        "serve.create_token", "tokens:NewTokenView", examples=("--for user:ann@example.org --expires 30d",)
     ),
-    "token list": Command("token.list_tokens", "tokens:TokensView", examples=("",)),
-    "token revoke": Command("token.revoke_token", "tokens:RevokedTokenView", examples=("0123abcd",)),
-    "token keys": Command("token.issuer_keys", "tokens:IssuerKeysView", examples=("corporate",)),
-    "token exchange": Command("token.exchange_code", hidden=True),
+    "token list": Command("serve.list_tokens", "tokens:TokensView", examples=("",)),
+    "token revoke": Command("serve.revoke_token", "tokens:RevokedTokenView", examples=("0123abcd",)),
+    "token keys": Command("serve.issuer_keys", "tokens:IssuerKeysView", examples=("corporate",)),
+    "token exchange": Command("serve.exchange_code", hidden=True),
     "report": Group("Show and check the evidence of actions.", Heading.REPOSITORY, shows_help=False),
     "report show": Command(
         "report.report_show",
@@ -410,11 +408,11 @@ _DECLARED: Mapping[str, Command | Group] = {
     "agent pause": Command("agent.agent_pause", "agent:PauseView", examples=('main --for 2h --reason "maintenance"',)),
     "key": Group("Generate and show the keys of repositories.", Heading.REPOSITORY),
     "key generate": Command(
-        "key.generate",
+        "repository.generate_key",
         "repository.init:KeysView,KeysPlanView",
         examples=("--identity identity --signing-key signing-key",),
     ),
-    "key show": Command("key.show_keys", "repository.init:KeysView", examples=("",)),
+    "key show": Command("repository.show_keys", "repository.init:KeysView", examples=("",)),
     "config": Group("Check and show the configuration.", Heading.HOST),
     "config check": Command("config_commands.check", "setup:ConfigurationView", examples=("",)),
     "config show": Command(

@@ -73,7 +73,7 @@ def targets(incomplete: str) -> list[str]:
 
 def examples(incomplete: str) -> list[str]:
     """Return the names of examples that start with `incomplete`."""
-    from zsnapdb.jobs.shell.examples import examples as known
+    from zsnapdb.jobs.setup.examples import examples as known
 
     return _names(lambda: [one.name for one in known()], incomplete)
 
@@ -128,7 +128,7 @@ def tables(context: typer.Context, incomplete: str) -> list[str]:
     """Return tables of the running server, or schemas before the dot. Returns none if the server does not answer."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.shell.examples import table_names
+    from zsnapdb.jobs.setup.examples import table_names
 
     instance = context.params.get("instance")
     return _names(lambda: table_names(Instance.of(load(None), instance), incomplete), incomplete)

@@ -52,7 +52,7 @@ def show_settings(
 
     from zsnapdb.base.errors import UsageError
     from zsnapdb.config import effective as job
-    from zsnapdb.config.key_lines import key_lines
+    from zsnapdb.config.effective import key_lines
     from zsnapdb.config.settings import parse, path_of, text_of
     from zsnapdb.report.setup import EffectiveConfigurationView
 
@@ -83,7 +83,7 @@ def example(
     json: AsJson = False,
 ) -> None:
     """Print an example file: a configuration, a unit, a policy, a hook. Needs no configuration."""
-    from zsnapdb.jobs.shell import examples as job
+    from zsnapdb.jobs.setup import examples as job
     from zsnapdb.report import setup as report
 
     show(report.ExampleView(job.find(name)) if name is not None else report.ExamplesView(job.examples()), json)
@@ -104,7 +104,7 @@ def grants(
     """
     from zsnapdb.base.domain_types import Flavour
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.shell import examples as job
+    from zsnapdb.jobs.setup import examples as job
     from zsnapdb.report import setup as report
 
     if flavour is not None and instance is None:
@@ -128,7 +128,7 @@ def notify_test(
     Exit codes: 0 every message arrived, 9 one did not.
     """
     from zsnapdb.base.errors import ConfigError
-    from zsnapdb.notify.commands import send_test
+    from zsnapdb.notify.occasions import send_test
 
     settings = configuration(config)
     known = settings.notifications.to
@@ -170,7 +170,7 @@ def notify_failed(
     """
     import os
 
-    from zsnapdb.notify.commands import send_failed_unit
+    from zsnapdb.notify.occasions import send_failed_unit
 
     settings = configuration(config)
     if not settings.notifications.to:

@@ -1,4 +1,4 @@
-"""`zsnapdb doctor`."""
+"""`zsnapdb doctor`, and `zsnapdb sizing`, which needs no configuration."""
 
 from __future__ import annotations
 
@@ -18,10 +18,55 @@ from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.exit_codes import system_zone
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import renamed, show, show_errors
-from zsnapdb.cli.sizing import SizingChange, SizingKeep, SizingPrices, sizing
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
+
+SizingChange = Annotated[
+    str | None, option("--change", "RATE", "Changed bytes, for example 20GiB/day.", show_default="2% a day")
+]
+SizingBinlog = Annotated[
+    str | None, option("--binlog", "RATE", "Bytes of binlog, 0B/day if none is archived.", show_default="as --change")
+]
+SizingKeep = Annotated[str | None, option("--keep", "RULES", "The retention policy.", show_default="daily=14,weekly=8")]
+SizingEvery = Annotated[str, option("--every", "DURATION", "Time between two backups.")]
+SizingFull = Annotated[str, option("--full-every", "DURATION", "Time between two full backups.")]
+SizingLine = Annotated[str, option("--line", "BANDWIDTH", "Bandwidth to the store; 119MiB/s is 1 Gbit/s.")]
+SizingPrices = Annotated[str, option("--prices", "LIST|FILE", "Price list: s3, azure, google, all, or a TOML file.")]
+
+
+def sizing(
+    size: Annotated[str, option("--size", "SIZE", "Size of the data, for example 1TiB.")],
+    change: SizingChange = None,
+    binlog: SizingBinlog = None,
+    keep: SizingKeep = None,
+    every: SizingEvery = "1d",
+    full_every: SizingFull = "30d",
+    line: SizingLine = "119MiB/s",
+    prices: SizingPrices = "s3",
+    json: AsJson = False,
+) -> None:
+    """Estimate hours, memory, objects, requests and money for a server of a given size. Needs no configuration.
+
+    The rates were measured; the answer names how. The retention policy is simulated.
+    """
+    from zsnapdb.base.quantities import parse_duration, parse_size
+    from zsnapdb.jobs.repository import sizing as job
+    from zsnapdb.planning.repository.sizing import Workload
+    from zsnapdb.report.setup import SizingView
+
+    data = parse_size(size)
+    changed = job.parse_daily(change) if change is not None else data * 0.02
+    load = Workload(
+        size=data,
+        change=changed,
+        binlog=job.parse_daily(binlog) if binlog is not None else changed,
+        keep=job.parse_keep(keep),
+        every=parse_duration(every),
+        full_every=parse_duration(full_every),
+        line=job.parse_line(line),
+    )
+    show(SizingView(job.size_workload(load, job.parse_prices(prices))), json)
 
 
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
@@ -133,14 +178,14 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
     """Return the diagnoses. An error is printed in the format of the answer and ends the command."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.doctor import dependency_checks as job
-    from zsnapdb.report import document_frame
+    from zsnapdb.report import view
     from zsnapdb.report.doctor import nagios_line
 
     try:
         return job.diagnose(configuration(config), THIS_HOST, instance)
     except ZsnapdbError as error:
         if format is DoctorFormat.JSON and not json:
-            print(document_frame.error(error))
+            print(view.error_json(error))
         if format is not DoctorFormat.NAGIOS:
             raise
         print(nagios_line("UNKNOWN", error.message))

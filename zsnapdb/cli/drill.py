@@ -35,7 +35,7 @@ def repeatable_drill(instance: Instance) -> Repeatable:
 def answer_of(done: DrillResult) -> CommandAnswer:
     """Return the output of a drill and its exit code, also for a failed drill."""
     from zsnapdb.jobs.trial.drill import exit_code
-    from zsnapdb.report.trial.drill import DrillView
+    from zsnapdb.report.trial import DrillView
 
     return CommandAnswer(DrillView(done), exit_code(done.evidence))
 
@@ -49,7 +49,7 @@ def drill_machine(
     """
     from zsnapdb.jobs.restore.machine_restore import MachineWork
     from zsnapdb.jobs.trial import machine_drill
-    from zsnapdb.report.trial.drill import MachineDrillPlanView
+    from zsnapdb.report.trial import MachineDrillPlanView
 
     if plan:
         repository = instance.open_repository()
@@ -131,7 +131,7 @@ def _show_plan(settings: Settings, instance: Instance, request: DrillRequest, js
     Raises: the error with which the drill would be refused.
     """
     from zsnapdb.jobs.trial import drill as job
-    from zsnapdb.report.trial import drill as report
+    from zsnapdb.report import trial as report
 
     repository = instance.open_repository()
     planned = job.plan(settings, instance, repository, request)
@@ -150,7 +150,7 @@ def drills(
     """List the drills of an instance, oldest first, or show one drill."""
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.trial import drill as job
-    from zsnapdb.report.trial import drill as report
+    from zsnapdb.report import trial as report
 
     chosen = Instance.at(configuration(config), instance, repository)
     if drill_id is not None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from zsnapdb.base import audience
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli.command_context import reading_once
@@ -227,7 +227,7 @@ def _signs_of_life() -> Iterator[None]:
     if not wants_json_progress(sys.argv, os.environ):
         yield
         return
-    from zsnapdb.cli.progress_heartbeat import PULSE
+    from zsnapdb.cli.progress import PULSE
 
     with PULSE.beating(" ".join(command_arguments(sys.argv[1:]))):
         yield
@@ -296,7 +296,7 @@ def _run(command: Callable[[], object]) -> int:
 
 
 def _failed(whole: ZsnapdbError) -> int:
-    error = audience.current_audience().told(whole)
+    error = run_context.current_audience().told(whole)
     if error is whole:
         _print(str(error))
         _print_notes(error)
@@ -304,9 +304,9 @@ def _failed(whole: ZsnapdbError) -> int:
         record_for_administrators(f"{whole.code}: {whole}")
         _print(str(error))
     if "--json" in sys.argv:
-        from zsnapdb.report import document_frame
+        from zsnapdb.report import view
 
-        _print_document(document_frame.error(error))
+        _print_document(view.error_json(error))
     return error.exit_code
 
 
@@ -315,7 +315,7 @@ def record_for_administrators(text: str) -> None:
     import syslog
 
     syslog.openlog("zsnapdb", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
-    syslog.syslog(syslog.LOG_NOTICE, f"for {audience.current_audience().owner}: {printed(text)}"[:_MOST_RECORDED])
+    syslog.syslog(syslog.LOG_NOTICE, f"for {run_context.current_audience().owner}: {printed(text)}"[:_MOST_RECORDED])
 
 
 def _print_document(text: str) -> None:

@@ -97,10 +97,10 @@ def worker(config: ConfigFile = None) -> None:
     with extra():
         from zsnapdb.fleet.job_runner import JobRunner
         from zsnapdb.fleet.worker import serve
-        from zsnapdb.jobs.host.capacity import available
+        from zsnapdb.jobs.host.startup_check import available_memory
     environment = _environment(config)
     starter = partial(start, environment=environment)
-    runner = JobRunner(own.host, lambda: load(config), starter, environment, THIS_HOST.now, available, tell)
+    runner = JobRunner(own.host, lambda: load(config), starter, environment, THIS_HOST.now, available_memory, tell)
     with exclusive("fleet-worker", doing="the fleet's worker of this host", folder=THIS_HOST.run):
         serve(own, runner, tell, ready)
 
@@ -146,7 +146,7 @@ def dev(
     with extra():
         from zsnapdb.fleet.job_runner import JobRunner
         from zsnapdb.fleet.trial_fleet import TrialFleet, program, serve
-        from zsnapdb.jobs.host.capacity import available
+        from zsnapdb.jobs.host.startup_check import available_memory
     trial, environment = TrialFleet(folder, port, socket.gethostname()[:63]), _environment(config)
     chosen = program(temporal)
     runner = JobRunner(
@@ -155,7 +155,7 @@ def dev(
         partial(start, environment=environment),
         environment,
         THIS_HOST.now,
-        available,
+        available_memory,
         tell,
     )
     with exclusive("fleet-worker", doing="the fleet's worker of this host", folder=THIS_HOST.run):
@@ -205,7 +205,7 @@ def apply(
     stays paused. An engine that lost its data gets all schedules again. Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import status as report
+    from zsnapdb.report import fleet as report
 
     settings = load_jobs(file)
     with extra():
@@ -230,9 +230,9 @@ def run(
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.base.errors import INTERNAL, UsageError
-    from zsnapdb.config.engine import FleetVerb
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import status as report
+    from zsnapdb.config.tables import FleetVerb
+    from zsnapdb.report import fleet as report
 
     if verb not in set(FleetVerb):
         raise UsageError(f"{verb!r} is not a command of a fleet", hint=f"choose from: {', '.join(FleetVerb)}")
@@ -251,7 +251,7 @@ def run(
 
 
 def _tell_run(run: JobRun) -> None:
-    from zsnapdb.report.fleet import status as report
+    from zsnapdb.report import fleet as report
 
     tell(report.run_line(run))
 
@@ -265,7 +265,7 @@ def pause(
     zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import status as report
+    from zsnapdb.report import fleet as report
 
     filters, settings = _selected_jobs(where, every), load_jobs(jobs)
     with extra():
@@ -281,7 +281,7 @@ def resume(
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import status as report
+    from zsnapdb.report import fleet as report
 
     filters, settings = _selected_jobs(where, every), load_jobs(jobs)
     with extra():
@@ -295,7 +295,7 @@ def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.report.fleet import status as report
+    from zsnapdb.report import fleet as report
 
     filters, settings = _selected_jobs(where, every), load_jobs(jobs)
     with extra():
@@ -312,7 +312,7 @@ def history(
     """Show the newest runs of the fleet with their time, host and result. Needs the extra zsnapdb[fleet]."""
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.planning.fleet.schedule_plan import JobFilter
-    from zsnapdb.report.fleet import status as report
+    from zsnapdb.report import fleet as report
 
     filters, settings = [JobFilter.parse(text) for text in where or ()], load_jobs(jobs)
     with extra():
@@ -363,9 +363,9 @@ def status(
     from zsnapdb.base.errors import ZsnapdbError
     from zsnapdb.config import fleet as fleet_config
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.fleet import fleet as job
     from zsnapdb.jobs.health import health
-    from zsnapdb.report.fleet import status as report
+    from zsnapdb.jobs.repository import fleet as job
+    from zsnapdb.report import fleet as report
 
     if metrics is not None:
         health.check_name(metrics)
@@ -373,7 +373,7 @@ def status(
     state = job.status(fleet_config.load(config), request, THIS_HOST)
     errors: list[ZsnapdbError] = []
     if metrics is not None:
-        from zsnapdb.report.fleet.status import text as metrics_text
+        from zsnapdb.report.fleet import text as metrics_text
 
         try:
             health.write(metrics, metrics_text(state))

@@ -7,7 +7,7 @@ code of a job and ends with its owner. If loaded code has changed, for example b
 fork. The owner then starts that job as a new process and starts another server.
 
 A child of the server forks the job and ends, so the job becomes a child of the owner
-(`zsnapdb/agent/orphan_children.py`).
+(`zsnapdb/agent/children.py`).
 """
 
 from __future__ import annotations
@@ -89,35 +89,30 @@ _NOT_OF_JOBS = (
     "zsnapdb.cli.clone.tunnel",
     "zsnapdb.cli.config_commands",
     "zsnapdb.cli.fleet",
-    "zsnapdb.cli.key",
     "zsnapdb.cli.mcp",
     "zsnapdb.cli.query",
     "zsnapdb.cli.schema",
     "zsnapdb.cli.serve",
     "zsnapdb.cli.setup",
     "zsnapdb.cli.sudo_cli",
-    "zsnapdb.cli.token",
     "zsnapdb.client.",
     "zsnapdb.config.effective",
     "zsnapdb.config.fleet",
     "zsnapdb.documents.api",
     "zsnapdb.documents.fleet",
-    "zsnapdb.documents.setup",
-    "zsnapdb.documents.sizing",
-    "zsnapdb.documents.token",
+    "zsnapdb.documents.host",
     "zsnapdb.fleet.",
-    "zsnapdb.jobs.fleet.",
+    "zsnapdb.jobs.repository.fleet",
+    "zsnapdb.jobs.repository.sizing",
     "zsnapdb.jobs.setup.",
-    "zsnapdb.jobs.shell.sizing",
     "zsnapdb.mcp.",
-    "zsnapdb.planning.clone.tunnel",
+    "zsnapdb.planning.clone.client_access",
+    "zsnapdb.planning.repository.sizing",
     "zsnapdb.planning.setup.",
-    "zsnapdb.planning.sizing",
     "zsnapdb.report.clone.query",
     "zsnapdb.report.fleet",
     "zsnapdb.report.schemas",
     "zsnapdb.report.setup",
-    "zsnapdb.report.sizing",
     "zsnapdb.report.tokens",
     "zsnapdb.serve.",
     "zsnapdb.verbs.",

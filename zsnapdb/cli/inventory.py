@@ -55,7 +55,7 @@ def list_backups(
 
 
 def _list_instances(repository: str | None, config: Path | None, json: bool) -> None:
-    from zsnapdb.jobs.repository import instances as job
+    from zsnapdb.jobs.repository import inventory as job
     from zsnapdb.report.repository.list import StoredInstancesView
 
     settings, host = on_host(config)
@@ -171,7 +171,7 @@ def _show(
             # Notifications are sent even if a full disk prevents the metrics.
             errors.append(error)
     if notify:
-        from zsnapdb.notify.status_notifications import notify_of
+        from zsnapdb.notify.occasions import notify_of
 
         notify_of(settings, states, host.now(), log.warn)
     failed = failed_deliveries(settings)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.base import audience, run_id
+from zsnapdb.base import run_context
 from zsnapdb.cli.progress_bars import SCREEN
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
 
@@ -35,7 +35,7 @@ class LogStyle:
     def of(cls, environment: Mapping[str, str]) -> LogStyle:
         """Return the style that the environment asks for. Unknown values are ignored."""
         # Progress lines may name objects that a restricted audience must not see.
-        level = LogLevel.ERROR.value if environment.get(audience.AUDIENCE_VARIABLE) else environment.get(LEVEL, "")
+        level = LogLevel.ERROR.value if environment.get(run_context.AUDIENCE_VARIABLE) else environment.get(LEVEL, "")
         named = environment.get(FORMAT, "")
         has_progress = environment.get(PROGRESS, "").lower() in ("1", "true", "yes")
         chosen = LogFormat(named) if named in set(LogFormat) else LogFormat.TEXT
@@ -68,7 +68,7 @@ def write(level: LogLevel, text: str, **fields: Value) -> None:
     chosen = style()
     if not chosen.shows(level):
         return
-    record = LogRecord(datetime.now(UTC), level, text, run_id.current(), {**_about.get(), **fields})
+    record = LogRecord(datetime.now(UTC), level, text, run_context.run_id(), {**_about.get(), **fields})
     if chosen.format is LogFormat.JOURNAL and _send(journal_message(record), JOURNAL):
         return
     line = json_line(record) if chosen.format is LogFormat.JSON else text_line(record)
@@ -90,7 +90,7 @@ def log_end(words: str, exit_code: int, seconds: float) -> None:
     """Write the last line of a command: for programs always, for people only with -v."""
     level = LogLevel.DEBUG if style().format is LogFormat.TEXT else LogLevel.INFO
     text = f"{words} ended with {exit_code} after {seconds:.1f} s"
-    write(level, f"{text}, run {run_id.current()}", event="ended", exit_code=exit_code, seconds=round(seconds, 3))
+    write(level, f"{text}, run {run_context.run_id()}", event="ended", exit_code=exit_code, seconds=round(seconds, 3))
 
 
 def _send(message: bytes, path: Path) -> bool:

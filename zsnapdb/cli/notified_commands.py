@@ -52,7 +52,7 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
             log.about(instance=instance, job=job)
             if settings.notifications.to:
                 from zsnapdb.config.notifications import NotifiedJob
-                from zsnapdb.notify.commands import notified
+                from zsnapdb.notify.occasions import notified
 
                 stack.enter_context(notified(settings, NotifiedJob(job), instance, log.warn))
     if command.only_with is not None and not options.get(command.only_with):

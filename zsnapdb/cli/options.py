@@ -90,15 +90,15 @@ def _adopted(given: str | None) -> str | None:
 
     Raises: UsageError if it is not a run id.
     """
-    from zsnapdb.base import run_id
+    from zsnapdb.base import run_context
 
     if given is not None:
-        if not run_id.is_one(given):
+        if not run_context.is_run_id(given):
             raise UsageError(
                 f"--once {given!r} is not a run id",
-                hint=f"write a time (UTC) and 8 hexadecimal digits, such as {run_id.new()}",
+                hint=f"write a time (UTC) and 8 hexadecimal digits, such as {run_context.new_run_id()}",
             )
-        run_id.adopt(given)
+        run_context.adopt_run_id(given)
     return given
 
 

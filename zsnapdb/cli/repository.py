@@ -1,22 +1,27 @@
-"""Commands on a repository: init, verify, copy, consolidate, prune, pin, adopt, acknowledge-removed."""
+"""Commands on a repository: init, verify, copy, consolidate, prune, pin, adopt, acknowledge-removed, key."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.base.errors import DamagedError, UsageError
+from zsnapdb.base.errors import ConfigError, DamagedError, UsageError
 from zsnapdb.base.untrusted_text import printed
-from zsnapdb.cli import completion, options
+from zsnapdb.cli import completion, log, options
 from zsnapdb.cli.command_context import configuration, instance_metrics
 from zsnapdb.cli.notified_commands import evidencing_keys
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
-from zsnapdb.cli.options import argument, flag, option
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import renamed, show, show_errors, show_missing
+from zsnapdb.report.log_lines import LogLevel
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.health.evidence import PolicyChange
     from zsnapdb.jobs.repository.prune import PrunePlan
 
 
@@ -79,7 +84,7 @@ def verify(
     """
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.repository import verify as job
-    from zsnapdb.report.repository import verify as report
+    from zsnapdb.report.repository import prune as report
 
     _, chosen = instance_metrics(config, instance, repository)
     seconds = parse_duration(older_than) if older_than is not None else None
@@ -160,7 +165,7 @@ def consolidate(
     remove the datasets. The next backup is an increment of it, and the earlier chain may expire.
     """
     from zsnapdb.jobs.trial import consolidate as job
-    from zsnapdb.report.trial import drill as report
+    from zsnapdb.report import trial as report
 
     settings, chosen = instance_metrics(config, instance, repository, wait=wait)
     if plan:
@@ -239,7 +244,7 @@ def pin(
     The backups that its restore needs are kept too.
     """
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.repository import pin as job
+    from zsnapdb.jobs.repository import inventory as job
     from zsnapdb.report.repository import list as report
 
     if remove and reason is not None:
@@ -346,3 +351,72 @@ def forget(
     """Accept the removal of missing backups: the old name of `zsnapdb acknowledge-removed`."""
     renamed("forget", "acknowledge-removed")
     acknowledge_removed(instance, backups, config, plan, json)
+
+
+IdentityFile = Annotated[
+    Path | None, option("--identity", "FILE", "File of an age identity, which decrypts backups.", show_default=False)
+]
+SigningKeyFile = Annotated[
+    Path | None, option("--signing-key", "FILE", "File of a signing key, which signs manifests.", show_default=False)
+]
+
+
+def generate_key(
+    identity: IdentityFile = None,
+    signing_key: SigningKeyFile = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Generate an age identity, a signing key, or both.
+
+    The keys are written to new files of mode 0600. Their public parts are printed. If there is a configuration, the
+    evidence logs of its repositories record the new keys.
+    """
+    from zsnapdb.jobs.repository import init as job
+    from zsnapdb.report.repository import init as report
+
+    if identity is None and signing_key is None:
+        raise typer.BadParameter("name at least one file: --identity FILE, --signing-key FILE")
+    if plan:
+        job.refuse_existing_keys(identity, signing_key)
+        show(report.KeysPlanView(identity, signing_key), json)
+        return
+    with _evidence(config) as changes:
+        made = job.generate_keys(identity, signing_key)
+        changes += made.changes
+    show(report.KeysView([made]), json)
+
+
+@contextlib.contextmanager
+def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
+    """Run the block with the evidence logs of the configuration.
+
+    Keys are often generated before a configuration exists.
+    """
+    try:
+        settings = configuration(config)
+    except ConfigError as error:
+        if config is not None:
+            log.write(LogLevel.WARNING, f"that these keys are made is in no evidence log: {error.message}")
+        yield []
+        return
+    with evidencing_keys("key", settings) as changes:
+        yield changes
+
+
+def show_keys(
+    identity: IdentityFile = None, signing_key: SigningKeyFile = None, config: ConfigFile = None, json: AsJson = False
+) -> None:
+    """Print the public parts of keys.
+
+    The keys are those in the given files, otherwise those that the configuration names.
+    """
+    from zsnapdb.jobs.repository import init as job
+    from zsnapdb.report.repository import init as report
+
+    if identity is None and signing_key is None:
+        files = job.configured_keys(configuration(config))
+    else:
+        files = [job.public_parts(identity, signing_key)]
+    show(report.KeysView(files), json)

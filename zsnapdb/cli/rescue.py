@@ -85,7 +85,7 @@ def rescue(
     """
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.trial import rescue as job
-    from zsnapdb.report.trial import drill as report
+    from zsnapdb.report import trial as report
 
     settings, chosen = instance_metrics(config, instance, repository, binary=binary, wait=wait)
     destination = job.destination(

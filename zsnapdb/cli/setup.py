@@ -134,7 +134,7 @@ def _completed(chosen: SetupAnswers, made: SetupPlan, config: Path | None) -> Se
 
 def _carry_out(made: SetupPlan, *, yes: bool, plan: bool, json: bool) -> None:
     from zsnapdb.jobs.setup import steps
-    from zsnapdb.notify.commands import send_test
+    from zsnapdb.notify.occasions import send_test
     from zsnapdb.report import setup as report
 
     if plan:
@@ -163,18 +163,18 @@ def _print_results(results: Iterable[ProofResult], terminal: Terminal, json: boo
 
 
 def _remove(repository: str | None, instance: str, config: Path | None, *, yes: bool, plan: bool, json: bool) -> None:
-    from zsnapdb.jobs.setup import removal as job
+    from zsnapdb.jobs.setup import configuration as job
     from zsnapdb.report import setup as report
 
     if repository is not None:
         raise UsageError("setup --remove takes no ADDRESS", hint="name the instance with --instance instead")
-    made = job.plan(instance, config)
+    made = job.find_removal(instance, config)
     if plan:
         show(report.RemovalPlanView(made), json)
         return
     if not yes:
         _ask(report.RemovalPlanView(made), json)
-    show(report.RemovalView(job.execute(made, Terminal().tell)), json)
+    show(report.RemovalView(job.execute_removal(made, Terminal().tell)), json)
 
 
 def _ask(view: View, json: bool) -> None:

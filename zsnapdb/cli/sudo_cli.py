@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base import audience
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
 from zsnapdb.cli import exit_codes
 from zsnapdb.cli.command_context import reading_once
@@ -86,7 +86,7 @@ def _run() -> None:
     sys.argv[1:] = request.words
     if caller.name != _ROOT:
         # No later error may name objects of others: neither of the configuration nor of damaged clones.
-        os.environ[audience.AUDIENCE_VARIABLE] = owner_text(caller.name)
+        os.environ[run_context.AUDIENCE_VARIABLE] = owner_text(caller.name)
     with _hiding_unexpected():
         _run_request(request, caller)
 
@@ -138,7 +138,7 @@ def _hiding_unexpected() -> Iterator[None]:
     except (ZsnapdbError, OSError, exit_codes.Failure):
         raise
     except Exception as error:
-        if audience.current_audience().sees_all:
+        if run_context.current_audience().sees_all:
             raise
         exit_codes.record_for_administrators(traceback.format_exc())
         raise ZsnapdbError("an unexpected error", about=()) from error

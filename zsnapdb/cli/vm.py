@@ -51,7 +51,7 @@ def create(
     """Create a base from an image, or from a domain that is shut off. Machines are cloned from a base."""
     from zsnapdb.base.quantities import parse_size
     from zsnapdb.jobs.vm import base as job
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     settings, host = on_host(config)
     request = job.BaseRequest(name, image, from_domain, domain_xml, parse_size(memory), cpus)
@@ -64,7 +64,7 @@ def create(
 def list_bases(config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """List the bases."""
     from zsnapdb.jobs.vm import catalogue
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     show(report.BasesView(catalogue.bases(configuration(config))), json)
 
@@ -74,7 +74,7 @@ def destroy_base(
 ) -> None:
     """Destroy a base that no machine depends on. A base that does not exist is not an error."""
     from zsnapdb.jobs.vm import base as job
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     settings = configuration(config)
     if plan:
@@ -132,10 +132,10 @@ def clone(
     """Clone virtual machines from a base, or from a backup of a machine on this host, and start them."""
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.cli.progress import Terminal
+    from zsnapdb.jobs.vm import create
     from zsnapdb.jobs.vm import create as job
-    from zsnapdb.jobs.vm import readiness
     from zsnapdb.planning.vm.cloud_init import guest_identity
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     settings, host = on_host(config)
     request = job.MachinesRequest(
@@ -148,7 +148,7 @@ def clone(
         cpus=cpus,
         network=network,
         starts=not no_start,
-        marker=readiness.marker(wait_for),
+        marker=create.ready_marker(wait_for),
         identity=guest_identity(identity),
     )
     if plan:
@@ -161,7 +161,7 @@ def list_machines(config: options.ConfigFile = None, json: options.AsJson = Fals
     """List the cloned virtual machines."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.vm import lifecycle
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     known = lifecycle.listing(configuration(config))
     show(report.MachinesView(known.copies, THIS_HOST.now(), known.unreadable), json)
@@ -175,10 +175,10 @@ def start(
     json: options.AsJson = False,
 ) -> None:
     """Start a virtual machine."""
-    from zsnapdb.jobs.vm import lifecycle, readiness
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.jobs.vm import create, lifecycle
+    from zsnapdb.report import machines as report
 
-    verb = lifecycle.start(configuration(config), name, readiness.marker(wait_for))
+    verb = lifecycle.start(configuration(config), name, create.ready_marker(wait_for))
     show(
         report.MachineStepView(verb.plan(), "start") if plan else report.MachineChangedView(verb.run(), "started"), json
     )
@@ -189,7 +189,7 @@ def stop(
 ) -> None:
     """Shut down a virtual machine. Power it off if its guest does not end in time."""
     from zsnapdb.jobs.vm import lifecycle
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     verb = lifecycle.stop(configuration(config), name)
     show(
@@ -205,10 +205,10 @@ def reset(
     json: options.AsJson = False,
 ) -> None:
     """Reset a virtual machine to the disks that it was cloned with. Name, addresses and lease stay."""
-    from zsnapdb.jobs.vm import lifecycle, readiness
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.jobs.vm import create, lifecycle
+    from zsnapdb.report import machines as report
 
-    verb = lifecycle.reset(configuration(config), name, readiness.marker(wait_for))
+    verb = lifecycle.reset(configuration(config), name, create.ready_marker(wait_for))
     show(report.MachineStepView(verb.plan(), "reset") if plan else report.MachineChangedView(verb.run(), "reset"), json)
 
 
@@ -218,7 +218,7 @@ def extend(
     """Extend the lease of a virtual machine. A lease is never shortened."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.vm import lifecycle
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     seconds = parse_duration(ttl) if ttl is not None else None
     show(report.MachineChangedView(lifecycle.extend(*on_host(config), name, seconds), "extended"), json)
@@ -230,7 +230,7 @@ def protect(
     """Protect a virtual machine from `zsnapdb reap` for some time."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.vm import lifecycle
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     show(report.MachineChangedView(lifecycle.protect(*on_host(config), name, parse_duration(time)), "protected"), json)
 
@@ -244,7 +244,7 @@ def destroy(
 ) -> None:
     """End a virtual machine and destroy its domain and zvols. A machine that does not exist is not an error."""
     from zsnapdb.jobs.vm import lifecycle
-    from zsnapdb.report.vm import machines as report
+    from zsnapdb.report import machines as report
 
     verb = lifecycle.destroy(configuration(config), name, snapshots_may_go=with_foreign_snapshots)
     if plan:

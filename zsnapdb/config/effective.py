@@ -1,19 +1,139 @@
-"""Settings in effect, and the origin of each. Secrets are never in them."""
+"""Settings in effect: the origin, the written form and the line of each. Secrets are never in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from datetime import date
+from enum import Enum, StrEnum
+from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic.fields import FieldInfo
 
+from zsnapdb.base import quantities
 from zsnapdb.base.program_start import is_secret_name
-from zsnapdb.config.key_lines import KeyPath
-from zsnapdb.config.section import HIDDEN
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.written import metadata_of, toml, unit_of
+from zsnapdb.config.tables import HIDDEN
+
+KeyPath = tuple[str | int, ...]
+"""The names of the tables above a value and its key. A number is a place in an array of tables, from 0."""
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """Return the line of each value in a TOML document, from 1: the first line of its statement.
+
+    The text is valid TOML. Each statement is parsed alone, below the header of its table.
+    """
+    found: dict[KeyPath, int] = {}
+    counts: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    statement, start = "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if not statement:
+            start = number
+        statement += f"{line}\n"
+        parsed = _parsed(statement)
+        if parsed is None:
+            continue
+        if statement.lstrip().startswith("["):
+            table = _table(parsed, statement, counts)
+        else:
+            found |= {(*table, *path): start for path in _leaf_paths(parsed) if path}
+        statement = ""
+    return found
+
+
+def _parsed(statement: str) -> dict[str, Any] | None:
+    """Return the tables of a statement. None if its value continues on the next line."""
+    try:
+        return tomllib.loads(statement)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _table(parsed: Mapping[str, Any], statement: str, counts: dict[KeyPath, int]) -> KeyPath:
+    """Return the path of the table that a header begins. `counts`: the number of tables in each array so far."""
+    path: KeyPath = ()
+    inner: Any = parsed
+    while inner:
+        ((name, inner),) = inner.items()
+        path = (*path, name)
+        if isinstance(inner, list):
+            inner = inner[0]
+        is_new = not inner and statement.lstrip().startswith("[[")
+        if is_new:
+            counts[path] = counts.get(path, 0) + 1
+        if path in counts:
+            path = (*path, counts[path] - 1)
+    return path
+
+
+def _leaf_paths(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """Yield the path of each value that is no table and no list of tables."""
+    if isinstance(value, dict) and value:
+        for key, below in value.items():
+            yield from _leaf_paths(below, (*path, key))
+    elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        for index, below in enumerate(value):
+            yield from _leaf_paths(below, (*path, index))
+    else:
+        yield path
+
+
+UNITS: dict[Any, str] = {
+    quantities._size: "size",
+    quantities._duration: "duration",
+    quantities._level: 'a number, or "auto"',
+}
+"""The kind of a quantity by the function that converts it."""
+_TIMES = (("w", 7 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def metadata_of(field: FieldInfo) -> list[Any]:
+    """Return the constraints of the value, also of an optional value."""
+    every = list(field.metadata)
+    for part in get_args(field.annotation):
+        if get_origin(part) is Annotated:
+            for item in get_args(part)[1:]:
+                every += item.metadata if isinstance(item, FieldInfo) else [item]
+    return every
+
+
+def unit_of(field: FieldInfo) -> str:
+    """Return the kind of the quantity (see UNITS); "" if the value is none."""
+    units = [UNITS.get(item.func) for item in metadata_of(field) if isinstance(item, BeforeValidator)]
+    return next((unit for unit in units if unit), "")
+
+
+def quantity(value: Any, unit: str) -> str:
+    """Return a default or a limit as users write it in the configuration, without quotes."""
+    if unit in ("size", "duration") and isinstance(value, int | float) and value:
+        for name, length in _SIZES if unit == "size" else _TIMES:
+            if value % length == 0:
+                return f"{int(value // length)}{name}"
+        return f"{value:g}s" if unit == "duration" else f"{value}B"
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def toml(value: Any, unit: str = "") -> str:
+    """Return a value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return toml(value.value)
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {toml(one, unit)}' for key, one in value.items())} }}" if value else "{}"
+    if isinstance(value, Sequence | Set) and not isinstance(value, str):
+        return f"[{', '.join(toml(one, unit) for one in value)}]"
+    if isinstance(value, int | float):
+        number = quantity(value, unit)
+        return number if unit not in ("size", "duration") or not value else f'"{number}"'
+    return value.isoformat() if isinstance(value, date) else json.dumps(str(value), ensure_ascii=False)
+
 
 _COMMANDS = ("run", "script", "command", "start", "stop")
 """Keys with a command, whose arguments may be secrets."""

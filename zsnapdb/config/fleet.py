@@ -8,13 +8,13 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from zsnapdb.base.files import read_text
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.base.text_files import read_text
 from zsnapdb.config.errors import settings_in
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.config.section import AbsolutePath, ConfigSection
+from zsnapdb.config.tables import AbsolutePath, ConfigSection
 
 DEFAULT_PATH = Path("/etc/zsnapdb/fleet.toml")
 VARIABLE = "ZSNAPDB_FLEET_CONFIG"

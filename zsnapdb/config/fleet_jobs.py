@@ -7,13 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StrictBool, model_validator
 
+from zsnapdb.base.files import read_text
 from zsnapdb.base.patterns import InstanceName
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.base.text_files import read_text
-from zsnapdb.config.agent import Zone, five_fields
-from zsnapdb.config.engine import EngineSettings, FleetHostName, FleetVerb
 from zsnapdb.config.errors import settings_in
-from zsnapdb.config.section import ConfigSection
+from zsnapdb.config.tables import ConfigSection, EngineSettings, FleetHostName, FleetVerb, Zone, five_fields
 
 JOBS_PATH = Path("/etc/zsnapdb/fleet-jobs.toml")
 _JOBS_EXAMPLE = "`zsnapdb example fleet-jobs.toml` prints an example"

@@ -19,10 +19,10 @@ from pydantic import (
 
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.config.section import AbsolutePath, ConfigSection
+from zsnapdb.config.tables import AbsolutePath, ConfigSection
 
 STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
-"""The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
+"""The address of each kind of store as users write it, and its pattern. `zsnapdb.store.layers` has the stores."""
 
 _ASCII = r"A-Za-z0-9._~!$&'()*+,;=:@ -"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")

@@ -8,10 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
-from zsnapdb.base.caller_identity import FORMS, is_subject
-from zsnapdb.base.patterns import INSTANCE
+from zsnapdb.base.patterns import FORMS, INSTANCE, is_subject
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.config.section import AbsolutePath, ConfigSection
+from zsnapdb.config.tables import AbsolutePath, ConfigSection
 
 _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 """RFC 6749, section 3.3."""

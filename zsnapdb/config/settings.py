@@ -10,21 +10,25 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StrictBool, ValidationError, model_validator
 
 from zsnapdb.base.errors import ConfigError, UsageError
+from zsnapdb.base.files import password_in, read_text
 from zsnapdb.base.patterns import RoleName, is_dataset
 from zsnapdb.base.program_start import is_secret_name
 from zsnapdb.base.quantities import WRITTEN, Seconds, Size
-from zsnapdb.base.text_files import password_in, read_text
-from zsnapdb.config.agent import AgentSettings, InstanceAgentSettings
-from zsnapdb.config.clones import AddressSettings, MigrationSettings, PoolSettings
-from zsnapdb.config.engine import WorkerSettings
-from zsnapdb.config.errors import every_error, explain
+from zsnapdb.config.errors import every_error, explain, read_toml, unknown_names
 from zsnapdb.config.instance import ControlSettings, DoctorSettings, ObjectiveSettings, VmSourceSettings
 from zsnapdb.config.notifications import NotificationSettings
 from zsnapdb.config.repository import KeepRules, KeepSettings, RepositorySettings
-from zsnapdb.config.section import AbsolutePath, ConfigSection
 from zsnapdb.config.serve import ServeSettings
-from zsnapdb.config.toml_errors import read_toml
-from zsnapdb.config.undefined_names import unknown_names
+from zsnapdb.config.tables import (
+    AbsolutePath,
+    AddressSettings,
+    AgentSettings,
+    ConfigSection,
+    InstanceAgentSettings,
+    MigrationSettings,
+    PoolSettings,
+    WorkerSettings,
+)
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
 _EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"

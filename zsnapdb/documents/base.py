@@ -1,4 +1,4 @@
-"""Base of documents: pydantic models that read attributes of a result, or the JSON of another zsnapdb."""
+"""Base of documents, their errors and findings: pydantic models that read a result or the JSON of another zsnapdb."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import PurePath
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NotRequired, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationInfo, WithJsonSchema, model_validator
+from typing_extensions import TypedDict
+
+from zsnapdb.base import run_context
+from zsnapdb.base.errors import ZsnapdbError, retry_class
 
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 """A number that is printed unchanged: a float would print 0.0 for the sum of nothing."""
@@ -198,3 +202,67 @@ def rows(*names: str) -> Callable[[Any], list[dict[str, object]]]:
         return [dict(zip(names, map(_plain, item), strict=True)) for item in items]
 
     return made
+
+
+class ErrorFields(TypedDict):
+    """An error: its code, message and hint.
+
+    `audience` is the owner of clones who may read the text, if the command ran for one.
+    """
+
+    code: str
+    message: str
+    hint: str
+    audience: NotRequired[str]
+
+
+def error_fields(error: ZsnapdbError) -> ErrorFields:
+    """Return the fields of an error in a document."""
+    reader = run_context.current_audience()
+    told = reader.told(error)
+    fields: ErrorFields = {"code": told.code, "message": told.message, "hint": told.hint}
+    return fields if reader.sees_all else {**fields, "audience": reader.owner}
+
+
+def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
+    """Return the fields of several errors in a document."""
+    return [error_fields(error) for error in errors]
+
+
+class ErrorDocument(Document):
+    """The failure of a command. It is printed instead of the result.
+
+    `retry`: whether to repeat the same command: again, never, or twice (two attempts in total).
+    """
+
+    error: Annotated[ErrorFields, At("", error_fields)]
+    exit_code: int
+    retry: Annotated[str, At("", lambda error: retry_class(error.exit_code, error.code))]
+
+
+class FindingFields(Document):
+    """The result of a check."""
+
+    severity: str
+    what: str
+    detail: str
+    hint: str
+
+
+class MissingFields(Document):
+    """A difference between a repository and the backups that this host stored in it."""
+
+    kind: str
+    text: str
+    hint: str
+    backups: tuple[str, ...]
+
+
+class DamageFields(Document):
+    """Known damage of a stored object."""
+
+    name: str
+    kind: str
+    since: Annotated[str, At("since", iso)]
+    by: str
+    findings: tuple[str, ...]

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from zsnapdb.documents.base import At, Document, each, iso, moment, or_null, read
-from zsnapdb.documents.errors import ErrorFields, errors_fields
+from zsnapdb.documents.base import At, Document, ErrorFields, each, errors_fields, iso, moment, or_null, read
 
 
 class UnprotectedFields(Document):

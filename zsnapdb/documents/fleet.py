@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from zsnapdb.documents.base import At, Document, iso
-from zsnapdb.documents.errors import ErrorFields, error_fields
+from zsnapdb.documents.base import At, Document, ErrorFields, error_fields, iso
 
 
 class FleetRepositoryFields(Document):

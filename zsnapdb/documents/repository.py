@@ -6,9 +6,21 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from zsnapdb.documents.base import At, Document, Number, each, or_null, read, rows
-from zsnapdb.documents.errors import DamageFields, ErrorFields, MissingFields, error_fields, errors_fields
-from zsnapdb.documents.manifest import ManifestFields
+from zsnapdb.documents.backup import ManifestFields
+from zsnapdb.documents.base import (
+    At,
+    DamageFields,
+    Document,
+    ErrorFields,
+    MissingFields,
+    Number,
+    each,
+    error_fields,
+    errors_fields,
+    or_null,
+    read,
+    rows,
+)
 
 
 def _binlogs(files: Any) -> list[str]:

@@ -19,8 +19,8 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from zsnapdb.base.errors import ServerError, UnreachableError
-from zsnapdb.base.text_files import read_text, secret_in
-from zsnapdb.config.engine import EngineSettings
+from zsnapdb.base.files import read_text, secret_in
+from zsnapdb.config.tables import EngineSettings
 
 _PATIENCE = 20.0
 

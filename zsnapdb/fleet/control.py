@@ -14,10 +14,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from zsnapdb.config.engine import EngineSettings
+from zsnapdb.config.tables import EngineSettings
 from zsnapdb.fleet.worker import serve_until_stopped
 from zsnapdb.fleet.workflows import CLOSED, SERVED, JobWorkflow, SlotsWorkflow
-from zsnapdb.planning.fleet.messages import CONTROL, queue_of
+from zsnapdb.planning.fleet.jobs import CONTROL, queue_of
 
 WORKFLOWS: Sequence[type] = (JobWorkflow, SlotsWorkflow)
 

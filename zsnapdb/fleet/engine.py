@@ -33,8 +33,17 @@ from temporalio.service import RPCError, RPCStatusCode
 from zsnapdb.fleet.connection import first_line
 from zsnapdb.fleet.specification import specification
 from zsnapdb.fleet.workflows import LIMIT, slots_id
-from zsnapdb.planning.fleet.messages import CONTROL, JOB, SLOTS, FleetJob, JobAnswer, JobProgress, SlotsState
-from zsnapdb.planning.fleet.progress import answer_text, progress_text
+from zsnapdb.planning.fleet.jobs import (
+    CONTROL,
+    JOB,
+    SLOTS,
+    FleetJob,
+    JobAnswer,
+    JobProgress,
+    SlotsState,
+    answer_text,
+    progress_text,
+)
 from zsnapdb.planning.fleet.schedule_plan import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
 
 CATCH_UP = timedelta(hours=24)

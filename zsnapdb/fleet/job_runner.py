@@ -24,13 +24,11 @@ from zsnapdb.base import errors
 from zsnapdb.base.errors import BusyError, ZsnapdbError
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.program_start import is_secret_name
-from zsnapdb.config.engine import FleetVerb, WorkerSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.planning.agent.jobs import JobName
-from zsnapdb.planning.agent.runs import RunRecord, is_good
+from zsnapdb.config.tables import FleetVerb, WorkerSettings
+from zsnapdb.planning.agent_jobs import JobName, RunRecord, is_good
 from zsnapdb.planning.fleet import host_jobs
-from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest
-from zsnapdb.planning.fleet.retry import JobVerdict, verdict
+from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, JobRequest, JobVerdict, verdict
 
 _TAIL = 65536
 """The bytes at the end of a log that are read."""

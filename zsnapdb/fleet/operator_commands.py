@@ -11,14 +11,13 @@ from typing import TypeVar
 from temporalio.service import RPCError
 
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import UnreachableError, UsageError
-from zsnapdb.config.agent import ScheduleSettings
-from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.fleet_jobs import FleetJobsSettings
+from zsnapdb.config.tables import FleetVerb, ScheduleSettings
 from zsnapdb.fleet.connection import connect, refusal_error
 from zsnapdb.fleet.engine import FleetEngine, each
-from zsnapdb.planning.fleet.messages import FleetJob
+from zsnapdb.planning.fleet.jobs import FleetJob
 from zsnapdb.planning.fleet.schedule_plan import (
     FleetChange,
     FleetChangeKind,
@@ -130,7 +129,7 @@ def run(
     meant = [job for job in jobs if is_meant(filters, job, settings.instance[job.instance].host)]
     if not meant:
         raise UsageError("no instance of the fleet matches", hint="check --where; `*` matches anything")
-    chosen = [job.model_copy(update={"run_id": run_id.new()}) for job in meant]
+    chosen = [job.model_copy(update={"run_id": run_context.new_run_id()}) for job in meant]
 
     async def begun(engine: FleetEngine) -> tuple[JobRun, ...]:
         names = await each(chosen, engine.begin)

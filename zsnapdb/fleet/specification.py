@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo
 from temporalio.client import ScheduleIntervalSpec, ScheduleSpec
 
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.config.agent import ScheduleSettings
 from zsnapdb.config.fleet_jobs import FleetScheduleSettings
-from zsnapdb.planning.agent.jobs import cron_times
+from zsnapdb.config.tables import ScheduleSettings
+from zsnapdb.planning.agent_jobs import cron_times
 
 YEARS = 10
 """The years for which times around changes of the clock are added."""

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import CommandError, ConfigError, UnreachableError, how_to_install
-from zsnapdb.config.engine import EngineSettings, WorkerSettings
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import EngineSettings, WorkerSettings
 from zsnapdb.fleet.connection import connect, identity_of, machine
 from zsnapdb.fleet.control import control_worker
 from zsnapdb.fleet.job_runner import JobRunner
 from zsnapdb.fleet.worker import pause, stop_by_signals, until_stopped, workers
-from zsnapdb.planning.fleet.messages import CONTROL
+from zsnapdb.planning.fleet.jobs import CONTROL
 
 _PATIENCE = 60.0
 """The seconds that the engine has to start, and later to stop."""
@@ -102,7 +102,7 @@ def serve(
     _require_free(trial.port)
     trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not trial.jobs_file.exists():
-        atomic_file.replace(trial.jobs_file, trial.jobs(settings).encode())
+        files.replace(trial.jobs_file, trial.jobs(settings).encode())
     with _engine(trial, temporal) as process:
         asyncio.run(_serve(trial, process, runner, tell))
 

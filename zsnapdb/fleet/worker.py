@@ -17,12 +17,21 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import Worker
 
 from zsnapdb.base.errors import ConfigError, UnreachableError
-from zsnapdb.config.engine import EngineSettings, FleetVerb, WorkerSettings
+from zsnapdb.config.tables import EngineSettings, FleetVerb, WorkerSettings
 from zsnapdb.fleet.connection import connect, first_line, identity_of, machine
 from zsnapdb.fleet.job_runner import JobRefused, JobRunner
-from zsnapdb.planning.fleet import messages
-from zsnapdb.planning.fleet.messages import ANY, DRILL, JobAnswer, JobProgress, JobRequest, queue_of
-from zsnapdb.planning.fleet.retry import JobVerdict, is_final, verdict
+from zsnapdb.planning.fleet import jobs
+from zsnapdb.planning.fleet.jobs import (
+    ANY,
+    DRILL,
+    JobAnswer,
+    JobProgress,
+    JobRequest,
+    JobVerdict,
+    is_final,
+    queue_of,
+    verdict,
+)
 
 _ELSEWHERE = timedelta(seconds=2)
 
@@ -33,7 +42,7 @@ class HostActivities:
     def __init__(self, runner: JobRunner) -> None:
         self._runner = runner
 
-    @activity.defn(name=messages.JOB)
+    @activity.defn(name=jobs.JOB)
     async def job(self, request: JobRequest) -> JobAnswer:
         """Do the job. Raises ApplicationError with the class of the end as its type, and the answer as its detail."""
         attempt = activity.info().attempt

@@ -20,8 +20,8 @@ from temporalio.exceptions import (
 )
 from temporalio.exceptions import TimeoutError as EngineTimeout
 
-from zsnapdb.planning.fleet import messages
-from zsnapdb.planning.fleet.retry import JobVerdict
+from zsnapdb.planning.fleet import jobs
+from zsnapdb.planning.fleet.jobs import JobVerdict
 from zsnapdb.planning.fleet.schedule_plan import closed_until
 
 CLOSED, SERVED = "zsnapdb-closed", "zsnapdb-served"
@@ -41,7 +41,7 @@ _MOST_EVENTS = 4000
 """The number of events after which the history of slots continues as a new one."""
 
 
-@workflow.defn(name=messages.JOB)
+@workflow.defn(name=jobs.JOB)
 class JobWorkflow:
     """One run of one job: waits for the end of a window and for a slot, and has a host do the job."""
 
@@ -54,11 +54,11 @@ class JobWorkflow:
         self._is_granted = True
 
     @workflow.run
-    async def run(self, job: messages.FleetJob) -> messages.JobAnswer:
+    async def run(self, job: jobs.FleetJob) -> jobs.JobAnswer:
         """Return the result of the job. Raises ApplicationError if it failed finally."""
         scheduled = workflow.info().typed_search_attributes.get(_SCHEDULED) or workflow.now()
-        run_id = job.run_id or messages.run_id_of(job.verb, job.instance, scheduled)
-        request = messages.JobRequest(
+        run_id = job.run_id or jobs.run_id_of(job.verb, job.instance, scheduled)
+        request = jobs.JobRequest(
             verb=job.verb, instance=job.instance, run_id=run_id, scheduled=scheduled, host=job.host
         )
         await _outside_windows(job)
@@ -66,7 +66,7 @@ class JobWorkflow:
             await _one_machine(job.host)
         return await self._until_done(job, request)
 
-    async def _until_done(self, job: messages.FleetJob, request: messages.JobRequest) -> messages.JobAnswer:
+    async def _until_done(self, job: jobs.FleetJob, request: jobs.JobRequest) -> jobs.JobAnswer:
         """Have a host do the job, with a slot of its bucket. If no host takes it, the slot is released meanwhile."""
         ends, seconds = workflow.now() + timedelta(seconds=job.timeout), _FIRST_PAUSE
         while (left := ends - workflow.now()) > timedelta():
@@ -88,7 +88,7 @@ class JobWorkflow:
             seconds = min(_LONGEST_PAUSE, 2 * seconds)
         raise ApplicationError(f"no host of queue {job.queue} took the job", type="untaken", non_retryable=True)
 
-    async def _take_slot(self, job: messages.FleetJob) -> None:
+    async def _take_slot(self, job: jobs.FleetJob) -> None:
         """Wait until this run has a slot of its bucket, if it has a bucket. Missing slots are created."""
         if job.bucket is None:
             return
@@ -110,12 +110,12 @@ def slots_id(bucket: str) -> str:
     return f"slots/{bucket}"
 
 
-def _slots(job: messages.FleetJob) -> workflow.ExternalWorkflowHandle[object]:
+def _slots(job: jobs.FleetJob) -> workflow.ExternalWorkflowHandle[object]:
     assert job.bucket is not None
     return workflow.get_external_workflow_handle(slots_id(job.bucket))
 
 
-async def _release(job: messages.FleetJob) -> None:
+async def _release(job: jobs.FleetJob) -> None:
     if job.bucket is None:
         return
     try:
@@ -125,21 +125,21 @@ async def _release(job: messages.FleetJob) -> None:
         return
 
 
-async def _start_slots(job: messages.FleetJob) -> None:
+async def _start_slots(job: jobs.FleetJob) -> None:
     assert job.bucket is not None
     try:
         await workflow.start_child_workflow(
-            messages.SLOTS,
-            messages.SlotsState(bucket=job.bucket, limit=job.limit),
+            jobs.SLOTS,
+            jobs.SlotsState(bucket=job.bucket, limit=job.limit),
             id=slots_id(job.bucket),
-            task_queue=messages.CONTROL,
+            task_queue=jobs.CONTROL,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         )
     except WorkflowAlreadyStartedError:
         return
 
 
-async def _outside_windows(job: messages.FleetJob) -> None:
+async def _outside_windows(job: jobs.FleetJob) -> None:
     """Wait until the job may start."""
     while (until := closed_until(job.windows, workflow.now())) is not None:
         workflow.set_current_details(f"waits for the end of a window at {until:%Y-%m-%d %H:%M} UTC")
@@ -154,7 +154,7 @@ async def _one_machine(host: str) -> None:
     seconds = _FIRST_PAUSE
     for _ in range(_WAITED_FOR_MACHINE):
         known: list[str] = await workflow.execute_activity(
-            SERVED, host, result_type=list[str], start_to_close_timeout=_ASKED, task_queue=messages.CONTROL
+            SERVED, host, result_type=list[str], start_to_close_timeout=_ASKED, task_queue=jobs.CONTROL
         )
         if len(known) < 2:
             return
@@ -172,12 +172,12 @@ def _was_not_taken(error: ActivityError) -> bool:
     return isinstance(cause, EngineTimeout) and cause.type is TimeoutType.SCHEDULE_TO_START
 
 
-async def _on_host(job: messages.FleetJob, request: messages.JobRequest, longest: timedelta) -> messages.JobAnswer:
+async def _on_host(job: jobs.FleetJob, request: jobs.JobRequest, longest: timedelta) -> jobs.JobAnswer:
     workflow.set_current_details(f"on queue {job.queue}, run {request.run_id}")
-    answer: messages.JobAnswer = await workflow.execute_activity(
-        messages.JOB,
+    answer: jobs.JobAnswer = await workflow.execute_activity(
+        jobs.JOB,
         request,
-        result_type=messages.JobAnswer,
+        result_type=jobs.JobAnswer,
         task_queue=job.queue,
         schedule_to_close_timeout=longest,
         schedule_to_start_timeout=_UNTAKEN if job.bucket is not None else None,
@@ -190,7 +190,7 @@ async def _on_host(job: messages.FleetJob, request: messages.JobRequest, longest
     return answer
 
 
-@workflow.defn(name=messages.SLOTS)
+@workflow.defn(name=jobs.SLOTS)
 class SlotsWorkflow:
     """The slots of a bucket: at most `limit` holders at once, over all hosts, in the order of their requests.
 
@@ -198,7 +198,7 @@ class SlotsWorkflow:
     """
 
     @workflow.init
-    def __init__(self, state: messages.SlotsState) -> None:
+    def __init__(self, state: jobs.SlotsState) -> None:
         self._state = state
         self._is_changed = True
         self._is_closed = False
@@ -234,12 +234,12 @@ class SlotsWorkflow:
         self._is_closed = self._is_changed = True
 
     @workflow.query
-    def state(self) -> messages.SlotsState:
+    def state(self) -> jobs.SlotsState:
         """Return the holders and the waiting runs."""
         return self._state
 
     @workflow.run
-    async def run(self, state: messages.SlotsState) -> None:  # noqa: ARG002 - __init__ has it
+    async def run(self, state: jobs.SlotsState) -> None:  # noqa: ARG002 - __init__ has it
         """Grant slots until there are too many events; then continue as a new run."""
         workflow.upsert_memo({LIMIT: self._state.limit})
         while not self._is_closed:
@@ -275,7 +275,7 @@ class SlotsWorkflow:
             list(self._state.holders),
             result_type=list[str],
             start_to_close_timeout=_ASKED,
-            task_queue=messages.CONTROL,
+            task_queue=jobs.CONTROL,
         )
         for workflow_id in gone:
             self.release(workflow_id)

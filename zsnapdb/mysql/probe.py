@@ -2,21 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+from pydantic import ValidationError
 
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.plugins import loaded_plugins
 from zsnapdb.mysql.schema.schema_catalogue import engine_counts, schemas
-from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.session import Row, Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
 from zsnapdb.planning.backup.lock_strategy import row_versions_are_flawed
-from zsnapdb.planning.server_facts import Channel, Dialect, ServerFacts, release_of
+from zsnapdb.planning.server_facts import (
+    COMPONENT,
+    FUNCTION,
+    INFORMATION,
+    Channel,
+    Dialect,
+    LoadedBy,
+    Plugin,
+    ServerFacts,
+    ServerPlugins,
+    release_of,
+)
 from zsnapdb.planning.server_family import family, flavour_of
+
+_PLUGINS = (
+    "SELECT plugin_name, plugin_type, COALESCE(plugin_library, ''), plugin_status FROM information_schema.plugins WHERE"
+    " (plugin_library IS NOT NULL AND plugin_status = 'ACTIVE') OR (plugin_library IS NULL AND load_option NOT LIKE"
+    " 'FORCE%' AND plugin_type <> 'INFORMATION SCHEMA')"
+)
+_ROWS = "SELECT name FROM mysql.plugin"
+_FUNCTIONS = "SELECT name, dl FROM mysql.func"
+_COMPONENTS = "SELECT component_urn FROM mysql.component"
+_URN = "file://"
+
+
+def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlugins:
+    """Return the plugins of the server, changing nothing.
+
+    Plugins that the account cannot see are missing: the tables of the schema `mysql` need SELECT. A name that is
+    invalid in an option file is skipped.
+    """
+    by_row = {str(name).lower() for (name,) in _rows_or_none(session, _ROWS)}
+    made = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
+    made += [_parse_plugin(name, FUNCTION, library) for name, library in _rows_or_none(session, _FUNCTIONS)]
+    made += [_component(str(urn)) for (urn,) in _rows_or_none(session, _COMPONENTS)]
+    return ServerPlugins(
+        plugins=tuple(
+            _shortened(sorted({one for one in made if one is not None}, key=lambda one: (one.kind, one.name)))
+        ),
+        folder=variables.get("plugin_dir", ""),
+        maturity=variables.get("plugin_maturity", "").lower(),
+    )
+
+
+def _shortened(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
+    """Yield the plugins without those for information_schema that another plugin of their library includes."""
+    named = {plugin.library for plugin in plugins if plugin.kind != INFORMATION}
+    for plugin in plugins:
+        if plugin.kind != INFORMATION or plugin.library not in named:
+            named.add(plugin.library)
+            yield plugin
+
+
+def _plugin(row: Row, by_row: Iterable[str]) -> Plugin | None:
+    name, kind, library, status = (str(value) for value in row)
+    how = LoadedBy.ROW if name.lower() in by_row else LoadedBy.OPTION
+    return _parse_plugin(name, kind, library, how, is_active=status == "ACTIVE")
+
+
+def _component(urn: str) -> Plugin | None:
+    name = urn.removeprefix(_URN)
+    return _parse_plugin(name, COMPONENT, f"{name}.so")
+
+
+def _parse_plugin(
+    name: object, kind: str, library: object, how: LoadedBy = LoadedBy.ROW, *, is_active: bool = True
+) -> Plugin | None:
+    try:
+        return Plugin(name=str(name), kind=kind, library=str(library), loaded_by=how, is_active=is_active)
+    except ValidationError:
+        return None
+
+
+def _rows_or_none(session: Session, sql: str) -> list[Row]:
+    """Return the rows; empty if the server has no such table or the account cannot read it."""
+    try:
+        return session.query(sql)
+    except ServerError:
+        return []
+
 
 _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS")
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")

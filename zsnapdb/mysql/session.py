@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from zsnapdb.base.errors import LockNotGranted, ServerError
-from zsnapdb.mysql.auth_hints import auth_hint
+from zsnapdb.base.errors import LockNotGranted, ServerError, how_to_install
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 
 if TYPE_CHECKING:
     from zsnapdb.mysql.connection import Connection, UnbufferedCursor
+
+_PACKAGES = {"pynacl": "PyNaCl", "cryptography": "cryptography"}
+_PACKAGE = re.compile(r"'(\w+)' package is required for (\w+)")
+_PLUGIN = re.compile(r"Authentication plugin '(?:b')?\"?([A-Za-z0-9_]{1,64})")
+_ANOTHER = (
+    "let zsnapdb's account log in another way, on MariaDB ALTER USER ... IDENTIFIED VIA unix_socket OR"
+    " mysql_native_password USING PASSWORD('...'), on MySQL ALTER USER ... IDENTIFIED WITH caching_sha2_password BY"
+    " '...'"
+)
+
+
+def auth_hint(text: str) -> str:
+    """Return the hint for a login error of the client library; "" if no authentication plugin caused it."""
+    package, plugin = _PACKAGE.search(text), _PLUGIN.search(text)
+    if package is not None and package[1] in _PACKAGES:
+        own = _PACKAGES[package[1]]
+        return f"the account has the plugin {package[2]}: {how_to_install(own)}, or {_ANOTHER}"
+    if plugin is not None:
+        return f"zsnapdb cannot log in with the plugin {plugin[1]}: {_ANOTHER}"
+    return ""
 
 
 UNLIMITED = 18446744073709551615

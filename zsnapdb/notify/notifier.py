@@ -25,13 +25,13 @@ from urllib.parse import urlsplit
 from zsnapdb.base import program_start
 from zsnapdb.base.deadline import within
 from zsnapdb.base.errors import CommandError, ConfigError
+from zsnapdb.base.files import secret_in
 from zsnapdb.base.program_start import for_site
-from zsnapdb.base.text_files import secret_in
 from zsnapdb.base.timed_http import TimedHttpConnection, TimedHttpsConnection
 from zsnapdb.config.notifications import NotificationChannel, NotificationEvent, NotificationTarget
 from zsnapdb.config.settings import Settings
 from zsnapdb.notify.sent_notifications import MemoryFile
-from zsnapdb.planning.notifications.events import Occasion, TargetMemory, concerns, is_news
+from zsnapdb.planning.health.notification_events import Occasion, TargetMemory, concerns, is_news
 
 
 class DeliveryFailure(Exception):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from zsnapdb.base import atomic_file, private_lock
+from zsnapdb.base import files
 from zsnapdb.config.settings import Settings
-from zsnapdb.planning.notifications.events import FailedDelivery, TargetMemory
+from zsnapdb.planning.health.notification_events import FailedDelivery, TargetMemory
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class MemoryFile:
     def write(self, memory: TargetMemory) -> None:
         """Replace the stored state. Raise OSError if it cannot be written."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic_file.replace(self.file, memory.model_dump_json().encode())
+        files.replace(self.file, memory.model_dump_json().encode())
 
     @contextlib.contextmanager
     def alone(self, seconds: float) -> Iterator[None]:
@@ -41,7 +41,7 @@ class MemoryFile:
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
                 self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                stack.enter_context(private_lock.locked(self.file.with_suffix(".lock"), seconds))
+                stack.enter_context(files.locked_file(self.file.with_suffix(".lock"), seconds))
             yield
 
 

@@ -1,15 +1,137 @@
-"""Facts about a server for the pure decisions. `mysql/probe.py` collects them."""
+"""Facts about a server and its plugins for the pure decisions. `mysql/probe.py` collects them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidSet
+from zsnapdb.base.patterns import ShortLine
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.server_plugins import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone
+
+PluginName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")]
+PluginKind = Annotated[str, Field(pattern=r"^[A-Z][A-Z ]{0,63}$")]
+LibraryName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127})?$")]
+"""The name of a file in the plugin folder, never a path. "": built into the server program."""
+
+COMPONENT = "COMPONENT"
+FUNCTION = "LOADABLE FUNCTION"
+INFORMATION = "INFORMATION SCHEMA"
+
+
+class LoadedBy(StrEnum):
+    """The loader of a plugin: an option or the program itself, or a row of `mysql.plugin`, `component` or `func`."""
+
+    OPTION = "option"
+    ROW = "row"
+
+
+class Plugin(BaseModel):
+    """A plugin of a server. `kind` is its type as the server reports it, COMPONENT or FUNCTION.
+
+    A plugin without a library is built in and can be switched. `is_active` False: it was switched off.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    name: PluginName
+    kind: PluginKind
+    library: LibraryName = ""
+    loaded_by: LoadedBy = LoadedBy.OPTION
+    is_active: bool = True
+
+    @property
+    def option(self) -> str:
+        """The name of the option that switches the plugin."""
+        return self.name.lower().replace("-", "_")
+
+    def describe(self) -> str:
+        return f"{self.kind.lower()} {self.name}" + (f" ({self.library})" if self.library else "")
+
+
+class ServerPlugins(BaseModel):
+    """The plugins of a server, its plugin folder, and the minimum maturity of plugins (empty: no limit)."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    plugins: tuple[Plugin, ...] = ()
+    folder: ShortLine = ""
+    maturity: Annotated[str, Field(pattern=r"^[a-z]{0,16}$")] = ""
+
+
+_UNLOADED = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        # ER_UNKNOWN_STORAGE_ENGINE, ER_PLUGIN_IS_NOT_LOADED, ER_CANT_OPEN_LIBRARY, ER_FUNCTION_NOT_DEFINED,
+        # ER_UNKNOWN_DATA_TYPE and ER_PROVIDER_NOT_LOADED of MariaDB, ER_COMPONENTS_CANT_LOAD.
+        r"Unknown storage engine '([^']{1,64})'",
+        r"Plugin '([^']{1,64})' is not loaded",
+        r"Can't open shared library '(?:[^']{0,512}/)?([^'/]{1,128})'",
+        r"Function '([^']{1,64})' is not defined",
+        r"Unknown data type: '([^']{1,64})'",
+        r"tried to use the ([A-Za-z0-9_]{1,64}) compression, but its provider plugin is not loaded",
+        r"Cannot load component from specified URN: 'file://([^']{1,128})'",
+    )
+)
+"""Error texts of both families (error message references; their numbers: 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
+_REFUSED_PASSWORD = re.compile(r"does not satisfy the current policy requirements \(([A-Za-z0-9_]{1,64})\)")
+"""MariaDB's ER_NOT_VALID_PASSWORD. Its appliers check the passwords in replayed statements again."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
+
+
+def unloaded_plugin(text: str) -> str | None:
+    """Return the plugin, function or library that a server reports as not loaded; None if the error is another one."""
+    for pattern in _UNLOADED:
+        match = pattern.search(text)
+        if match is not None and _NAME.fullmatch(match[1]):
+            return match[1]
+    return None
+
+
+def plugin_hint(text: str) -> str:
+    """Return a hint if the server's error is a missing plugin, or a plugin that refuses a password; else ""."""
+    name = unloaded_plugin(text)
+    if name is not None:
+        return (
+            f'the server of the copy does not load {name}: add "plugin_load_add={library_of(name)}" to'
+            " server.options of the instance. If the error log says that its library is missing, install it; name a"
+            " file that the library reads in server.sandbox_reads"
+        )
+    refusing = _REFUSED_PASSWORD.search(text)
+    if refusing is not None:
+        option = f"loose_{refusing[1].lower()}=OFF"
+        return f'add "{option}" to server.options of the instance: this plugin refuses a password of the source'
+    return ""
+
+
+_LIBRARIES = {
+    "auth_socket": "auth_socket.so",
+    "ed25519": "auth_ed25519.so",
+    "federated": "ha_federatedx.so",
+    "gssapi": "auth_gssapi.so",
+    "mecab": "libpluginmecab.so",
+    "mysql_json": "type_mysql_json.so",
+    "mysql_native_password": "mysql_native_password.so",
+    "mysql_no_login": "mysql_no_login.so",
+    "named_pipe": "auth_named_pipe.so",
+    "pam": "auth_pam.so",
+    "parsec": "auth_parsec.so",
+    "unix_socket": "auth_socket.so",
+    **{name.lower(): f"provider_{name.lower()}.so" for name in ("BZip2", "LZ4", "LZMA", "LZO", "Snappy")},
+}
+"""Libraries of plugins whose names differ from the pattern of storage engines."""
+
+
+def library_of(name: str) -> str:
+    """Return the usual library of the plugin in the packages of MariaDB and MySQL; `ha_NAME.so` for an engine."""
+    return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")
 
 
 def release_of(version: str) -> tuple[int, ...]:

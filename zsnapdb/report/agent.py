@@ -9,8 +9,8 @@ from zsnapdb.agent.schedule import RanJob
 from zsnapdb.agent.web import AgentOverview, JobOverview
 from zsnapdb.base.errors import BusyError
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.documents.agent import AgentDocument, AgentPauseDocument, AgentRunDocument, NotifiedDocument
-from zsnapdb.planning.agent.runs import RunRecord
+from zsnapdb.documents.host import AgentDocument, AgentPauseDocument, AgentRunDocument, NotifiedDocument
+from zsnapdb.planning.agent_jobs import RunRecord
 from zsnapdb.report.view import Part, Table, TabularView, View
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zsnapdb.base.patterns import printable
-from zsnapdb.documents.base import read
-from zsnapdb.documents.doctor import DiagnosisFields, DoctorDocument, DoctorFindingFields, LoadDocument
-from zsnapdb.documents.errors import FindingFields
+from zsnapdb.documents.base import FindingFields, read
+from zsnapdb.documents.host import DiagnosisFields, DoctorDocument, DoctorFindingFields, LoadDocument
 from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
 from zsnapdb.jobs.doctor.rule_facts import LoadReport
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
-from zsnapdb.report.units import paragraph
-from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines, spaced
+from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines, paragraph, spaced
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3

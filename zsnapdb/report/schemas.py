@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from zsnapdb.report.document_frame import VERSION, ErrorDocument
+from zsnapdb.report.view import VERSION, ErrorDocument
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

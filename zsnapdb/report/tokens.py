@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from zsnapdb.documents.token import IssuerKeysDocument, NewTokenDocument, RevokedTokenDocument, TokensDocument
+from zsnapdb.documents.api import IssuerKeysDocument, NewTokenDocument, RevokedTokenDocument, TokensDocument
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.report.view import Part, Table, TabularView, View, columns
 from zsnapdb.serve.issuer_keys import FetchedKeys

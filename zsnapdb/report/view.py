@@ -1,22 +1,63 @@
-"""Views: a result as text for people and as a document for programs."""
+"""Views: a result as text for people and as a document for programs, with the frame of every document."""
 
 from __future__ import annotations
 
+import json
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
+from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.patterns import printable
 from zsnapdb.documents.base import Document
+from zsnapdb.documents.base import Dumped as Dumped
+from zsnapdb.documents.base import ErrorDocument as ErrorDocument
+from zsnapdb.documents.base import ErrorFields as ErrorFields
+from zsnapdb.documents.base import error_fields as error_fields
+from zsnapdb.documents.base import errors_fields as errors_fields
+from zsnapdb.documents.base import moment as moment
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
-from zsnapdb.report.document_frame import document
-from zsnapdb.report.units import table
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.copies.catalogue import UnreadableCopy
     from zsnapdb.planning.backup.fitness import FitnessFinding
+
+VERSION = 1
+
+
+def document_json(kind: str, **fields: Any) -> str:
+    """Return a document of that kind: one line of JSON."""
+    return json.dumps({"version": VERSION, "kind": kind, **fields})
+
+
+def error_json(error: ZsnapdbError) -> str:
+    """Return the document of a failure."""
+    return document_json("error", **ErrorDocument.of_result(error).json_fields())
+
+
+def truncate_to_second(microseconds: int) -> str:
+    """Return a time as ISO 8601 in UTC, without its fraction, for tables."""
+    return f"{datetime.fromtimestamp(microseconds // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def paragraph(head: str, text: str) -> list[str]:
+    """Return the text after its head, in lines of at most 80 columns unless a word is longer."""
+    return textwrap.wrap(
+        text, 80, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False
+    )
+
+
+def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return columns aligned to their widest cell, headings first."""
+    lines = [headings, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 Fields = Mapping[str, Any]
@@ -54,7 +95,7 @@ class View(ABC):
 
     def document(self) -> str:
         """Return the result as one line of JSON."""
-        return document(self.kind, **self.fields())
+        return document_json(self.kind, **self.fields())
 
 
 @dataclass(frozen=True)

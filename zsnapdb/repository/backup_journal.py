@@ -18,13 +18,13 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from zsnapdb.base.atomic_file import sync_folder
 from zsnapdb.base.domain_types import is_backup_id
 from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.files import sync_folder
 from zsnapdb.base.patterns import DatasetName, Guid, RoleName, SendFlag, SnapshotName
 from zsnapdb.base.untrusted_text import parsed
-from zsnapdb.repository.document_base import Part
 from zsnapdb.repository.manifest import KeyPart, Manifest, VolumePart, VolumeType
+from zsnapdb.repository.objects import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Segment
 from zsnapdb.repository.repository import Repository
@@ -126,4 +126,4 @@ class DescriptionCache:
             body += line
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_file.replace_disposable(self.file, proof.hexdigest().encode() + b"\n", body)
+            files.replace_disposable(self.file, proof.hexdigest().encode() + b"\n", body)

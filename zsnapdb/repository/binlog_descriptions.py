@@ -45,11 +45,11 @@ from zsnapdb.base.patterns import (
     ShortLine,
     Words,
 )
-from zsnapdb.planning.binlog.commit_times import MOST_STRETCHES, Sighting, Stretch, with_stretch
+from zsnapdb.planning.binlog.archive_times import MOST_STRETCHES, Sighting, Stretch, with_stretch
 from zsnapdb.planning.binlog.created_tables import MOST_MADE, RecordedTable, fits
 from zsnapdb.repository import layout
-from zsnapdb.repository.document_base import Part
 from zsnapdb.repository.manifest import KeyPart
+from zsnapdb.repository.objects import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 
 

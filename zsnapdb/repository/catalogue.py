@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.base.patterns import Moment, first_problem
 from zsnapdb.planning.backup.send_form import SendForm, form_of
@@ -27,10 +27,9 @@ from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import UntrustedRecord
 from zsnapdb.repository.layout import ManifestKey
-from zsnapdb.repository.manifest import Manifest, ObjectivesPart, SourcePart
+from zsnapdb.repository.manifest import ChunkTotals, Manifest, ObjectivesPart, SourcePart
 from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
-from zsnapdb.stream.chunk_table import ChunkTotals
 
 _VERSION = 8
 _READERS = 8
@@ -237,7 +236,7 @@ class Cache:
         body = _cache_file().dump_json(_CacheFile.model_construct(version=_VERSION, trust=self.trust, entries=lines))
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_file.replace_disposable(self.file, sealed(body))
+            files.replace_disposable(self.file, sealed(body))
 
 
 def sealed(body: bytes) -> bytes:

@@ -30,8 +30,8 @@ from zsnapdb.planning import order
 from zsnapdb.planning.repository.document_digests import DRILLS
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
-from zsnapdb.repository.document_base import Part
 from zsnapdb.repository.layout import DrillKey
+from zsnapdb.repository.objects import Part
 from zsnapdb.repository.repository import Repository
 
 ALL_PAGES = "all pages"

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound
 from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words, first_problem
 from zsnapdb.planning import order
-from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
-from zsnapdb.planning.evidence.policy import PolicyChange
+from zsnapdb.planning.evidence import NOTHING, PolicyChange, RememberedLink, StoredLink
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyrage
 
 from zsnapdb.base.errors import ConfigError, DamagedError, ExistsError
-from zsnapdb.base.text_files import secret_in
+from zsnapdb.base.files import secret_in
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -22,12 +22,11 @@ from zsnapdb.base.patterns import (
     VariableName,
     Words,
 )
-from zsnapdb.planning.server_facts import Channel
-from zsnapdb.planning.server_plugins import ServerPlugins
-from zsnapdb.planning.storage_engines import rows_not_restored
+from zsnapdb.planning.schema_content import rows_not_restored
+from zsnapdb.planning.server_facts import Channel, ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone
 from zsnapdb.planning.vm.consistency_level import Grade
-from zsnapdb.repository.document_base import Part
+from zsnapdb.repository.objects import Part
 
 
 class PositionPart(Part):

@@ -15,11 +15,10 @@ from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring, UntrustedRecord
 from zsnapdb.repository.layout import ChunkKey, Key
-from zsnapdb.repository.manifest import Manifest, decode
+from zsnapdb.repository.manifest import ChunkTable, Manifest, decode
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.store.base import Store, most_bytes
-from zsnapdb.stream.chunk_table import ChunkTable
 from zsnapdb.stream.chunks import Body, Chunk
 from zsnapdb.stream.crypto import ChunkCipher
 

@@ -17,9 +17,9 @@ from typing import IO, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zsnapdb.base import audience, caller_identity, run_id
+from zsnapdb.base import patterns, run_context
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
-from zsnapdb.base.processes import Process
+from zsnapdb.base.program_start import Process
 from zsnapdb.base.untrusted_text import fields_of, printed
 from zsnapdb.jobs.clone.expected_clone import ExpectedClone
 from zsnapdb.jobs.copies.properties import owner_text
@@ -126,10 +126,10 @@ class ChildRunner:
 
     def _run(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            own = {run_id.VARIABLE: call.run_id, caller_identity.SUBJECT_VARIABLE: call.subject}
-            own |= {caller_identity.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
+            own = {run_context.VARIABLE: call.run_id, patterns.SUBJECT_VARIABLE: call.subject}
+            own |= {patterns.ISSUER_VARIABLE: call.issuer} if call.issuer else {}
             own |= call.meant.variables() if call.meant is not None else {}
-            own |= {audience.AUDIENCE_VARIABLE: owner_text(call.audience)} if call.audience else {}
+            own |= {run_context.AUDIENCE_VARIABLE: owner_text(call.audience)} if call.audience else {}
             environment = {**CLEAN, **self.environment, **own}
             with _stdin_of(call.given) as stdin:
                 process = self.start(call.words, environment, (stdin, out.fileno(), errors.fileno()))
@@ -230,7 +230,7 @@ def _failure(call: CommandCall, code: int, said: _ErrorFields) -> FailureAnswer:
     if not call.audience or said.audience == owner_text(call.audience):
         return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     print(printed(f"run {call.run_id} of {call.subject}: {said.message}; {said.hint}"), file=sys.stderr, flush=True)
-    return FailureAnswer(code=said.code, message=audience.told_of(code), hint=audience.ASK, exit_code=code)
+    return FailureAnswer(code=said.code, message=run_context.told_of(code), hint=run_context.ASK, exit_code=code)
 
 
 def _ended_early(message: str) -> FailureAnswer:

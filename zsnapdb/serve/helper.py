@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, UsageError, ZsnapdbError
-from zsnapdb.base.processes import Stop
+from zsnapdb.base.program_start import Stop
 from zsnapdb.serve import helper_messages
-from zsnapdb.serve.helper_messages import BegunAnswer, Ending, RefusedRequest, failure_of
+from zsnapdb.serve.helper_messages import MOST_BYTES, BegunAnswer, Ending, RefusedRequest, failure_of, parse_request
 from zsnapdb.serve.request_handler import RequestHandler
-from zsnapdb.serve.verbs import MOST_BYTES, parse
 
 _MOST_CLIENTS = 64
 _POLL_SECONDS = 0.5
@@ -83,7 +82,7 @@ class HelperServer:
         except ZsnapdbError as error:
             return failure_of(error)
         try:
-            return self.desk.answer(parse(line), lambda begun: self._tell(client, begun))
+            return self.desk.answer(parse_request(line), lambda begun: self._tell(client, begun))
         except RefusedRequest as refused:
             return refused.failure
         except ZsnapdbError as error:

@@ -1,7 +1,4 @@
-"""The helper's answers: lines of JSON. The first names the operation, if one was started; the last is its ending.
-
-The translation of a failure into HTTP (RFC 9457) is here too, because the web process and the pages share it.
-"""
+"""Messages between web process and helper, as lines of JSON: requests, log-ins, and answers."""
 
 from __future__ import annotations
 
@@ -9,16 +6,144 @@ import contextlib
 import socket
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Union, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter, ValidationError
 
 from zsnapdb.base import errors
 from zsnapdb.base.deadline import TimedSocket, within
+from zsnapdb.base.errors import UsageError
+from zsnapdb.config.serve import HttpsUrl
 from zsnapdb.serve.limits import LimitRefusal
 from zsnapdb.serve.roles import RoleDecision, RoleVerdict
-from zsnapdb.serve.verbs import HelperRequest
+from zsnapdb.verbs.requests import VERBS, RoleVerb
+
+LOGIN_NAME = r"[a-z0-9][a-z0-9_-]{0,31}"
+LoginName = Annotated[str, StringConstraints(pattern=rf"^{LOGIN_NAME}$", strict=True)]
+IssuerName = Annotated[str, StringConstraints(pattern=r"^https://[!-~]{1,1000}$", strict=True)]
+Code = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,4096}$", strict=True)]
+"""RFC 6749, appendix A.11."""
+Verifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._~-]{43,128}$", strict=True)]
+"""RFC 7636, section 4.1."""
+Nonce = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{20,128}$", strict=True)]
+
+
+class LoginVerbKind(StrEnum):
+    """The kinds of requests about log-ins."""
+
+    LIST = "login.list"
+    OPEN = "session.open"
+    CLOSE = "session.close"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class ListLoginsVerb(_Model):
+    """The request for the issuers by which people log in."""
+
+    kind: Literal[LoginVerbKind.LIST] = LoginVerbKind.LIST
+
+
+class OpenSessionVerb(_Model):
+    """The request for a session of the person that the issuer names when the code is exchanged.
+
+    `nonce` must be in the id token. `issuer` is the one to which the browser was sent.
+    """
+
+    kind: Literal[LoginVerbKind.OPEN] = LoginVerbKind.OPEN
+    login: LoginName
+    issuer: IssuerName
+    code: Code
+    verifier: Verifier
+    nonce: Nonce
+
+
+class CloseSessionVerb(_Model):
+    """The request to end the session whose token it contains. Other tokens stay."""
+
+    kind: Literal[LoginVerbKind.CLOSE] = LoginVerbKind.CLOSE
+
+
+LoginVerb = ListLoginsVerb | OpenSessionVerb | CloseSessionVerb
+
+
+class KnownLogin(_Model):
+    """An issuer by which people log in: the address to which a browser is sent, and the one to which it returns."""
+
+    name: LoginName
+    issuer: str
+    authorization_endpoint: HttpsUrl
+    client_id: str
+    redirect_uri: str
+    scopes: tuple[str, ...]
+
+
+class KnownLogins(_Model):
+    """All issuers by which people log in."""
+
+    logins: tuple[KnownLogin, ...]
+
+
+class OpenedLogin(_Model):
+    """An opened session: its subject, its token, and its duration in seconds."""
+
+    subject: str
+    token: str
+    seconds: float
+
+
+MOST_BYTES = 64 * 1024
+"""The longest request, in bytes."""
+MOST_OF_BEARER = 8192
+"""The longest bearer credential: id tokens with many claims have some thousand characters."""
+BearerToken = Annotated[str, StringConstraints(pattern=rf"^[!-~]{{0,{MOST_OF_BEARER}}}$", strict=True)]
+if TYPE_CHECKING:
+    Verb = RoleVerb | LoginVerb
+else:
+    Verb = Annotated[Union[(*VERBS, *get_args(LoginVerb))], Field(discriminator="kind")]
+
+
+class HelperRequest(BaseModel):
+    """A verb, with the token as the web process received it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    token: BearerToken
+    verb: Verb
+
+    def line(self) -> bytes:
+        """Return the request as one line."""
+        return self.model_dump_json(by_alias=True).encode() + b"\n"
+
+
+_REQUEST: TypeAdapter[HelperRequest] = TypeAdapter(HelperRequest)
+
+
+def parse_request(line: bytes) -> HelperRequest:
+    """Return the request in a line. Raises UsageError, which repeats no value of it, if it is invalid."""
+    try:
+        return _REQUEST.validate_json(line)
+    except ValidationError as error:
+        raise UsageError(
+            f"the request is not valid: {explain_refusal(error)}",
+            hint="see `GET /api/v1/openapi.json` for the valid requests",
+        ) from None
+
+
+def explain_refusal(error: ValidationError) -> str:
+    """Return the invalid fields and their errors, without the given values."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in found[:5])
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    # The sender chose the name of an unknown field. It is shown shortened; an error escapes it.
+    return ".".join(str(part)[:40] for part in path) or "the line"
+
 
 UNAUTHENTICATED = "unauthenticated"
 QUOTA = "quota"

@@ -21,7 +21,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
-from zsnapdb.base.caller_identity import is_subject
+from zsnapdb.base.patterns import is_subject
 from zsnapdb.base.untrusted_text import exact_fields_of
 from zsnapdb.config.serve import SUBJECT_OF_EMAIL, IssuerRule, IssuerSettings
 from zsnapdb.serve.issuer_keys import IssuerKeys

@@ -17,12 +17,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import atomic_file, run_id
+from zsnapdb.base import files, run_context
 from zsnapdb.base.errors import UnreachableError, ZsnapdbError
+from zsnapdb.base.files import make_private
 from zsnapdb.base.patterns import Moment
-from zsnapdb.base.processes import Stop
+from zsnapdb.base.program_start import Stop
 from zsnapdb.config.serve import HttpsUrl, IssuerSettings
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.serve.command_processes import CommandCall, RunCommand
 from zsnapdb.serve.helper_messages import FailureAnswer
 from zsnapdb.serve.jwks import IssuerKey
@@ -82,7 +82,7 @@ def fetch_with(run: RunCommand) -> Callable[[str], FetchedKeys]:
     """Return a function that fetches an issuer's keys by `zsnapdb token keys`, or raises UnreachableError."""
 
     def fetch(name: str) -> FetchedKeys:
-        answer = run(CommandCall(("token", "keys", name, "--json"), "", run_id.new(), _FETCH_SECONDS))
+        answer = run(CommandCall(("token", "keys", name, "--json"), "", run_context.new_run_id(), _FETCH_SECONDS))
         if isinstance(answer, FailureAnswer):
             raise UnreachableError(answer.message, hint=answer.hint)
         try:
@@ -109,7 +109,7 @@ class IssuerKeys:
 
     def __post_init__(self) -> None:
         make_private(self.folder)
-        atomic_file.remove_unfinished(self.folder)
+        files.remove_unfinished(self.folder)
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(OSError, ValidationError), file.open("rb") as opened:
                 self._known[file.stem] = StoredKeys.model_validate_json(opened.read(_MOST_BYTES))
@@ -189,4 +189,4 @@ class IssuerKeys:
             self._known[name] = stored
         # If the disk fails, only a later helper has to fetch again.
         with contextlib.suppress(OSError):
-            atomic_file.replace(self.folder / f"{name}.json", stored.model_dump_json().encode())
+            files.replace(self.folder / f"{name}.json", stored.model_dump_json().encode())

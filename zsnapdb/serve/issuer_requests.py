@@ -18,19 +18,18 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.deadline import within
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UnreachableError, UsageError
+from zsnapdb.base.files import read_text, secret_in
 from zsnapdb.base.patterns import printable
-from zsnapdb.base.text_files import read_text, secret_in
 from zsnapdb.base.timed_http import TimedHttpsConnection
 from zsnapdb.base.untrusted_text import exact_fields_of
 from zsnapdb.config.serve import HttpsUrl, IssuerSettings, LoginSettings
 from zsnapdb.serve.command_processes import CommandCall, RunCommand
-from zsnapdb.serve.helper_messages import FailureAnswer, RefusedRequest
+from zsnapdb.serve.helper_messages import Code, FailureAnswer, RefusedRequest, Verifier
 from zsnapdb.serve.issuer_keys import FetchedKeys, LoginPlaces
 from zsnapdb.serve.jwks import keys_in
-from zsnapdb.serve.login_messages import Code, Verifier
 
 _SECONDS = 15.0
 _MOST_BYTES = 256 * 1024
@@ -218,7 +217,9 @@ def exchange_with(run: RunCommand) -> ExchangeCode:
 
     def exchange(name: str, grant: CodeGrant) -> str:
         words = ("token", "exchange", name, "--json")
-        answer = run(CommandCall(words, "", run_id.new(), _EXCHANGE_SECONDS, given=grant.model_dump_json().encode()))
+        answer = run(
+            CommandCall(words, "", run_context.new_run_id(), _EXCHANGE_SECONDS, given=grant.model_dump_json().encode())
+        )
         if isinstance(answer, FailureAnswer):
             raise RefusedRequest(answer)
         token = answer.document.get("id_token")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.base.caller_identity import is_same
+from zsnapdb.base.patterns import is_same
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.jobs.copies.properties import owner_text

@@ -23,11 +23,7 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.serve import IssuerSettings, ServeSettings
 from zsnapdb.serve import helper_messages
-from zsnapdb.serve.helper_messages import RefusedRequest, ResultAnswer, failure_of
-from zsnapdb.serve.id_tokens import IdTokenHolder
-from zsnapdb.serve.issuer_keys import IssuerKeys, LoginPlaces
-from zsnapdb.serve.issuer_requests import CodeGrant, ExchangeCode
-from zsnapdb.serve.login_messages import (
+from zsnapdb.serve.helper_messages import (
     CloseSessionVerb,
     KnownLogin,
     KnownLogins,
@@ -35,7 +31,13 @@ from zsnapdb.serve.login_messages import (
     LoginVerb,
     OpenedLogin,
     OpenSessionVerb,
+    RefusedRequest,
+    ResultAnswer,
+    failure_of,
 )
+from zsnapdb.serve.id_tokens import IdTokenHolder
+from zsnapdb.serve.issuer_keys import IssuerKeys, LoginPlaces
+from zsnapdb.serve.issuer_requests import CodeGrant, ExchangeCode
 from zsnapdb.serve.tokens import CredentialHolder, TokenBook, TokenKind
 
 if TYPE_CHECKING:

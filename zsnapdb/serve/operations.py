@@ -17,17 +17,16 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import atomic_file, run_id
-from zsnapdb.base.audience import Audience
-from zsnapdb.base.caller_identity import Subject, is_same
+from zsnapdb.base import files, run_context
 from zsnapdb.base.errors import CommandError, ZsnapdbError
-from zsnapdb.base.patterns import Moment, RunId, Sha256
-from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.base.files import make_private
+from zsnapdb.base.patterns import Moment, RunId, Sha256, Subject, is_same
+from zsnapdb.base.run_context import Audience
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.helper_messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
 from zsnapdb.serve.roles import Role, VerbKind, sees_all
 from zsnapdb.serve.tokens import CredentialHolder
-from zsnapdb.verbs.argument_patterns import Name
+from zsnapdb.verbs.vocabulary import Name
 
 _KEPT = timedelta(days=1)
 _MOST_OF_SUBJECT = 100
@@ -83,7 +82,7 @@ class Operations:
     def __post_init__(self) -> None:
         make_private(self.folder)
         # An unfinished file of a killed helper can contain the login of a clone.
-        atomic_file.remove_unfinished(self.folder)
+        files.remove_unfinished(self.folder)
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(ValidationError, OSError):
                 record = OperationRecord.model_validate_json(file.read_bytes())
@@ -175,7 +174,7 @@ class Operations:
             return [one for one in self._known.values() if (one.verb, one.ending) == (verb, None)]
 
     def _store(self, record: OperationRecord) -> None:
-        atomic_file.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())
+        files.replace(self.folder / f"{record.id}.json", record.model_dump_json().encode())
         self._known[record.id] = record
 
     def forget_old(self) -> None:
@@ -213,7 +212,7 @@ def audience_of(begun: OperationRecord | CredentialHolder) -> str:
 
 def new_id() -> str:
     """Return the id of a new operation. Its run and its evidence have the same id."""
-    return run_id.new()
+    return run_context.new_run_id()
 
 
 def _interrupted(record: OperationRecord) -> FailureAnswer:

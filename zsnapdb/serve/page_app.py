@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from importlib import resources
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -15,20 +19,66 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
-from zsnapdb.serve.branch_pages import BranchPages
-from zsnapdb.serve.clone_pages import ClonePages, NewClonePages, OperationPages
+from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.base.untrusted_text import printed
+from zsnapdb.serve.clone_pages import BranchPages, ClonePages, NewClonePages, OperationPages
 from zsnapdb.serve.fleet_pages import FleetPages
-from zsnapdb.serve.helper_messages import HelperClient
+from zsnapdb.serve.helper_messages import MOST_BYTES, HelperClient
 from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, address_of, came_by_https, form_of
-from zsnapdb.serve.page_templates import PageTemplates, style_sheet
+from zsnapdb.serve.page_rows import clock_time
 from zsnapdb.serve.page_views import FileAnswer, PageHandler, Redirect, SiteAnswer
-from zsnapdb.serve.pages import BrowserPages
-from zsnapdb.serve.protection_pages import ProtectionPages
-from zsnapdb.serve.verbs import MOST_BYTES
+from zsnapdb.serve.pages import BrowserPages, ProtectionPages
 from zsnapdb.serve.web_answers import CLOSES, AsgiApp, Message, Receive, Scope, Send
 from zsnapdb.serve.web_app import create_app
 from zsnapdb.verbs import requests as verbs
+
+
+class PageTemplates:
+    """Renders pages. A missing value raises an error; it is never rendered as an empty text."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("zsnapdb.serve", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_finalized,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {
+            "bytes": size,
+            "clock": clock_time,
+            "duration": format_duration,
+            "words": _with_code,
+            "lines": "\n".join,
+        }
+
+    def page(self, template: str, values: Mapping[str, object]) -> str:
+        """Return the rendered page."""
+        return self._environment.get_template(template).render(values)
+
+
+def style_sheet() -> bytes:
+    """Return the style sheet of all pages."""
+    return resources.files("zsnapdb.serve").joinpath("templates/style.css").read_bytes()
+
+
+def _finalized(value: object) -> object:
+    # The output of a macro is escaped already; a second time would show the marks.
+    return printed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _with_code(text: str) -> Markup:
+    """Return a message with text between backticks as code.
+
+    It is escaped first, so it contains no markup of its own.
+    """
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printed(text)))))  # noqa: S704
+
+
+_CODE = re.compile(r"`([^`\n]+)`")
+
 
 _FORM_SECONDS = 10.0
 """The time that a browser has to send a form."""

@@ -21,8 +21,7 @@ from pydantic import SecretStr
 
 from zsnapdb.base.errors import BusyError, NotAllowedError, UnknownNameError
 from zsnapdb.base.patterns import printable
-from zsnapdb.serve.helper_messages import HelperClient
-from zsnapdb.serve.login_messages import KnownLogin, OpenSessionVerb
+from zsnapdb.serve.helper_messages import HelperClient, KnownLogin, OpenSessionVerb
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, hashed, parsed, set_cookie
 from zsnapdb.serve.page_views import (
     BrowserSessions,

@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from zsnapdb.base.errors import NotAllowedError, UsageError, ZsnapdbError
-from zsnapdb.serve.helper_messages import FailureAnswer, failure_of
-from zsnapdb.serve.verbs import MOST_BYTES, explained
+from zsnapdb.serve.helper_messages import MOST_BYTES, FailureAnswer, explain_refusal, failure_of
 
 FORM = "application/x-www-form-urlencoded"
 CSRF_FIELD = "csrf"
@@ -148,7 +147,7 @@ def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:
-        raise _refusal(f"the form is not valid: {explained(error)}", "correct it and send it again") from None
+        raise _refusal(f"the form is not valid: {explain_refusal(error)}", "correct it and send it again") from None
 
 
 def filled(form: Mapping[str, str]) -> dict[str, str]:

@@ -15,24 +15,25 @@ from datetime import datetime
 
 from pydantic import SecretStr, ValidationError
 
-from zsnapdb.base.caller_identity import is_same
 from zsnapdb.base.errors import BusyError, ConsistencyError, NotAllowedError
-from zsnapdb.serve import login_messages, page_rows
+from zsnapdb.base.patterns import is_same
+from zsnapdb.serve import helper_messages, page_rows
 from zsnapdb.serve.helper_messages import (
     UNAUTHENTICATED,
     BegunAnswer,
     Ending,
     FailureAnswer,
     HelperClient,
+    HelperRequest,
     PendingAnswer,
     ProblemDetails,
     ResultAnswer,
+    Verb,
     problem_of,
 )
 from zsnapdb.serve.page_requests import CSRF_FIELD, PageRequest, RefusedPage, hashed, require_same_origin
 from zsnapdb.serve.page_rows import Document, InstanceRow, Person
 from zsnapdb.serve.protection_rows import PointsCard, points_of
-from zsnapdb.serve.verbs import HelperRequest, Verb
 from zsnapdb.verbs.requests import GetSubjectVerb, InstancePointsVerb, ListInstancesVerb
 
 SECONDS = 8 * 3600.0
@@ -298,18 +299,18 @@ def _of_valid_token(ending: Ending) -> Ending:
     return ending
 
 
-def known_logins(helper: HelperClient) -> tuple[login_messages.KnownLogin, ...]:
+def known_logins(helper: HelperClient) -> tuple[helper_messages.KnownLogin, ...]:
     """Return the issuers by which people log in. Return none if the helper does not answer."""
-    ending = helper.ask(HelperRequest(token="", verb=login_messages.ListLoginsVerb()))
+    ending = helper.ask(HelperRequest(token="", verb=helper_messages.ListLoginsVerb()))
     if not isinstance(ending, ResultAnswer):
         return ()
     try:
-        return login_messages.KnownLogins.model_validate(ending.document).logins
+        return helper_messages.KnownLogins.model_validate(ending.document).logins
     except ValidationError:
         return ()
 
 
-def opened_login(helper: HelperClient, verb: login_messages.OpenSessionVerb) -> login_messages.OpenedLogin:
+def opened_login(helper: HelperClient, verb: helper_messages.OpenSessionVerb) -> helper_messages.OpenedLogin:
     """Return the session that the helper opens. Raises RefusedPage with the reason if it does not."""
     ending = helper.ask(HelperRequest(token="", verb=verb))
     if isinstance(ending, FailureAnswer):
@@ -317,7 +318,7 @@ def opened_login(helper: HelperClient, verb: login_messages.OpenSessionVerb) -> 
     if not isinstance(ending, ResultAnswer):
         raise RefusedPage.because(BusyError("the helper did not answer in time", hint="log in again at /login"))
     try:
-        return login_messages.OpenedLogin.model_validate(ending.document)
+        return helper_messages.OpenedLogin.model_validate(ending.document)
     except ValidationError:
         error = ConsistencyError("the helper is of another release", hint="restart zsnapdb-serve")
         raise RefusedPage.because(error) from None
@@ -331,4 +332,4 @@ def end_evicted(helper: HelperClient, opened: OpenedSession) -> None:
 
 def end_credential(helper: HelperClient, token: str) -> None:
     """End the token of a session that a log-in created. A token of an administrator stays."""
-    helper.ask(HelperRequest(token=token, verb=login_messages.CloseSessionVerb()))
+    helper.ask(HelperRequest(token=token, verb=helper_messages.CloseSessionVerb()))

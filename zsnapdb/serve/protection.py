@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import ConsistencyError, ZsnapdbError
-from zsnapdb.base.processes import Stop
+from zsnapdb.base.program_start import Stop
 from zsnapdb.documents import api
 from zsnapdb.documents.base import Document
 from zsnapdb.jobs.clone.expected_clone import ExpectedClone
@@ -205,7 +205,7 @@ class ProtectionReader:
         is the owner whose clones an error may name.
         """
         call = CommandCall(
-            (*words, "--json"), subject, run_id.new(), _SECONDS, judges=True, meant=meant, audience=audience
+            (*words, "--json"), subject, run_context.new_run_id(), _SECONDS, judges=True, meant=meant, audience=audience
         )
         answer = self.run(call)
         if isinstance(answer, FailureAnswer):

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from zsnapdb.base.caller_identity import is_same
 from zsnapdb.base.errors import UsageError
-from zsnapdb.base.patterns import printable
+from zsnapdb.base.patterns import is_same, printable
 from zsnapdb.base.quantities import parse_duration
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone import space_limits

@@ -8,33 +8,35 @@ import secrets
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
-from zsnapdb.base.audience import Audience
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.run_context import Audience
 from zsnapdb.config.settings import Settings
 from zsnapdb.documents import api
 from zsnapdb.jobs.clone.expected_clone import ExpectedClone
-from zsnapdb.serve import argv, helper_messages
-from zsnapdb.serve.argv import CloneTerms
+from zsnapdb.serve import helper_messages
 from zsnapdb.serve.clone_documents import PublicClone, PublicCommit, belonging, seen_in, the_clone
 from zsnapdb.serve.command_processes import CommandCall, RunCommand
 from zsnapdb.serve.helper_messages import (
     BegunAnswer,
     Ending,
     FailureAnswer,
+    HelperRequest,
+    ListLoginsVerb,
+    LoginVerb,
+    OpenSessionVerb,
     PendingAnswer,
     RefusedRequest,
     ResultAnswer,
     WatchedOperation,
 )
 from zsnapdb.serve.limits import longest_lease
-from zsnapdb.serve.login_messages import ListLoginsVerb, LoginVerb, OpenSessionVerb
 from zsnapdb.serve.operations import OperationRecord, Operations, audience_of, new_id
 from zsnapdb.serve.protection import ProtectionReader, narrowed
 from zsnapdb.serve.quota_check import COUNTED_DEED, Admission
@@ -49,11 +51,71 @@ from zsnapdb.serve.roles import (
     sees_all,
 )
 from zsnapdb.serve.tokens import CredentialBook, CredentialHolder
-from zsnapdb.serve.verbs import HelperRequest
 from zsnapdb.verbs import requests as verbs
+from zsnapdb.verbs.delegation import parse
+from zsnapdb.verbs.requests import SERVED, AboutClone, CloneAction, CloneQuery, CreateCloneVerb, NewClone
 
 if TYPE_CHECKING:
     from zsnapdb.serve.login_handler import LoginHandler
+
+
+@dataclass(frozen=True)
+class CloneTerms:
+    """The helper's decisions about a new clone: its name, its lease in seconds, and whether it must be masked.
+
+    `most_bytes` is its quota (None: that of any clone).
+    """
+
+    name: str
+    ttl: float
+    masks: bool
+    most_bytes: int | None = None
+
+
+def create_words(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[str]:
+    """Return the arguments that create a clone for the subject. Every clone has a lease."""
+    ttl = {"ttl": _seconds(terms.ttl)}
+    quota = f"{terms.most_bytes}B" if terms.most_bytes is not None else None
+    decided = {"name": terms.name, **ttl, "mask": terms.masks, "quota": quota, "json": True}
+    return _arguments(CreateCloneVerb.command, {**ttl, **dict(_sent_fields(wanted)), **decided}, subject)
+
+
+def action_arguments(verb: CloneAction, clone: str, ttl: float, subject: str) -> Sequence[str]:
+    """Return the arguments that run the verb on the clone with that id.
+
+    `ttl` (seconds) is its new lease or protection.
+    """
+    times = {name: _seconds(ttl) for name in ("ttl", "for") if f"--{name}" in SERVED[verb.command].options}
+    decided = {"name": clone, **times, **verb.fixed, "json": True}
+    return _arguments(verb.command, {**dict(_sent_fields(verb)), **decided}, subject)
+
+
+def query_arguments(verb: CloneQuery, clone: str, subject: str) -> Sequence[str]:
+    """Return the arguments that report something about the clone with that id."""
+    return _arguments(verb.command, {**dict(_sent_fields(verb)), **verb.fixed, "name": clone}, subject)
+
+
+def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
+    """Yield the fields that were sent with a verb, by the names of arguments and options."""
+    for name, declared in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from _sent_fields(value)
+        elif not (isinstance(model, AboutClone) and name in ("kind", "key")):
+            yield declared.alias or name, value
+
+
+def _arguments(command: str, values: Mapping[str, object], subject: str) -> Sequence[str]:
+    """Return the arguments of `zsnapdb`. `parse` refuses a value that is no argument or option of the command."""
+    rest = {name: value for name, value in values.items() if value is not None and value is not False}
+    positional = [word.strip("[]").lower() for word in SERVED[command].words]
+    words = [str(rest.pop(name)) for name in positional if name in rest]
+    options = [f"--{name}" if value is True else f"--{name}={value}" for name, value in rest.items()]
+    return parse((command, *options, *words), subject, SERVED).words
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3f}s"
 
 
 @dataclass
@@ -265,7 +327,7 @@ class RequestHandler:
         clone = self._permitted(asks, verb.kind, verb.name)
         if isinstance(verb, verbs.CloneLogsVerb | verbs.LoginOfClone):
             self._require_visible(asks, clone)
-        words = argv.query_arguments(verb, clone.id, asks.subject)
+        words = query_arguments(verb, clone.id, asks.subject)
         told = self.protection.told(words, asks.subject, clone.meant, audience=audience_of(asks))
         # Another clone may have had the name when the command read it.
         gone = self._objection(asks, verb.kind, clone)
@@ -341,7 +403,7 @@ class RequestHandler:
         clone = self._permitted(asks, verb.kind, verb.name)
         if isinstance(verb, verbs.DiffBranchesVerb):
             self._require_visible(asks, clone)
-        words = argv.action_arguments(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)
+        words = action_arguments(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)
         # One thread at a time counts, or looks for a key, and then starts the operation.
         is_alone = verb.key is not None or isinstance(verb, COUNTED_DEED)
         with self._admission.alone if is_alone else contextlib.nullcontext():
@@ -403,7 +465,7 @@ class RequestHandler:
             if before is not None:
                 return before
             admits = self._admission.new_clone(asks.subject)
-            words = argv.create(verb.wanted, CloneTerms(name, lease, masks, admits.most_bytes), asks.subject)
+            words = create_words(verb.wanted, CloneTerms(name, lease, masks, admits.most_bytes), asks.subject)
             most = settings.clones.quota if admits.most_bytes is None else admits.most_bytes
             return self._begin(asks, verb.kind, name, words, request=request, key=verb.key, most_bytes=most)
 

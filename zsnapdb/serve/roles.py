@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from zsnapdb.verbs.requests import VERBS, AboutOperation
 from zsnapdb.verbs.requests import VerbKind as VerbKind
-from zsnapdb.verbs.roles import CHANGES, SEES_ALL
-from zsnapdb.verbs.roles import Role as Role
+from zsnapdb.verbs.vocabulary import CHANGES, SEES_ALL
+from zsnapdb.verbs.vocabulary import Role as Role
 
 
 class CloneOwnership(StrEnum):

@@ -15,12 +15,10 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from zsnapdb.base import atomic_file, private_lock
-from zsnapdb.base.caller_identity import FORMS, Subject, is_same, is_subject
+from zsnapdb.base import files
 from zsnapdb.base.errors import BusyError, ConfigError, UnknownNameError, UsageError
-from zsnapdb.base.patterns import Moment, Sha256
-from zsnapdb.base.text_files import secret_in
-from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.base.files import make_private, secret_in
+from zsnapdb.base.patterns import FORMS, Moment, Sha256, Subject, is_same, is_subject
 from zsnapdb.serve.roles import Role
 
 _PREFIX = "zsnapdb_"
@@ -171,7 +169,7 @@ class TokenBook:
     def _changing(self) -> Iterator[_TokensDocument]:
         make_private(self.folder)
         try:
-            with private_lock.locked(self.folder / "tokens.lock", _LOCK_SECONDS):
+            with files.locked_file(self.folder / "tokens.lock", _LOCK_SECONDS):
                 yield self._read()
         except TimeoutError as error:
             raise BusyError(f"changing the tokens: {error.strerror}", hint="try again") from error
@@ -189,7 +187,7 @@ class TokenBook:
             ) from error
 
     def _store(self, tokens: tuple[StoredToken, ...]) -> None:
-        atomic_file.replace(self.file, _TokensDocument(tokens=tokens).model_dump_json().encode())
+        files.replace(self.file, _TokensDocument(tokens=tokens).model_dump_json().encode())
 
 
 def _new_token(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:

@@ -16,13 +16,28 @@ from starlette.exceptions import HTTPException
 from zsnapdb import __version__
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.documents.api import BegunOperation
-from zsnapdb.serve.helper_messages import UNAUTHENTICATED, FailureAnswer, HelperClient, ProblemDetails, problem_of
-from zsnapdb.serve.operation_events import MEDIA_TYPE as EVENTS_TYPE
-from zsnapdb.serve.operation_events import OperationEvents
-from zsnapdb.serve.verbs import MOST_OF_BEARER, HelperRequest, Verb
-from zsnapdb.serve.web_answers import ROOT, BodyLimit, EventsResponse, answer, problem_answer, refusal
-from zsnapdb.verbs.argument_patterns import IdempotencyKey, OperationId
+from zsnapdb.serve.helper_messages import (
+    MOST_OF_BEARER,
+    UNAUTHENTICATED,
+    FailureAnswer,
+    HelperClient,
+    HelperRequest,
+    ProblemDetails,
+    Verb,
+    problem_of,
+)
+from zsnapdb.serve.web_answers import (
+    EVENTS_TYPE,
+    ROOT,
+    BodyLimit,
+    EventsResponse,
+    OperationEvents,
+    answer,
+    problem_answer,
+    refusal,
+)
 from zsnapdb.verbs.requests import VERBS, RoleVerb, VerbRoute, WatchOperationVerb
+from zsnapdb.verbs.vocabulary import IdempotencyKey, OperationId
 
 _UNREADABLE = 400
 """The status with which FastAPI answers a body that is no text, or is nested too deeply."""

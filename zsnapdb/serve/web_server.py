@@ -18,7 +18,7 @@ from cryptography import x509
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.base.text_files import read_text, secret_in
+from zsnapdb.base.files import read_text, secret_in
 from zsnapdb.serve.helper_messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 

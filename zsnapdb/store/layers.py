@@ -1,4 +1,4 @@
-"""Layers around a store: retries, a bandwidth limit, and cached answers."""
+"""Opening of the store of an address, and layers around it: retries, a bandwidth limit, cached answers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib import import_module
 from typing import TypeVar
 
 from zsnapdb.base.errors import (
@@ -20,6 +21,7 @@ from zsnapdb.base.errors import (
     UnreachableError,
     ZsnapdbError,
 )
+from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
 
 
@@ -386,3 +388,33 @@ def digest(listing: tuple[StoredObject, ...]) -> str:
         when = item.modified.isoformat() if item.modified is not None else ""
         named.update(f"{item.key}\0{item.size}\0{item.tag}\0{when}\n".encode())
     return named.hexdigest()
+
+
+STORES = {
+    "file": "zsnapdb.store.local",
+    "s3": "zsnapdb.store.s3",
+}
+"""The module of each kind of store, by URL scheme.
+
+`open_at(settings)` of the module returns the store and the key prefix. A module is imported only when it is used,
+because client libraries are large. `STORE_ADDRESSES` in the configuration defines the form of each kind of address.
+"""
+
+
+def refuse_unfit(settings: RepositorySettings) -> None:
+    """Raise PreflightError if the store is a folder on a file system that cannot hold a repository."""
+    if settings.address.scheme == "file":
+        import_module(STORES["file"]).refuse_unfit(settings)
+
+
+def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None = None) -> tuple[Store, str]:
+    """Return the repository's store and key prefix ("" or ending in a slash). No request is sent yet.
+
+    The store has the configured patience and bandwidth. `tell` gets a line before each long pause between attempts.
+    """
+    module = import_module(STORES[settings.address.scheme])
+    opened: tuple[Store, str] = module.open_at(settings)
+    store, prefix = opened
+    if settings.bandwidth is not None:
+        store = ThrottledStore(store, settings.bandwidth)
+    return RetryingStore(store, settings.patience, tell), prefix

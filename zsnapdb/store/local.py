@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
-from zsnapdb.base import filesystem_checks, private_lock, safe_open
+from zsnapdb.base import files, filesystem_checks, safe_open
 from zsnapdb.base.errors import ChangedError, ExistsError, NotFound, RepositoryError, UnreachableError
 from zsnapdb.base.safe_open import UnsafeFileError
 from zsnapdb.config.repository import RepositorySettings
@@ -322,7 +322,7 @@ class LocalStore:
         try:
             with contextlib.ExitStack() as stack:
                 try:
-                    stack.enter_context(private_lock.locked(self.folder / _LOCK, self.lock_seconds))
+                    stack.enter_context(files.locked_file(self.folder / _LOCK, self.lock_seconds))
                 except TimeoutError as error:
                     raise RepositoryError(
                         f"changing an object in {self.folder}: {error.strerror}",

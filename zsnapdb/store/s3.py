@@ -20,34 +20,39 @@ from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotFound
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 from zsnapdb.store.s3_client import (
-    REQUEST_SECONDS,
-    client_core,
-    error_code,
-    request_limit,
-    transfer_limit,
-    with_md5,
-    without_expect,
-)
-from zsnapdb.store.s3_credentials import (
-    RenewedCredentials,
-    credentials_of_session,
-    use_credentials,
-    watch_refusals,
-)
-from zsnapdb.store.s3_listing import BATCH, DELETE_HINT, ListingPace, ObjectRemoval
-from zsnapdb.store.s3_locks import afterlife_of, extend_lock_of, hold_of
-from zsnapdb.store.s3_parts import (
     CHECKSUM_REFUSED,
     CONDITION_FAILED,
     DENIED_HINT,
     MISSING,
     NOT_ALLOWED,
+    REQUEST_SECONDS,
     BlockReader,
+    RenewedCredentials,
     S3Options,
+    client_core,
     credentials_of,
+    credentials_of_session,
+    error_code,
+    request_limit,
+    transfer_limit,
+    use_credentials,
+    watch_refusals,
+    with_md5,
+    without_expect,
     zsnapdb_error,
 )
-from zsnapdb.store.s3_ranges import MOST, PARTS, RangedReader
+from zsnapdb.store.s3_objects import (
+    BATCH,
+    DELETE_HINT,
+    MOST,
+    PARTS,
+    ListingPace,
+    ObjectRemoval,
+    RangedReader,
+    afterlife_of,
+    extend_lock_of,
+    hold_of,
+)
 
 if TYPE_CHECKING:
     from botocore.session import Session

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from zsnapdb.base.connection_rate import is_slow, rate_of
+from zsnapdb.base.deadline import is_slow, rate_of
 
 _POPULATE_WRITE = 23
 """MADV_POPULATE_WRITE of Linux 5.14 (madvise(2)) allocates all pages of a range, which is cheaper than page faults."""

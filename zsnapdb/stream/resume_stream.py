@@ -16,11 +16,10 @@ import itertools
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
-from zsnapdb.stream import nvlist
 from zsnapdb.stream.record_checks import (
     BEGIN,
     CHECKSUM_AT,
@@ -34,6 +33,64 @@ from zsnapdb.stream.record_checks import (
     parse_begin,
     payload_size,
 )
+
+LITTLE_ENDIAN = b"\0\1"
+"""First bytes of a list in the native encoding of a little-endian host."""
+_HEADER, _PAIR = 12, struct.Struct("<iHxxii")
+_NUMBER, _LIST, _BYTES = 8, 19, 26
+_LIST_BYTES = 24
+_END = bytes(4)
+
+Value = int | bytes | Mapping[str, "Value"]
+
+
+def read_nvlist(data: bytes) -> Mapping[str, Value]:
+    """Return the pairs of a list. Pairs of other types than numbers, bytes and lists are left out.
+
+    ValueError or struct.error if the bytes are not such a list.
+    """
+    if data[:2] != LITTLE_ENDIAN:
+        raise ValueError("the list is not in the native form of a little-endian host")
+    return _pairs(data, _HEADER, nested=True)[0]
+
+
+def with_nvlist_numbers(data: bytes, numbers: Mapping[str, int]) -> bytes:
+    """Return the list with unsigned 64-bit numbers appended. `data` is empty for a new list.
+
+    ValueError if `data` is not a list in the native encoding of a little-endian host.
+    """
+    before = data or LITTLE_ENDIAN + bytes(6) + b"\1" + bytes(3) + _END
+    if before[:2] != LITTLE_ENDIAN or before[-4:] != _END:
+        raise ValueError("the list is not in the native form of a little-endian host")
+    pairs = []
+    for name, number in numbers.items():
+        text = name.encode() + b"\0"
+        begin = (_PAIR.size + len(text) + 7) // 8 * 8
+        head = _PAIR.pack(begin + 8, len(text), 1, _NUMBER) + text
+        pairs.append(head.ljust(begin, b"\0") + struct.pack("<Q", number))
+    return before[:-4] + b"".join(pairs) + _END
+
+
+def _pairs(data: bytes, at: int, *, nested: bool) -> tuple[dict[str, Value], int]:
+    """Return the pairs of a list, and the offset after it."""
+    pairs: dict[str, Value] = {}
+    while (size := struct.unpack_from("<i", data, at)[0]) != 0:
+        _, length, count, kind = _PAIR.unpack_from(data, at)
+        begin, end = at + (_PAIR.size + length + 7) // 8 * 8, at + size
+        if not at < begin <= end <= len(data):
+            raise ValueError("a pair is longer than the list")
+        name, value = data[at + _PAIR.size : at + _PAIR.size + length - 1].decode(), data[begin:end]
+        at = end
+        if kind == _NUMBER:
+            pairs[name] = int(struct.unpack("<Q", value)[0])
+        elif kind == _BYTES and 0 <= count <= len(value):
+            pairs[name] = value[:count]
+        elif kind == _LIST:
+            if not nested or len(value) != _LIST_BYTES:
+                raise ValueError("a list is nested in a list")
+            pairs[name], at = _pairs(data, at, nested=False)
+    return pairs, at + 4
+
 
 _TOKEN = re.compile(r"1-[0-9a-f]{1,16}-([0-9a-f]{1,8})-((?:[0-9a-f]{2})+)")
 _MOST_BYTES = 1 << 16
@@ -69,7 +126,7 @@ def parse_token(token: str) -> ResumePoint:
         packed = unpacker.decompress(bytes.fromhex(matched[2]), _MOST_BYTES)
         if not unpacker.eof:
             raise ValueError("it was cut")
-        listed = nvlist.read(packed)
+        listed = read_nvlist(packed)
         numbers = {name: value for name, value in listed.items() if isinstance(value, int)}
         return ResumePoint(
             object=numbers["object"],
@@ -118,7 +175,7 @@ def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
             f" {facts.from_guid} to {facts.to_guid}",
         )
     try:
-        payload = nvlist.with_numbers(
+        payload = with_nvlist_numbers(
             begin[RECORD_BYTES : RECORD_BYTES + facts.payload_size],
             {"resume_object": point.object, "resume_offset": point.offset},
         )

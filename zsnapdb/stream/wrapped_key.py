@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM
 
-from zsnapdb.stream import nvlist
+from zsnapdb.stream import resume_stream
 from zsnapdb.stream.record_checks import MOST_KEY_BYTES, RECORD_BYTES, parse_begin
 
 FIRST_BYTES = RECORD_BYTES + MOST_KEY_BYTES
@@ -76,13 +76,13 @@ def wrapped_key(first: bytes) -> WrappedKey | None:
     begin = parse_begin(first)
     payload = first[RECORD_BYTES : RECORD_BYTES + begin.payload_size]
     try:
-        keys = nvlist.read(payload)["crypt_keydata"]
+        keys = resume_stream.read_nvlist(payload)["crypt_keydata"]
         return _of(keys) if isinstance(keys, Mapping) else None
     except (KeyError, struct.error, ValueError):
         return None
 
 
-def _of(keys: Mapping[str, nvlist.Value]) -> WrappedKey:
+def _of(keys: Mapping[str, resume_stream.Value]) -> WrappedKey:
     """Return the wrapped key in a list. KeyError or ValueError if a value is missing or invalid."""
 
     def number(name: str) -> int:

@@ -23,8 +23,8 @@ from typing import IO
 
 from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.base.program_start import for_site
+from zsnapdb.vm.guest_agent import Agent, is_frozen, thaw
 from zsnapdb.vm.hypervisor import connected
-from zsnapdb.vm.thawing import Agent, is_frozen, thaw
 
 _PATIENCE = 600.0
 """The seconds for which a guard tries to thaw a guest."""

@@ -1,21 +1,14 @@
-"""Destruction of the datasets, snapshots and bookmarks that zsnapdb owns. No other module runs `zfs destroy`.
-
-- zsnapdb owns a dataset or snapshot with one of its marks: a user property with the source `local`. An inherited or
-  received value says nothing about the dataset (zfsprops(7)).
-- It owns a snapshot without a mark if the snapshot's dataset has a mark and the name or GUID is one that it assigned.
-- Bookmarks have no user properties. It owns a bookmark with its name prefix that refers to the recorded snapshot GUID.
-
-Each call destroys exact names, never recursively (-r, -R) and never by force (-f).
-"""
+"""Destruction of what zsnapdb owns, and the search for snapshots of others. No other module runs `zfs destroy`."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.base.domain_types import PROPERTY, SNAPSHOT_PREFIX
+from zsnapdb.base.domain_types import PROPERTY, SNAPSHOT_PREFIX, Snapshot
 from zsnapdb.base.errors import NotFound, NotOursError
+from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, holds, mounting, snapshots
 from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property
@@ -318,3 +311,37 @@ def _destroy_snapshots(dataset: str, short: Sequence[str]) -> None:
 
 def _destroy(name: str, *, patience: float = 20.0) -> None:
     run_when_free([ZFS, "destroy", name], patience=patience)
+
+
+COLUMNS = ("userrefs", "clones")
+"""Properties that are read of each snapshot in addition to its marks."""
+
+
+def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]) -> list[ForeignSnapshot]:
+    """Return the snapshots of `top` and of the datasets below it that other programs created, oldest first.
+
+    zsnapdb owns a snapshot if it carries one of the marks, set locally, or if `is_ours` returns true. Empty if `top`
+    does not exist.
+    """
+    if not datasets.exists(top):
+        return []
+    return foreign_among(snapshots.below(top, (*(mark.name for mark in marks), *COLUMNS)), marks, is_ours)
+
+
+def foreign_among(
+    seen: Mapping[Snapshot, dict[str, Property]], marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]
+) -> list[ForeignSnapshot]:
+    """Return the snapshots among `seen` that other programs created. `seen` has the marks and `COLUMNS` of each."""
+    foreign = []
+    for snapshot, values in seen.items():
+        if any(mark.is_on(values) for mark in marks) or is_ours(snapshot):
+            continue
+        clones = values["clones"].value
+        foreign.append(
+            ForeignSnapshot(
+                snapshot.full_name,
+                holds.hold_tags(snapshot.full_name) if values["userrefs"].value not in ("0", "-") else (),
+                tuple(clones.split(",")) if clones not in ("", "-") else (),
+            )
+        )
+    return foreign

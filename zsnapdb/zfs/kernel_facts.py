@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.planning.load.counters import DiskRequests, Histogram
+from zsnapdb.planning.load_counters import DiskRequests, Histogram
 from zsnapdb.zfs.command import run
 
 if TYPE_CHECKING:

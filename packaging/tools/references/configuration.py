@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+from zsnapdb.config.effective import UNITS, metadata_of, quantity, unit_of
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.written import UNITS, metadata_of, quantity, unit_of
 
 _HEAD = """# Configuration
 

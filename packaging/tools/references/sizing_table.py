@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zsnapdb.base.quantities import format_duration, parse_size, size
-from zsnapdb.jobs.shell.sizing import size_workload
-from zsnapdb.planning.sizing.estimate import Workload
-from zsnapdb.planning.sizing.prices import DATE, NOTE, PRICES
-from zsnapdb.planning.sizing.rates import BACKUP, BACKUP_MEMORY, BINLOG_STORED, RESTORE, STORED
+from zsnapdb.jobs.repository.sizing import size_workload
+from zsnapdb.planning.repository.sizing import (
+    BACKUP,
+    BACKUP_MEMORY,
+    BINLOG_STORED,
+    DATE,
+    NOTE,
+    PRICES,
+    RESTORE,
+    STORED,
+    Workload,
+)
 
 _BEGIN, _END = "<!-- sizes: `make references` writes this table -->\n", "<!-- end of sizes -->\n"
 SIZES = ("10 GiB", "100 GiB", "1 TiB", "10 TiB")

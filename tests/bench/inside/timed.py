@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from zsnapdb.cli.app import main
-from zsnapdb.mysql.locks import base
+from zsnapdb.mysql import locks
 from zsnapdb.zfs import libzfs
 
 NOTES = Path(sys.argv.pop(1))
@@ -36,8 +36,8 @@ def timed(part: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 libzfs.Core.snapshot = timed("request_ms", libzfs.Core.snapshot)  # type: ignore[method-assign]
-base._acquire = timed("statements_ms", base._acquire)
-base._release = timed("statements_ms", base._release)
+locks._acquire = timed("statements_ms", locks._acquire)
+locks._release = timed("statements_ms", locks._release)
 try:
     main()
 finally:

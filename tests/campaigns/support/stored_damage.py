@@ -13,7 +13,7 @@ from tests.campaigns.histories import Campaign, Point
 from tests.campaigns.support import restored
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import open_store
 
 HOWS = ("flip", "cut", "empty", "remove", "exchange", "older")
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")

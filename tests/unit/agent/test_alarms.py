@@ -13,7 +13,7 @@ from tests.unit.support.alarm_month import ARCHIVE, AlarmMonth, Heard, Span, swi
 from zsnapdb.agent import supervisor
 from zsnapdb.config.notifications import NotificationTarget, NotifiedJob
 from zsnapdb.config.settings import parse
-from zsnapdb.planning.notifications.events import READABLE
+from zsnapdb.planning.health.notification_events import READABLE
 
 SETTINGS = """
 [agent]

@@ -10,12 +10,10 @@ import pytest
 
 from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from zsnapdb.agent.schedule import Schedule
-from zsnapdb.config.agent import ScheduleSettings
-from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.settings import Settings
-from zsnapdb.planning.agent.jobs import JobKind, JobName
-from zsnapdb.planning.agent.runs import RunRecord
-from zsnapdb.planning.fleet.messages import run_id_of
+from zsnapdb.config.tables import FleetVerb, ScheduleSettings
+from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord
+from zsnapdb.planning.fleet.jobs import run_id_of
 
 START = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -17,9 +17,8 @@ import pytest
 
 from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.agent import job_starter
-from zsnapdb.agent.children import ProcessChild, command_line
+from zsnapdb.agent.children import AdoptedProcess, Adoption, ProcessChild, children_of, command_line
 from zsnapdb.agent.job_starter import FREQUENT, SPARED, ForkServer, JobStarter
-from zsnapdb.agent.orphan_children import AdoptedProcess, Adoption, children_of
 from zsnapdb.cli.fork_server import GRAIN, LoadedCode, _is_one_thread
 
 RUN_ID = "20261122T120000Z-0123abcd"

@@ -21,7 +21,7 @@ from tests.unit.agent.test_supervisor import (
     slow,
 )
 from tests.unit.support.agent_month import AgentMonth
-from zsnapdb.planning.agent.jobs import JobKind, JobName
+from zsnapdb.planning.agent_jobs import JobKind, JobName
 
 __all__ = ["month"]
 

@@ -17,14 +17,12 @@ import pytest
 from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.command_line import CHECKOUT, zsnapdb
 from zsnapdb.agent import supervisor
-from zsnapdb.agent.children import start
+from zsnapdb.agent.children import start, work_of
 from zsnapdb.agent.daemon import notify
-from zsnapdb.agent.orphan_children import work_of
 from zsnapdb.agent.records import Records
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import Settings, parse
-from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of, run_one_job
-from zsnapdb.planning.agent.runs import PauseRecord, RunRecord, jitter
+from zsnapdb.planning.agent_jobs import HOST, JobKind, JobName, PauseRecord, RunRecord, jitter, jobs_of, run_one_job
 
 CONFIGURATION = """
 [agent]

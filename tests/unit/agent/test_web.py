@@ -22,11 +22,10 @@ from tests.unit.support import certificates
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.web import Answers, Listener, Pages, WebServer
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.config.agent import HttpSettings
 from zsnapdb.config.settings import parse
+from zsnapdb.config.tables import HttpSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of
-from zsnapdb.planning.agent.runs import KnownRun, RunRecord, not_ready
+from zsnapdb.planning.agent_jobs import HOST, JobKind, JobName, KnownRun, RunRecord, jobs_of, not_ready
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 STATUS, BACKUP = JobName(HOST, JobKind.STATUS), JobName("main", JobKind.BACKUP)

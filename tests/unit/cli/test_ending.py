@@ -64,7 +64,7 @@ def test_a_signal_that_comes_in_a_destructor_is_not_lost(number: signal.Signals)
 
 def test_a_signal_that_comes_in_a_destructor_waits_for_what_is_not_interrupted() -> None:
     done = run(
-        "import time; from zsnapdb.jobs.base.interruption import uninterrupted; "
+        "import time; from zsnapdb.jobs.base.events import uninterrupted; "
         "dying = type('Dying', (), {'__del__': lambda _: os.kill(os.getpid(), signal.SIGTERM)}); told = []; dying()\n"
         "        with uninterrupted(told.append):\n"
         "            while not told: time.sleep(0.01)\n"

@@ -17,24 +17,23 @@ from typer.main import get_command
 
 from tests.unit.cli.test_printed_commands import complaint
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb.base.caller_identity import is_subject
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.gtid import GtidPosition
-from zsnapdb.base.patterns import INSTANCE, is_dataset
+from zsnapdb.base.patterns import INSTANCE, is_dataset, is_subject
 from zsnapdb.base.quantities import parse_duration, parse_size
 from zsnapdb.cli.app import app
 from zsnapdb.cli.commands import COMMANDS, Command
 from zsnapdb.cli.report import _day
 from zsnapdb.cli.schema import schema_of
 from zsnapdb.config.effective import effective, matching
-from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.notifications import TARGET_NAME
 from zsnapdb.config.repository import parse_address
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import load
-from zsnapdb.jobs.clone.properties import is_clone_name
-from zsnapdb.jobs.shell import examples
-from zsnapdb.jobs.shell.sizing import parse_daily, parse_keep, parse_prices
+from zsnapdb.config.tables import FleetVerb
+from zsnapdb.jobs.clone.clone_info import is_clone_name
+from zsnapdb.jobs.repository.sizing import parse_daily, parse_keep, parse_prices
+from zsnapdb.jobs.setup import examples
 from zsnapdb.planning.binlog.changes import parse_kinds
 from zsnapdb.planning.clone.branches import is_branch_name
 from zsnapdb.planning.fleet.overview import Filter

@@ -17,7 +17,7 @@ from zsnapdb.config import settings as zsnapdb_config
 from zsnapdb.jobs.base import instance as instances
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.clone import sources as clone_sources
-from zsnapdb.jobs.shell import examples
+from zsnapdb.jobs.setup import examples
 
 CONFIGURATION = """
 [instance.main]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import Progress
 from zsnapdb.cli import log, progress
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, journal_message, json_line, text_line
@@ -46,7 +46,7 @@ def test_a_message_of_the_journal_has_the_length_of_a_value_of_several_lines() -
 
 @pytest.mark.parametrize("words", [("--log-format", "json", "list"), ("list", "--log-format", "json")])
 def test_options_of_the_log_stand_before_or_after_the_command(words: tuple[str, ...]) -> None:
-    done = zsnapdb(*words, config="/none", **{run_id.VARIABLE: ID})
+    done = zsnapdb(*words, config="/none", **{run_context.VARIABLE: ID})
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert [line["run_id"] for line in lines] == [ID, ID]
     assert [line["level"] for line in lines] == ["error", "info"]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 import typer
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import PreflightError, ServerError, UsageError
 from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.jobs.base.host import THIS_HOST, Host
@@ -86,14 +86,14 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     now = datetime(2026, 11, 27, 9, tzinfo=UTC)
     site = Site(replace(THIS_HOST, run=tmp_path / "run", records=tmp_path / "lib" / "stored", now=lambda: now))
-    write = atomic_file.replace
+    write = files.replace
 
     def written(*words: Any) -> None:
         site.step()
         write(*words)
         site.step()
 
-    monkeypatch.setattr(atomic_file, "replace", written)
+    monkeypatch.setattr(files, "replace", written)
     return site
 
 

@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 import zsnapdb
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.cli.app import app
 
 SOURCE = Path(zsnapdb.__file__).parent
@@ -36,9 +36,9 @@ NAMED_LATER = {
 def own_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A parsed `--once` sets the run id of this process: give it back."""
     with monkeypatch.context() as patch:
-        patch.setenv(run_id.VARIABLE, RUN)
+        patch.setenv(run_context.VARIABLE, RUN)
         yield
-    run_id.current.cache_clear()
+    run_context.run_id.cache_clear()
 
 
 def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -11,7 +11,7 @@ from tools.references.commands import commands
 
 from tests.unit.support.command_line import ENVIRONMENT
 from zsnapdb.cli.log_options import wants_json_progress
-from zsnapdb.cli.progress_heartbeat import EVERY_SECONDS
+from zsnapdb.cli.progress import EVERY_SECONDS
 from zsnapdb.cli.schema import printed_documents
 
 WORK = """
@@ -19,7 +19,7 @@ import threading, time
 from collections import Counter
 from zsnapdb.cli import log
 from zsnapdb.cli.progress import Terminal
-from zsnapdb.cli.progress_heartbeat import PULSE
+from zsnapdb.cli.progress import PULSE
 terminal, written, beats = Terminal(), log.write, Counter()
 def counted(level, text, **fields):
     written(level, text, **fields)

@@ -16,8 +16,7 @@ from tests.unit.support.command_line import zsnapdb_from_nothing
 from zsnapdb.cli import tables
 from zsnapdb.cli.output import show
 from zsnapdb.report.clone.list import ClonesView
-from zsnapdb.report.units import table
-from zsnapdb.report.view import Fields, Labelled, Part, Table, TabularView, spaced
+from zsnapdb.report.view import Fields, Labelled, Part, Table, TabularView, spaced, table
 
 STYLE = re.compile(r"\x1b\[([0-9;]*)m")
 HEADINGS = ("NAME", "STATE")

@@ -19,7 +19,7 @@ from tools.references.pages import MAN, ROOT, made
 from tests.lab import guides
 from zsnapdb.base.errors import UsageError
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.shell.examples import find
+from zsnapdb.jobs.setup.examples import find
 
 SOURCES = sorted((ROOT / "zsnapdb").rglob("*.py"))
 REFERRED = re.compile(r"zsnapdb example ([a-z][\w./@-]*[\w@])")

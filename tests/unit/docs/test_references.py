@@ -12,8 +12,8 @@ from tools.references.commands import commands
 from tools.references.pages import MAN, ROOT, made
 
 from zsnapdb.base.errors import EXIT_CODES
+from zsnapdb.cli.doctor import sizing
 from zsnapdb.cli.schema import printed_documents
-from zsnapdb.cli.sizing import sizing
 from zsnapdb.verbs.requests import VERBS
 
 TEXTS = made()

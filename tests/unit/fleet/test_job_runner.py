@@ -16,18 +16,17 @@ import pytest
 
 from tests.unit.support import fleet_host
 from zsnapdb.agent.records import Records
-from zsnapdb.base import run_id
-from zsnapdb.config.engine import FleetVerb
+from zsnapdb.base import run_context
+from zsnapdb.config.tables import FleetVerb
 from zsnapdb.fleet.job_runner import JobRefused, JobRunner, LogReader
-from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
+from zsnapdb.planning.agent_jobs import PauseRecord, RunRecord
 from zsnapdb.planning.fleet.host_jobs import job_name
-from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress, JobRequest, run_id_of
-from zsnapdb.planning.fleet.retry import JobVerdict
+from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, JobRequest, JobVerdict, run_id_of
 
 
 def request(instance: str, verb: FleetVerb = FleetVerb.BACKUP, **more: Any) -> JobRequest:
     at = datetime.now(UTC).replace(microsecond=0)
-    fields = {"host": "db1", "run_id": run_id.new(), "scheduled": at, **more}
+    fields = {"host": "db1", "run_id": run_context.new_run_id(), "scheduled": at, **more}
     return JobRequest.model_validate({"verb": verb, "instance": instance, **fields})
 
 
@@ -66,7 +65,7 @@ def test_a_job_is_kept_where_the_agent_keeps_its_own_and_serves_the_time_for_whi
     assert records.given(name) is not None
     assert beats
     # The answer was lost: the same is asked again, also as another run for the same time.
-    for again in (asked, asked.model_copy(update={"run_id": run_id.new()})):
+    for again in (asked, asked.model_copy(update={"run_id": run_context.new_run_id()})):
         assert done(runner, again).served == asked.run_id
     assert len(begun(tmp_path)) == 1
 
@@ -204,7 +203,7 @@ def test_a_drill_that_a_host_did_a_moment_ago_is_given_to_another_one_at_once(tm
     """Else the drill of a dead host waits there for longer and longer, and another host is idle."""
     runner, drill = made(tmp_path, spacing=60), request("quick", FleetVerb.DRILL, host=None)
     assert done(runner, drill).exit_code == 0
-    again = drill.model_copy(update={"run_id": run_id.new()})
+    again = drill.model_copy(update={"run_id": run_context.new_run_id()})
     assert refused(runner, again) == (JobVerdict.ELSEWHERE, "drill quick began a moment ago on db1")
     assert refused(runner, again.model_copy(update={"host": "db1"}))[0] is JobVerdict.AGAIN
 

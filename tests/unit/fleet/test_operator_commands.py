@@ -14,10 +14,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from tests.unit.support import trial_engine
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb.config.engine import EngineSettings, FleetVerb
 from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings
+from zsnapdb.config.tables import EngineSettings, FleetVerb
 from zsnapdb.fleet import operator_commands
-from zsnapdb.planning.fleet.messages import FleetJob
+from zsnapdb.planning.fleet.jobs import FleetJob
 
 JOBS = FleetJobsSettings(
     engine=EngineSettings(server="127.0.0.1:7233"), instance={"main": FleetInstanceSettings(host="db1")}

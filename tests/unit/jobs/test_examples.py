@@ -20,8 +20,8 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError, UsageError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.shell.examples import examples, find, flavour_of, grants
-from zsnapdb.planning.agent.jobs import JobKind
+from zsnapdb.jobs.setup.examples import examples, find, flavour_of, grants
+from zsnapdb.planning.agent_jobs import JobKind
 
 
 def texts() -> Iterator[tuple[Path, str]]:
@@ -111,7 +111,7 @@ def test_a_wheel_contains_every_example_and_prints_it(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    shown = "from zsnapdb.jobs.shell.examples import examples; [print(e.name, len(e.text)) for e in examples()]"
+    shown = "from zsnapdb.jobs.setup.examples import examples; [print(e.name, len(e.text)) for e in examples()]"
     done = subprocess.run(
         [sys.executable, "-c", shown],
         cwd=tmp_path,

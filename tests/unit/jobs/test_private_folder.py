@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.base.private_folder import make_private, open_lock
+from zsnapdb.base.files import make_private, open_lock
 from zsnapdb.jobs.base.run_locks import exclusive
 
 

@@ -14,21 +14,21 @@ from typing import Any
 import pytest
 
 from tests.unit.support.drilled import evidence
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError, ServerError
 from zsnapdb.config.settings import Settings, load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.repository import init
+from zsnapdb.jobs.setup import configuration
 from zsnapdb.jobs.setup import discovery as job
-from zsnapdb.jobs.setup import files as setup_files
-from zsnapdb.jobs.setup import removal
+from zsnapdb.jobs.setup import move as setup_files
 from zsnapdb.jobs.setup import steps as setup_steps
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess, RootObservation
-from zsnapdb.notify.commands import send_test
+from zsnapdb.notify.occasions import send_test
 from zsnapdb.planning.backup.at_rest import CLEAR
 from zsnapdb.planning.setup import layout
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
@@ -271,7 +271,7 @@ def test_a_setup_that_is_killed_while_it_writes_its_configuration_can_still_be_c
     """Its record and the file are two: whichever was written, it knows its own words."""
     host.setup()
     written: list[Path] = []
-    whole = atomic_file.replace
+    whole = files.replace
 
     def until_killed(file: Path, content: bytes, mode: int = 0o600) -> None:
         if len(written) == killed_after:
@@ -283,7 +283,7 @@ def test_a_setup_that_is_killed_while_it_writes_its_configuration_can_still_be_c
         (tmp_path / name).mkdir()
     host.answers = replace(host.answers, repository=f"file://{tmp_path / 'elsewhere'}")
     with monkeypatch.context() as patched:
-        patched.setattr(atomic_file, "replace", until_killed)
+        patched.setattr(files, "replace", until_killed)
         with contextlib.suppress(KeyboardInterrupt):
             host.setup()
     host.answers = replace(host.answers, repository=f"file://{tmp_path / 'third'}")
@@ -358,26 +358,26 @@ def test_a_second_configuration_that_the_agent_of_this_host_would_not_read_is_re
 def test_an_instance_that_is_given_up_leaves_the_other_its_repository_and_all_data_and_keys(
     host: FakeHost, second: SetupAnswers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(removal, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
+    monkeypatch.setattr(configuration, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
     monkeypatch.setattr(catalogue, "listing", lambda settings, host: [])
     volumes = {"data": "tank/mysql/data"}
-    monkeypatch.setattr(removal, "with_volumes", lambda instance: instance.with_volumes(volumes))
-    monkeypatch.setattr(removal, "UNIT_FILE", str(tmp_path / "no-unit"))
+    monkeypatch.setattr(configuration, "with_volumes", lambda instance: instance.with_volumes(volumes))
+    monkeypatch.setattr(configuration, "UNIT_FILE", str(tmp_path / "no-unit"))
     host.answers = second
     host.setup()
     both = host.configuration.read_text()
-    planned = removal.plan("main", host.configuration)
+    planned = configuration.find_removal("main", host.configuration)
     assert host.configuration.read_text() == both
-    removal.execute(planned)
+    configuration.execute_removal(planned)
     settings = load(host.configuration)
     assert (list(settings.instance), list(settings.repository)) == (["shop"], ["backups"])
     left = "\n".join(line for step in planned.steps if step.action is None for line in (step.title, *step.lines))
     assert "DROP USER zsnapdb@localhost" in left
     assert "zfs list -H -o name -d 1 -t snapshot,bookmark tank/mysql/data | grep" in left
     assert f"Keep {host.configuration.parent / 'identity'} as long as one backup is kept" in left
-    last = removal.plan("shop", host.configuration)
-    removal.execute(last)
-    removal.execute(last)
+    last = configuration.find_removal("shop", host.configuration)
+    configuration.execute_removal(last)
+    configuration.execute_removal(last)
     names = {file.name for file in host.configuration.parent.iterdir()}
     assert not host.configuration.exists()
     assert {"identity", "main.password", "shop.password"} <= names

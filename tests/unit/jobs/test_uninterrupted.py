@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zsnapdb.jobs.base.interruption import uninterrupted
+from zsnapdb.jobs.base.events import uninterrupted
 
 
 def signalled(number: signal.Signals, tell: Callable[[str], None], then: Callable[[], None]) -> None:

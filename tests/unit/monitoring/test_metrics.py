@@ -21,7 +21,7 @@ from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health import health
 from zsnapdb.jobs.repository.status import InstanceStatus, observed
-from zsnapdb.report.fleet.status import FLEET_METRICS, READ, READABLE, SILENT
+from zsnapdb.report.fleet import FLEET_METRICS, READ, READABLE, SILENT
 from zsnapdb.report.metrics import METRICS, samples, text
 
 NAMES = {metric.name for metric in METRICS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.mysql.auth_hints import auth_hint
+from zsnapdb.mysql.session import auth_hint
 
 
 @pytest.mark.parametrize("plugin", ["parsec", "auth_gssapi_client", "authentication_ldap_sasl_client", "dialog"])

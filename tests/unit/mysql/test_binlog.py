@@ -34,8 +34,7 @@ from tests.unit.support.binlog_file import (
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.mysql.binlog.archived_bytes import fingerprint
-from zsnapdb.mysql.binlog.events import MAGIC
+from zsnapdb.mysql.binlog.events import MAGIC, fingerprint
 from zsnapdb.mysql.binlog.read import Tail, find_position, tail_of
 
 

@@ -13,7 +13,7 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.binlog.read import commit_horizon
 from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.binlog.completeness import CommitHorizon
+from zsnapdb.planning.binlog.archive_times import CommitHorizon
 
 NOW, SECOND = 1_700_000_000, 1_000_000
 END = BinlogCoordinates("binlog.000007", 1234)

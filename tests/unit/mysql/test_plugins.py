@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.plugins import loaded_plugins
+from zsnapdb.mysql.probe import loaded_plugins
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin
+from zsnapdb.planning.server_facts import COMPONENT, FUNCTION, LoadedBy, Plugin
 
 
 class PluginSession(Session):

@@ -10,7 +10,7 @@ import pytest
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError
 from zsnapdb.jobs.restore.handover import SourceWatch
-from zsnapdb.mysql.replication.replica import Lag, lag
+from zsnapdb.mysql.replication.channels import Lag, replica_lag
 from zsnapdb.mysql.session import Session
 
 
@@ -35,7 +35,7 @@ def test_a_replica_that_connects_in_vain_says_why(flavour: Flavour) -> None:
     """It would try for days, so nobody would see that its source shows a certificate of somebody else."""
 
     def seen(receiving: str, error: str) -> Lag:
-        return lag(cast(Session, Status(row(flavour, receiving, error))), flavour)
+        return replica_lag(cast(Session, Status(row(flavour, receiving, error))), flavour)
 
     assert seen("Connecting", "SSL connection error: certificate verify failed") == Lag(
         False, "", "SSL connection error: certificate verify failed"
@@ -54,7 +54,7 @@ def following(flavour: Flavour, offset: int, state: str) -> Lag:
         f"Seconds_Behind_{words[1]}": 7,
         f"{words[0]}_SQL_Running_State": state,
     }
-    return lag(cast(Session, Status(status)), flavour)
+    return replica_lag(cast(Session, Status(status)), flavour)
 
 
 @pytest.mark.parametrize("flavour", Flavour)

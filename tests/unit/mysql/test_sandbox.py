@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.mysql.process import sandbox as sandboxes
+from zsnapdb.mysql.process import processes as sandboxes
 from zsnapdb.mysql.process.processes import Limits, unit_properties
 from zsnapdb.mysql.process.sandbox_launcher import FAILED
 from zsnapdb.planning.server_copy.sandbox import MountSeen, Sandbox, breaches, sandbox_of
@@ -120,11 +120,11 @@ def test_the_kernel_says_that_a_server_is_inside(made: Sandbox) -> None:
     try:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
-        assert breaches(sandboxes.look_at(server.pid), made) == ()
+        assert breaches(sandboxes.inspect_process(server.pid), made) == ()
     finally:
         server.kill()
         server.communicate()
-    assert "mount namespace of zsnapdb" in breaches(sandboxes.look_at(os.getpid()), made)[0]
+    assert "mount namespace of zsnapdb" in breaches(sandboxes.inspect_process(os.getpid()), made)[0]
 
 
 @needs_root
@@ -135,7 +135,7 @@ def test_a_folder_of_the_copy_that_became_a_link_is_not_shown(made: Sandbox) -> 
     Path(own).symlink_to(source)
     done = inside(made, "/bin/sh", "-c", f"echo y > {own}/binlog.000001")
     assert done.returncode == 1
-    refused = sandboxes.refusal(done.stderr.strip())
+    refused = sandboxes.sandbox_refusal(done.stderr.strip())
     assert isinstance(refused, PreflightError)
     assert own in refused.message
 
@@ -160,11 +160,11 @@ def test_without_root_there_is_no_sandbox_and_no_server(monkeypatch: pytest.Monk
 
 def test_a_log_says_why_there_is_no_sandbox() -> None:
     assert sandboxes.FAILED == FAILED
-    refused = sandboxes.refusal(f"older\n{FAILED}Operation not permitted: unshare")
+    refused = sandboxes.sandbox_refusal(f"older\n{FAILED}Operation not permitted: unshare")
     assert refused is not None
     assert "Operation not permitted" in refused.message
     assert 'sandbox = "off"' in refused.hint
-    assert sandboxes.refusal(f"{FAILED}an older start\n[ERROR] InnoDB: no") is None
+    assert sandboxes.sandbox_refusal(f"{FAILED}an older start\n[ERROR] InnoDB: no") is None
 
 
 def test_mounts_are_read_as_the_kernel_writes_them() -> None:

@@ -14,9 +14,8 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.planning.backup.lock_strategy import choose
-from zsnapdb.planning.schema_content import SequenceDefault, TableType
+from zsnapdb.planning.schema_content import RowPlace, SequenceDefault, TableType
 from zsnapdb.planning.server_facts import ServerFacts
-from zsnapdb.planning.storage_engines import RowPlace
 
 SYSTEM = ("mysql", "sys", "information_schema", "performance_schema")
 

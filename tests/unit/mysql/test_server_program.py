@@ -9,14 +9,14 @@ import pytest
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.mysql.process import processes, server, server_program
+from zsnapdb.mysql.process import processes, programs, server
 
 VERSIONS = {"/opt/old/mariadbd": "10.11.14-MariaDB", "/usr/sbin/mariadbd": "11.8.6-MariaDB"}
 BOTH = ServerSettings(binary=Path("/usr/sbin/mariadbd"), binaries={"10.11": Path("/opt/old/mariadbd")})
 
 
 @pytest.fixture(autouse=True)
-def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def program_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "find_binary", lambda path, flavour: path or Path("/usr/sbin/mariadbd"))
     monkeypatch.setattr(processes, "version_of", lambda binary: VERSIONS[str(binary)])
 
@@ -25,12 +25,12 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     ("recorded", "path"), [("10.11.9-MariaDB", "/opt/old/mariadbd"), ("11.8.3-MariaDB", "/usr/sbin/mariadbd")]
 )
 def test_each_series_has_its_program(recorded: str, path: str) -> None:
-    assert str(server_program.fitting(BOTH, Flavour.MARIADB, recorded).path) == path
+    assert str(programs.fitting_program(BOTH, Flavour.MARIADB, recorded).path) == path
 
 
 def test_a_newer_program_on_older_files_is_refused_and_both_ways_to_name_the_old_one_are_said() -> None:
     with pytest.raises(PreflightError, match="another series") as refused:
-        server_program.fitting(ServerSettings(), Flavour.MARIADB, "10.11.9-MariaDB")
+        programs.fitting_program(ServerSettings(), Flavour.MARIADB, "10.11.9-MariaDB")
     assert "--binary PATH" in refused.value.hint
     assert 'binaries = {"10.11" = "PATH"}' in refused.value.hint
 
@@ -38,4 +38,4 @@ def test_a_newer_program_on_older_files_is_refused_and_both_ways_to_name_the_old
 def test_a_program_given_for_one_command_is_used_for_every_series() -> None:
     chosen = BOTH.model_copy(update={"binary": Path("/opt/old/mariadbd"), "binaries": {}})
     with pytest.raises(PreflightError, match="another series"):
-        server_program.fitting(chosen, Flavour.MARIADB, "11.8.3-MariaDB")
+        programs.fitting_program(chosen, Flavour.MARIADB, "11.8.3-MariaDB")

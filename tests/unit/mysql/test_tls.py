@@ -16,8 +16,8 @@ from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, ServerError
-from zsnapdb.jobs.server_copy.prepare import client_text
-from zsnapdb.mysql.replication.replica import ReplicationSource
+from zsnapdb.jobs.host.server_copy import client_text
+from zsnapdb.mysql.replication.channels import ReplicationSource
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, client_options, is_loopback, own_authorities
 

@@ -36,7 +36,7 @@ from tests.unit.support.row_events import (
     value,
 )
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.mysql.binlog.logged_statement import first_word
+from zsnapdb.mysql.binlog.logged_changes import first_word
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 from zsnapdb.planning.binlog.changes import ChangeKind, TableChanges, TransactionChanges
 

@@ -19,10 +19,10 @@ from tests.unit.support.command_line import zsnapdb
 from zsnapdb.base.errors import BusyError, RepositoryError
 from zsnapdb.config.notifications import NotificationChannel, NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings, parse
-from zsnapdb.notify.commands import notified
 from zsnapdb.notify.notifier import CHANNELS, Notifier, signature
+from zsnapdb.notify.occasions import notified
 from zsnapdb.notify.sent_notifications import MemoryFile, failed_deliveries
-from zsnapdb.planning.notifications.events import Occasion
+from zsnapdb.planning.health.notification_events import Occasion
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 FAILED = Occasion(NotificationEvent.FAILURE, "main", "backup", NOW, "it failed", "mend it", "here", 6)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.run_id import is_one
+from zsnapdb.base.run_context import is_run_id
 from zsnapdb.planning.idempotency import KEPT_DAYS, Action, RunState, RunVerdict, decide
 
 RUN = "20261127T080000Z-0123abcd"
@@ -50,5 +50,5 @@ def test_an_id_that_is_older_than_the_records_is_refused() -> None:
 
 @given(st.from_regex(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}", fullmatch=True))
 def test_any_id_is_decided_also_one_that_is_no_date(run: str) -> None:
-    assert is_one(run)
+    assert is_run_id(run)
     assert decide(run, ACTION, None, RunState.BEGUN, NOW).verdict in (RunVerdict.BEGIN, RunVerdict.REFUSE)

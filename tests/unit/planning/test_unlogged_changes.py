@@ -8,9 +8,8 @@ import pytest
 
 from tests.unit.planning.backup.test_fitness import server
 from zsnapdb.mysql.probe import channel_of
-from zsnapdb.planning.backup.fitness import judge_server, warnings
+from zsnapdb.planning.backup.fitness import judge_server, unlogged_changes, warnings
 from zsnapdb.planning.server_facts import Channel, ServerFacts
-from zsnapdb.planning.unlogged_changes import unlogged_changes
 
 CHANNEL = Channel("", "source.example", 3306, receiving=True, applying=True, coordinates=None)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.unit.support.manifests import manifest, of_kind
-from zsnapdb.documents.manifest import ManifestFields
-from zsnapdb.report.backup_source import detail_lines
+from zsnapdb.documents.backup import ManifestFields
+from zsnapdb.report.backup import detail_lines
 from zsnapdb.repository.manifest import Manifest, server_source
 
 

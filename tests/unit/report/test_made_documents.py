@@ -13,23 +13,23 @@ import pytest
 from tests.unit.planning.restore.test_runbook import BACKUP, PLAN
 from tests.unit.support.drilled import evidence
 from tests.unit.support.manifests import manifest, of_kind
-from zsnapdb.base import audience
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.notifications import NotificationEvent
-from zsnapdb.documents.manifest import ManifestFields
+from zsnapdb.documents.backup import ManifestFields
 from zsnapdb.jobs.repository.adopt import ForgetResult
 from zsnapdb.jobs.repository.status import InstanceStatus
 from zsnapdb.jobs.restore.rewind import RewindResult
-from zsnapdb.planning.notifications.events import FailedDelivery
+from zsnapdb.planning.health.notification_events import FailedDelivery
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.report.repository.init import KeysPlanView
 from zsnapdb.report.repository.list import ForgetView, PinView
 from zsnapdb.report.repository.status import AllStatusView
-from zsnapdb.report.restore.result import AbandonedView, RestorePlanView, RewindView
-from zsnapdb.report.trial.drill import DrillsView
+from zsnapdb.report.restore import AbandonedView, RestorePlanView, RewindView
+from zsnapdb.report.trial import DrillsView
 from zsnapdb.report.view import View
+from zsnapdb.repository.backup_marks import Pin
 from zsnapdb.repository.drills import Outcome
-from zsnapdb.repository.pins import Pin
 
 AT = datetime(2026, 11, 21, 10, 11, 12, tzinfo=UTC)
 REWOUND: RestorePlan = replace(PLAN, steps=PLAN.steps[:-1])
@@ -82,7 +82,7 @@ def test_a_source_that_is_no_machine_has_no_fields_of_machines() -> None:
 def test_the_status_of_several_says_errors_for_their_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = FailedDelivery(at=AT, event=NotificationEvent.BROKEN, instance="main", subject="", error="refused")
     view = AllStatusView([InstanceStatus("main", "here", None, DamagedError("lost"))], [("desk", delivery)])
-    monkeypatch.setenv(audience.AUDIENCE_VARIABLE, "ann")
+    monkeypatch.setenv(run_context.AUDIENCE_VARIABLE, "ann")
     shown: Any = view.fields()
     (state,) = shown["instances"]
     assert (state["status"], state["error"]["audience"]) == (None, "ann")

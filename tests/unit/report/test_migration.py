@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zsnapdb.config.clones import MigrationSettings
+from zsnapdb.config.tables import MigrationSettings
 from zsnapdb.jobs.clone.migration import CheckedMigration
 from zsnapdb.planning.clone.migration_findings import (
     LoadFindings,

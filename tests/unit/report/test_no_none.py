@@ -12,7 +12,7 @@ from tests.unit.report.test_views import views
 from tests.unit.support.built import GIVEN, Builder
 from tests.unit.support.manifests import manifest
 from zsnapdb.documents.base import Document
-from zsnapdb.jobs.shell.examples import examples
+from zsnapdb.jobs.setup.examples import examples
 from zsnapdb.report.view import View
 
 PICKS, LENGTHS = range(4), (1, 0, 2)

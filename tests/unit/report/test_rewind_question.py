@@ -9,7 +9,7 @@ from zsnapdb.jobs.restore.rewind import Outage
 from zsnapdb.mysql.process.service import ServerService
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
 from zsnapdb.planning.restore.replica_checks import ObservedReaders
-from zsnapdb.report.restore.result import question
+from zsnapdb.report.restore import question
 
 PLAN = RestorePlan(
     restore_id="20261120T120000Z-0001",

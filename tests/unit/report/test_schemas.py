@@ -17,8 +17,8 @@ from tests.documents import WrongDocument, check, check_printed, closed
 from tests.unit.report.test_views import views
 from tests.unit.support.command_line import zsnapdb as run
 from zsnapdb.cli.schema import printed_documents, whole_schema
-from zsnapdb.report.document_frame import ErrorDocument
 from zsnapdb.report.schemas import DocumentType
+from zsnapdb.report.view import ErrorDocument
 
 CLI = Path(zsnapdb.__file__).parent / "cli"
 DOCUMENTS = printed_documents()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zsnapdb.base.quantities import size
-from zsnapdb.report.units import table
+from zsnapdb.report.view import table
 
 
 def test_sizes_read_well() -> None:

@@ -15,7 +15,7 @@ import pytest
 import zsnapdb.report
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli.output import show
-from zsnapdb.report import document_frame
+from zsnapdb.report import view
 from zsnapdb.report.view import Fields, TabularView, View
 
 
@@ -50,26 +50,26 @@ def test_a_result_is_printed_as_text_or_as_one_line_of_json(
         assert out == printed
     else:
         assert out.count("\n") == 1
-        assert json.loads(out) == {"version": document_frame.VERSION, "kind": "weather", "degrees": 21}
+        assert json.loads(out) == {"version": view.VERSION, "kind": "weather", "degrees": 21}
 
 
 def test_every_view_says_what_kind_of_document_it_is_and_can_be_made() -> None:
     every = set(views())
     assert len(every) > 40
-    for view in every:
-        assert view.kind, view
-        assert not isabstract(view), view
+    for one in every:
+        assert one.kind, one
+        assert not isabstract(one), one
 
 
 def test_two_views_of_one_kind_show_the_same_fields() -> None:
     kinds: dict[str, set[str]] = {}
-    for view in views():
-        kinds.setdefault(view.kind, set()).add(view.__name__)
+    for one in views():
+        kinds.setdefault(one.kind, set()).add(one.__name__)
     assert {kind: names for kind, names in kinds.items() if len(names) > 1} == {"drill": {"DrillView", "EvidenceView"}}
 
 
 def test_an_error_is_a_document_with_its_exit_code() -> None:
     error = ConfigError("no such key", hint="remove it")
-    shown = json.loads(document_frame.error(error))
+    shown = json.loads(view.error_json(error))
     assert (shown["kind"], shown["exit_code"], shown["error"]["hint"]) == ("error", error.exit_code, "remove it")
     assert shown["retry"] == "never"

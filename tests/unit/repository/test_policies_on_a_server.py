@@ -18,12 +18,11 @@ from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.fleet import fleet
-from zsnapdb.jobs.fleet.fleet import FleetRequest
-from zsnapdb.jobs.repository import prune, verify
+from zsnapdb.jobs.repository import fleet, prune, verify
+from zsnapdb.jobs.repository.fleet import FleetRequest
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.jobs.repository.status import status
-from zsnapdb.repository import layout, pins
+from zsnapdb.repository import backup_marks, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.keyring import Keyring
@@ -31,9 +30,8 @@ from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.base import Store
-from zsnapdb.store.open import open_store
-from zsnapdb.store.s3_client import error_code
-from zsnapdb.store.s3_parts import NOT_ALLOWED
+from zsnapdb.store.layers import open_store
+from zsnapdb.store.s3_client import NOT_ALLOWED, error_code
 
 ROLES = {
     "host": "iam-policy.json",
@@ -195,7 +193,7 @@ def test_who_may_monitor_sees_the_state_of_an_instance_and_of_a_fleet(
 
 def test_who_may_prune_removes_what_expired(place: Place, stored: tuple[str, str]) -> None:
     kept = place.back_up("host", full=True)
-    pins.pin(Repository.open(place.store("host"), PREFIX), "main", kept, "kept")
+    backup_marks.pin(Repository.open(place.store("host"), PREFIX), "main", kept, "kept")
     instance = place.instance("pruner")
     settings = instance.settings.model_copy(update={"keep": KeepSettings(last=1)})
     pruned = prune.prune(replace(instance, settings=settings), local=NOTHING_LOCAL, trusts_clock=True)

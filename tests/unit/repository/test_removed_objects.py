@@ -13,7 +13,7 @@ from zsnapdb.base.errors import ExistsError, NotFound, RepositoryError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.repository import copy
 from zsnapdb.jobs.repository import init as init_job
-from zsnapdb.repository import layout, marker, pins
+from zsnapdb.repository import backup_marks, layout, marker
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
@@ -80,12 +80,12 @@ def test_removed_objects_can_be_stored_again(site: Site) -> None:
 def test_copies_of_removed_backups_and_pins_are_made_again(site: Site) -> None:
     name = site.fill([None])[0]
     here = site.instance().open_repository()
-    pins.pin(here, "main", name, "the audit")
+    backup_marks.pin(here, "main", name, "the audit")
     copy.copy(site.instance(), site.instance("there"))
     there = site.instance("there").open_repository()
-    pins.unpin(there, "main", name)
-    assert pins.copy(here, there, "main", name)
-    assert pins.pins(there, "main").keys() == {name}
+    backup_marks.unpin(there, "main", name)
+    assert backup_marks.copy_pin(here, there, "main", name)
+    assert backup_marks.pins(there, "main").keys() == {name}
     there.delete_many([layout.manifest("main", name), *there.sizes(layout.chunks_of_backup("main", name))])
     assert copy.copy(site.instance(), site.instance("there")).copied == (name,)
     assert there.backup_ids("main") == [name]

@@ -23,10 +23,9 @@ from zsnapdb.base.errors import (
     UnreachableError,
 )
 from zsnapdb.repository import layout
-from zsnapdb.repository.document_base import Part
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.marker import Marker, prove_conditional_writes
-from zsnapdb.repository.objects import RepositoryObjects
+from zsnapdb.repository.objects import Part, RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
 from zsnapdb.store.layers import RetryingStore

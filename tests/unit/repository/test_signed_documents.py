@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import ConfigError, DamagedError
-from zsnapdb.repository import drills, keys, layout, pins, unfinished_backups, verifications, writer_lease
+from zsnapdb.repository import backup_marks, drills, keys, layout, verifications, writer_lease
+from zsnapdb.repository.backup_marks import SnapshotMark, Unfinished
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished_backups import SnapshotMark, Unfinished
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord, known_damage
 from zsnapdb.store.local import LocalStore
 
@@ -71,7 +71,7 @@ def signing(forger: Repository, tmp_path: Path) -> Repository:
 
 
 def write_all(repository: Repository) -> None:
-    pins.pin(repository, "main", BACKUP, "audit")
+    backup_marks.pin(repository, "main", BACKUP, "audit")
     verifications.write(repository, "main", verifications.new_key("main", NOW), GOOD)
     drills.write(repository, evidence())
     mark().write(repository)
@@ -79,10 +79,10 @@ def write_all(repository: Repository) -> None:
 
 def test_a_host_that_signs_believes_what_it_wrote_itself(signing: Repository) -> None:
     write_all(signing)
-    assert pins.pins(signing, "main")[BACKUP].reason == "audit"
+    assert backup_marks.pins(signing, "main")[BACKUP].reason == "audit"
     assert verifications.read(signing, "main").whole_since(BACKUP, Depth.READ) == NOW
     assert drills.read(signing, "main", BACKUP) == evidence()
-    assert [found.host for found in unfinished_backups.unfinished(signing, "main")] == ["db1"]
+    assert [found.host for found in backup_marks.unfinished(signing, "main")] == ["db1"]
     names: list[Key] = [
         layout.pin("main", BACKUP),
         *(listed.key for listed in signing.list(layout.verifications("main"))),
@@ -117,17 +117,17 @@ def test_forged_evidence_of_a_drill_neither_hides_damage_nor_counts_as_a_drill(
 def test_a_forged_pin_protects_its_backup_and_says_that_nobody_known_signed_it(
     signing: Repository, forger: Repository
 ) -> None:
-    pins.pin(forger, "main", BACKUP, "a reason of somebody else")
-    assert "not signed by a key that this host believes" in pins.pins(signing, "main")[BACKUP].reason
-    pins.unpin(signing, "main", BACKUP)
-    assert pins.pins(signing, "main") == {}
+    backup_marks.pin(forger, "main", BACKUP, "a reason of somebody else")
+    assert "not signed by a key that this host believes" in backup_marks.pins(signing, "main")[BACKUP].reason
+    backup_marks.unpin(signing, "main", BACKUP)
+    assert backup_marks.pins(signing, "main") == {}
 
 
 def test_a_forged_mark_of_an_unfinished_backup_says_nothing_and_protects_every_base(
     signing: Repository, forger: Repository
 ) -> None:
     mark().write(forger)
-    (found,) = unfinished_backups.unfinished(signing, "main")
+    (found,) = backup_marks.unfinished(signing, "main")
     assert (found.host, found.snapshots) == ("an unknown host", {})
     assert found.may_build_on({99})
 
@@ -138,7 +138,7 @@ def test_a_signed_mark_under_the_key_of_another_backup_says_nothing(
 ) -> None:
     mark().write(signing)
     _move(signing, layout.unfinished_backup("main", BACKUP), target)
-    (found,) = unfinished_backups.unfinished(signing, target.split("/")[0])
+    (found,) = backup_marks.unfinished(signing, target.split("/")[0])
     assert found.host == "an unknown host"
 
 
@@ -177,12 +177,14 @@ def test_a_signed_pin_of_another_place_protects_and_its_reason_is_not_shown(
     place = {"repository_id": "id-1", "instance": "main", "backup_id": BACKUP, **elsewhere}
     body = json.dumps({"format": 1, **place, "reason": "a reason of elsewhere", "since": "2026"}).encode()
     signing.put(layout.pin("main", BACKUP), signing.keyring.signed(body))
-    assert pins.pins(signing, "main")[BACKUP].reason == "(the pin was made for another backup, and copied by hand)"
+    assert (
+        backup_marks.pins(signing, "main")[BACKUP].reason == "(the pin was made for another backup, and copied by hand)"
+    )
 
 
 def test_a_signed_mark_of_another_repository_says_nothing_and_protects_every_base(signing: Repository) -> None:
     mark().write(replace(signing, id="id-2"))
-    (found,) = unfinished_backups.unfinished(signing, "main")
+    (found,) = backup_marks.unfinished(signing, "main")
     assert (found.host, found.snapshots) == ("an unknown host", {})
     assert found.may_build_on({99})
 

@@ -19,8 +19,8 @@ from tests.unit.support.serve_host import ServeHost
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet.repository_reader import LONGEST, SeenFiles, SeenProblem, SeenRepository
-from zsnapdb.report.fleet.status import FleetSnapshot
+from zsnapdb.jobs.repository.fleet_reader import LONGEST, SeenFiles, SeenProblem, SeenRepository
+from zsnapdb.report.fleet import FleetSnapshot
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.serve.fleet_pages import csv_of, fleet_of
 from zsnapdb.serve.page_app import create_pages

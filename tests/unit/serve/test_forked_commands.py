@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
-from zsnapdb.agent.children import apart
+from zsnapdb.agent.children import AdoptedProcess, apart, children_of
 from zsnapdb.agent.job_starter import JobStarter
-from zsnapdb.agent.orphan_children import AdoptedProcess, children_of
-from zsnapdb.base import run_id
-from zsnapdb.base.processes import Process
+from zsnapdb.base import run_context
+from zsnapdb.base.program_start import Process
 from zsnapdb.jobs.clone.expected_clone import ExpectedClone
 from zsnapdb.serve.command_processes import CLEAN, ChildRunner, CommandCall, StartCommand
 from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer
@@ -113,7 +112,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 def call(subject: str = "ci:shop/web", words: tuple[str, ...] = ("clone", "list", "--json")) -> CommandCall:
     meant = ExpectedClone(owner=subject, id="c1")
-    return CommandCall(words, subject, run_id.new(), 60.0, issuer="https://ci.example.org", meant=meant)
+    return CommandCall(words, subject, run_context.new_run_id(), 60.0, issuer="https://ci.example.org", meant=meant)
 
 
 def is_forked(process: Process) -> bool:

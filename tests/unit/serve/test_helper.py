@@ -16,10 +16,9 @@ import pytest
 
 from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.helper_messages import BegunAnswer, FailureAnswer, PendingAnswer, ResultAnswer
+from zsnapdb.serve.helper_messages import BegunAnswer, FailureAnswer, HelperRequest, PendingAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.verbs import HelperRequest
 from zsnapdb.verbs.requests import (
     CreateCloneVerb,
     DestroyCloneVerb,

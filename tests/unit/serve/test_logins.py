@@ -32,10 +32,16 @@ from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.serve import login_handler
 from zsnapdb.serve.command_processes import ChildRunner
-from zsnapdb.serve.helper_messages import RefusedRequest, failure_of
+from zsnapdb.serve.helper_messages import (
+    CloseSessionVerb,
+    KnownLogin,
+    ListLoginsVerb,
+    OpenSessionVerb,
+    RefusedRequest,
+    failure_of,
+)
 from zsnapdb.serve.id_tokens import IdTokenRefusal
 from zsnapdb.serve.issuer_requests import DISCOVERY, CodeGrant, HttpsAnswer, HttpsRequest, exchange_with, fetched
-from zsnapdb.serve.login_messages import CloseSessionVerb, KnownLogin, ListLoginsVerb, OpenSessionVerb
 from zsnapdb.serve.page_app import create_pages, create_site
 from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import RefusedPage, address_of

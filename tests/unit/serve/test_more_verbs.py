@@ -15,9 +15,8 @@ import pytest
 from tests.unit.serve.test_roles import LOGINS, MAY, OPERATIONS
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.serve.clone_documents import PublicCommit
-from zsnapdb.serve.helper_messages import FailureAnswer, PendingAnswer, ResultAnswer, status_of
+from zsnapdb.serve.helper_messages import FailureAnswer, PendingAnswer, ResultAnswer, Verb, status_of
 from zsnapdb.serve.roles import CloneOwnership, Role, VerbKind
-from zsnapdb.serve.verbs import Verb
 from zsnapdb.verbs.requests import (
     BeatCloneVerb,
     CancelOperationVerb,

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.serve.clone_documents import PublicCommit
 from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer
 from zsnapdb.serve.roles import Role
@@ -33,7 +33,16 @@ SAYS = (
     "clone merger-with-acme of user:boss@rival.example lies at vault/acme on port 23999; prepared-for-acme waits for"
     " pid 4711"
 )
-STRINGS = ("merger-with-acme", "main", "1h", run_id.new(), "before", "a" * 40, "20260101T000000Z-beef", "red")
+STRINGS = (
+    "merger-with-acme",
+    "main",
+    "1h",
+    run_context.new_run_id(),
+    "before",
+    "a" * 40,
+    "20260101T000000Z-beef",
+    "red",
+)
 """Candidates for a field: the first that its pattern takes is sent."""
 
 

@@ -20,7 +20,7 @@ from mcp.client.client import Client as AgentClient
 from tests.unit.support.page_browser import PageBrowser
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.served_api import served
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.client.http import Client
 from zsnapdb.mcp.server import server_of
 from zsnapdb.mcp.tools import Toolbox
@@ -70,7 +70,7 @@ def host(tmp_path: Path) -> Iterator[ServeHost]:
     made.let("fails", json.dumps({"error": {"code": "preflight", "message": SAYS, "hint": f"existing: {SAYS}"}}))
     with made.helper() as desk:
         begun = OperationRecord(
-            id=run_id.new(), subject=OTHER, verb=VerbKind.CLONE_CREATE, clone=FOREIGN, request="0" * 64,
+            id=run_context.new_run_id(), subject=OTHER, verb=VerbKind.CLONE_CREATE, clone=FOREIGN, request="0" * 64,
             started=datetime.now(UTC),
         )  # fmt: skip
         desk.operations._known[begun.id] = begun
@@ -81,7 +81,7 @@ def host(tmp_path: Path) -> Iterator[ServeHost]:
 
 def operations(host: ServeHost) -> tuple[str, str]:
     """Return the id of an operation of somebody else, and one that nothing has."""
-    return (host.folder / "fake" / "operation").read_text(), run_id.new()
+    return (host.folder / "fake" / "operation").read_text(), run_context.new_run_id()
 
 
 def check(text: str, *asked: object) -> None:

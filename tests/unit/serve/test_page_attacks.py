@@ -11,8 +11,7 @@ from tests.unit.support.page_browser import FORM, Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.told import tells
 from zsnapdb.serve import page_app
-from zsnapdb.serve.page_app import create_site
-from zsnapdb.serve.page_templates import style_sheet
+from zsnapdb.serve.page_app import create_site, style_sheet
 from zsnapdb.serve.roles import Role
 
 SUBJECT = "ci:shop/web"

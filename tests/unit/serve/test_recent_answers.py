@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from zsnapdb.base.caller_identity import is_subject
 from zsnapdb.base.errors import UnreachableError
+from zsnapdb.base.patterns import is_subject
 from zsnapdb.serve.command_processes import CommandCall
 from zsnapdb.serve.helper_messages import FailureAnswer, RefusedRequest, ResultAnswer, failure_of
 from zsnapdb.serve.protection import ProtectionReader, RecentAnswers

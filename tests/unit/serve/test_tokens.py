@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.base.caller_identity import is_subject
 from zsnapdb.base.errors import ConfigError, UnknownNameError, UsageError
+from zsnapdb.base.patterns import is_subject
 from zsnapdb.jobs.copies.properties import owner_text
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import TokenBook

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.unit.cli.test_sudo_cli import DANGEROUS
 from zsnapdb.base.errors import UsageError
-from zsnapdb.serve import argv
-from zsnapdb.serve.argv import CloneTerms
+from zsnapdb.serve import request_handler
+from zsnapdb.serve.helper_messages import HelperRequest, parse_request
+from zsnapdb.serve.request_handler import CloneTerms
 from zsnapdb.serve.roles import VerbKind
-from zsnapdb.serve.verbs import HelperRequest, parse
 from zsnapdb.verbs.requests import (
     SERVED,
     ChosenBranch,
@@ -64,8 +64,8 @@ def line(**verb: object) -> bytes:
     ],
 )
 def test_a_request_is_what_was_sent(verb: dict[str, object]) -> None:
-    request = parse(line(**verb))
-    assert parse(request.line()) == request
+    request = parse_request(line(**verb))
+    assert parse_request(request.line()) == request
     assert request.verb.kind == verb["kind"]
 
 
@@ -112,7 +112,7 @@ def test_no_name_is_an_option_a_path_or_a_second_line(value: str) -> None:
     ]
     for verb in verbs:
         with pytest.raises(UsageError):
-            parse(line(**verb))
+            parse_request(line(**verb))
 
 
 NO_BRANCHES = (
@@ -147,14 +147,14 @@ def test_no_branch_is_an_option_a_path_upwards_or_a_second_line(value: object) -
     ]
     for verb in verbs:
         with pytest.raises(UsageError):
-            parse(line(name="mine", **verb))
+            parse_request(line(name="mine", **verb))
 
 
 @pytest.mark.parametrize("name", [word.removeprefix("--") for word in DANGEROUS] + ["masks", "plan", "source", "quota"])
 def test_no_field_names_an_owner_a_file_or_a_program(name: str) -> None:
     wanted = {"instance": "main", name: "x"}
     if name == "name":
-        assert isinstance(parse(line(kind="clone.create", wanted=wanted)).verb, CreateCloneVerb)
+        assert isinstance(parse_request(line(kind="clone.create", wanted=wanted)).verb, CreateCloneVerb)
         return
     for verb in (
         {"kind": "clone.create", "wanted": wanted},
@@ -164,13 +164,13 @@ def test_no_field_names_an_owner_a_file_or_a_program(name: str) -> None:
         {"kind": "clone.branch.diff", "name": "mine", "states": {"before": "x", "after": "x", name: "x"}},
     ):
         with pytest.raises(UsageError):
-            parse(line(**verb))
+            parse_request(line(**verb))
 
 
 @pytest.mark.parametrize("mask", [None, 1, "yes", "true", []])
 def test_masking_is_asked_for_by_true_alone(mask: object) -> None:
     with pytest.raises(UsageError):
-        parse(line(kind="clone.create", wanted={"instance": "main", "mask": mask}))
+        parse_request(line(kind="clone.create", wanted={"instance": "main", "mask": mask}))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_masking_is_asked_for_by_true_alone(mask: object) -> None:
 )
 def test_what_is_no_request_is_refused(text: bytes) -> None:
     with pytest.raises(UsageError):
-        parse(text)
+        parse_request(text)
 
 
 @pytest.mark.parametrize(
@@ -227,13 +227,13 @@ def test_what_is_no_request_is_refused(text: bytes) -> None:
 )
 def test_a_value_of_another_form_is_refused(verb: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        parse(line(**verb))
+        parse_request(line(**verb))
 
 
 def test_an_error_repeats_no_value() -> None:
     for verb in ({"kind": "clone.destroy", "name": "planted value"}, {"kind": "planted", "name": "planted value"}):
         with pytest.raises(UsageError) as refused:
-            parse(line(**verb))
+            parse_request(line(**verb))
         assert "planted value" not in str(refused.value)
         assert TOKEN not in str(refused.value)
 
@@ -276,16 +276,18 @@ def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
     kind: VerbKind, own: dict[str, object], wanted: dict[str, object]
 ) -> None:
     try:
-        request: HelperRequest = parse(line(kind=kind, **own, **({PARTS[kind]: wanted} if kind in PARTS else {})))
+        request: HelperRequest = parse_request(
+            line(kind=kind, **own, **({PARTS[kind]: wanted} if kind in PARTS else {}))
+        )
     except UsageError:
         return
     match request.verb:
         case CreateCloneVerb(wanted=new):
-            words = argv.create(new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web")
+            words = request_handler.create_words(new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web")
         case CloneLogsVerb() | ListBranchesVerb() | LogBranchVerb():
-            words = argv.query_arguments(request.verb, request.verb.name, "ci:shop/web")
+            words = request_handler.query_arguments(request.verb, request.verb.name, "ci:shop/web")
         case verb if isinstance(verb, CloneAction):
-            words = argv.action_arguments(verb, verb.name, 60.0, "ci:shop/web")
+            words = request_handler.action_arguments(verb, verb.name, 60.0, "ci:shop/web")
         case _:
             return
     command = next(one for one in SERVED.values() if tuple(one.runs.split()) == words[: len(one.runs.split())])
@@ -303,38 +305,59 @@ def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
 
 def test_the_words_of_each_verb() -> None:
     wanted = NewClone(instance="main", at="2026-01-01 10:00 UTC", profile="tiny")
-    assert argv.create(wanted, CloneTerms("mine", 7200.0, masks=True), "user:ann@example.org") == (
+    assert request_handler.create_words(wanted, CloneTerms("mine", 7200.0, masks=True), "user:ann@example.org") == (
         *("clone", "create", "--name=mine", "--owner=user:ann@example.org", "--ttl=7200.000s"),
         *("--at=2026-01-01 10:00 UTC", "--profile=tiny", "--mask", "--json", "main"),
     )
     lease = ExtendCloneVerb(name="mine", lease=NewLease(ttl="1h"))
-    assert argv.action_arguments(lease, "c1", 3600.0, "ci:x") == ("clone", "extend", "--ttl=3600.000s", "--json", "c1")
-    assert argv.action_arguments(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "reset", "--json", "c1")
-    assert argv.action_arguments(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == ("clone", "destroy", "--json", "c1")
+    assert request_handler.action_arguments(lease, "c1", 3600.0, "ci:x") == (
+        "clone",
+        "extend",
+        "--ttl=3600.000s",
+        "--json",
+        "c1",
+    )
+    assert request_handler.action_arguments(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == (
+        "clone",
+        "reset",
+        "--json",
+        "c1",
+    )
+    assert request_handler.action_arguments(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == (
+        "clone",
+        "destroy",
+        "--json",
+        "c1",
+    )
     protect = ProtectCloneVerb(name="mine", protection=NewProtection.model_validate({"for": "2h"}))
-    assert argv.action_arguments(protect, "c1", 7200.0, "ci:x") == (
+    assert request_handler.action_arguments(protect, "c1", 7200.0, "ci:x") == (
         "clone",
         "protect",
         "--for=7200.000s",
         "--json",
         "c1",
     )
-    assert argv.action_arguments(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
+    assert request_handler.action_arguments(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
         *("clone", "protect", "--for=0s", "--json", "c1"),
     )
     commit = CommitCloneVerb(name="mine", commit=NewCommit(message="--json is no option here"))
-    assert argv.action_arguments(commit, "c1", 9, "ci:x") == (
+    assert request_handler.action_arguments(commit, "c1", 9, "ci:x") == (
         *("clone", "commit", "--message=--json is no option here", "--json", "c1"),
     )
-    assert argv.query_arguments(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == (
+    assert request_handler.query_arguments(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == (
         "clone",
         "logs",
         "--lines=7",
         "c1",
     )
-    assert argv.query_arguments(ListBranchesVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "list", "c1")
-    assert argv.query_arguments(LogBranchVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "log", "c1")
-    assert argv.query_arguments(LogBranchVerb(name="mine", state="main"), "c1", "ci:x") == (
+    assert request_handler.query_arguments(ListBranchesVerb(name="mine"), "c1", "ci:x") == (
+        "clone",
+        "branch",
+        "list",
+        "c1",
+    )
+    assert request_handler.query_arguments(LogBranchVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "log", "c1")
+    assert request_handler.query_arguments(LogBranchVerb(name="mine", state="main"), "c1", "ci:x") == (
         "clone",
         "branch",
         "log",
@@ -342,7 +365,7 @@ def test_the_words_of_each_verb() -> None:
         "main",
     )
     begin = CreateBranchVerb(name="mine", wanted=NewBranch.model_validate({"branch": "f/x", "from": "main"}))
-    assert argv.action_arguments(begin, "c1", 9, "ci:x") == (
+    assert request_handler.action_arguments(begin, "c1", 9, "ci:x") == (
         "clone",
         "branch",
         "create",
@@ -352,10 +375,19 @@ def test_the_words_of_each_verb() -> None:
         "f/x",
     )
     switch = SwitchBranchVerb(name="mine", chosen=ChosenBranch(branch="f/x"))
-    assert argv.action_arguments(switch, "c1", 9, "ci:x") == ("clone", "branch", "switch", "--json", "c1", "f/x")
+    assert request_handler.action_arguments(switch, "c1", 9, "ci:x") == (
+        "clone",
+        "branch",
+        "switch",
+        "--json",
+        "c1",
+        "f/x",
+    )
     diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="f/x", limit=3))
-    assert argv.action_arguments(diff, "c1", 9, "ci:x") == (
+    assert request_handler.action_arguments(diff, "c1", 9, "ci:x") == (
         *("clone", "branch", "diff", "--limit=3", "--size=262144B", "--json", "c1", "main", "f/x"),
     )
     of_set = NewClone.model_validate({"instance": "main", "from": "20260101T000000Z-0123"})
-    assert "--from=20260101T000000Z-0123" in argv.create(of_set, CloneTerms("mine", 60.0, masks=False), "ci:x")
+    assert "--from=20260101T000000Z-0123" in request_handler.create_words(
+        of_set, CloneTerms("mine", 60.0, masks=False), "ci:x"
+    )

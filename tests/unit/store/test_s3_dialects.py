@@ -12,7 +12,7 @@ import pytest
 from tests.unit.support.dialect_server import Answer, DialectRequest, DialectServer, dialect_server, refusal
 from zsnapdb.base.errors import ExistsError, RepositoryError, UnreachableError
 from zsnapdb.store.layers import RetryingStore
-from zsnapdb.store.s3_parts import S3Options
+from zsnapdb.store.s3_client import S3Options
 
 CODES = (
     *("InvalidRequest", "InvalidArgument", "AccessDenied", "NotImplemented", "XNotImplemented", "MissingContentMD5"),

@@ -15,7 +15,7 @@ from tests.unit.support.s3 import bucket, watch_clients
 from zsnapdb.base.errors import RepositoryError, UnreachableError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.s3 import S3Store
-from zsnapdb.store.s3_parts import BlockReader, S3Options
+from zsnapdb.store.s3_client import BlockReader, S3Options
 
 BODY = bytes(200_000)
 

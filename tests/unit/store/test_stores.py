@@ -32,9 +32,8 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.repository import STORE_ADDRESSES, RepositorySettings, S3Settings
 from zsnapdb.store.base import DeletionPolicy, Store
-from zsnapdb.store.layers import Pauses, RetryingStore, ThrottledStore
+from zsnapdb.store.layers import STORES, Pauses, RetryingStore, ThrottledStore, open_store
 from zsnapdb.store.local import LocalStore, TimedFolder
-from zsnapdb.store.open import STORES, open_store
 from zsnapdb.store.s3 import S3Store
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tests.unit.support.manifests import manifest, of_kind
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.repository.manifest import Manifest, decode
-from zsnapdb.stream.chunk_table import ChunkTable, ChunkTotals
+from zsnapdb.repository.manifest import ChunkTable, ChunkTotals, Manifest, decode
 from zsnapdb.stream.chunks import Chunk, stream_hash
 
 SIZES = st.integers(0, (1 << 30) + (1 << 24))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.unit.stream.test_stream import MemoryChunks
 from tests.unit.support.streams import GUID, NAME, RECORD_BYTES, begin, record
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.stream import nvlist
+from zsnapdb.stream import resume_stream
 from zsnapdb.stream.chunks import Chunk, Codec, seal
 from zsnapdb.stream.download import download, resume_at
 from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream, payload_size
@@ -167,7 +167,7 @@ def test_from_every_point_the_rest_is_a_stream_that_zfs_proves(
     rest, first = store.resumed(ResumePoint(number, offset, received, GUID, 7))
     assert proved(rest) == proved(stream)[index:]
     head = parts_of(rest)[0]
-    assert nvlist.read(head[RECORD_BYTES:]) == {"resume_object": number, "resume_offset": offset}
+    assert resume_stream.read_nvlist(head[RECORD_BYTES:]) == {"resume_object": number, "resume_offset": offset}
     assert struct.unpack_from("<Q", head, 16)[0] == struct.unpack_from("<Q", stream, 16)[0] | 1 << 22
     assert (head[:4] + head[8:16] + head[24:RECORD_BYTES]) == stream[:4] + stream[8:16] + stream[24:RECORD_BYTES]
     # A chunk is at most skipped if records lie between it and the point.
@@ -226,8 +226,12 @@ def test_what_is_no_token_is_refused() -> None:
 
 
 def test_a_list_with_more_numbers_has_all_of_them() -> None:
-    one = nvlist.with_numbers(b"", {"a": 1, "resume_object": 1 << 63})
-    assert nvlist.read(nvlist.with_numbers(one, {"b": 2})) == {"a": 1, "resume_object": 1 << 63, "b": 2}
-    assert all(len(nvlist.with_numbers(b"", {"n" * size: 1})) % 8 == 0 for size, _ in pairwise(range(20)))
+    one = resume_stream.with_nvlist_numbers(b"", {"a": 1, "resume_object": 1 << 63})
+    assert resume_stream.read_nvlist(resume_stream.with_nvlist_numbers(one, {"b": 2})) == {
+        "a": 1,
+        "resume_object": 1 << 63,
+        "b": 2,
+    }
+    assert all(len(resume_stream.with_nvlist_numbers(b"", {"n" * size: 1})) % 8 == 0 for size, _ in pairwise(range(20)))
     with pytest.raises(ValueError, match="little-endian"):
-        nvlist.with_numbers(b"\1\0" + one[2:], {"b": 2})
+        resume_stream.with_nvlist_numbers(b"\1\0" + one[2:], {"b": 2})

@@ -10,8 +10,7 @@ from pathlib import Path
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.supervisor import Supervisor
 from zsnapdb.config.settings import Settings
-from zsnapdb.planning.agent.jobs import JobName
-from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
+from zsnapdb.planning.agent_jobs import JobName, PauseRecord, RunRecord
 
 
 @dataclass

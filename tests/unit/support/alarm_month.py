@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tests.unit.support.agent_month import AgentMonth, FakeRun
 from zsnapdb.config.notifications import NotificationEvent, NotificationTarget
 from zsnapdb.planning.health.facts import DrillFact, HealthFacts
-from zsnapdb.planning.health.objectives import judge
-from zsnapdb.planning.notifications.events import (
+from zsnapdb.planning.health.notification_events import (
     READABLE,
     JudgedInstance,
     TargetMemory,
@@ -19,6 +18,7 @@ from zsnapdb.planning.notifications.events import (
     judgement_metrics,
     overall,
 )
+from zsnapdb.planning.health.objectives import judge
 
 ARCHIVE, STATUS = ("binlog", "archive", "main"), "status"
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)

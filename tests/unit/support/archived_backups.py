@@ -22,7 +22,7 @@ from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.server_facts import ServerPlugins
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.manifest_source import PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.zfs import datasets

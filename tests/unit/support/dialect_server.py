@@ -16,7 +16,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from zsnapdb.store.s3 import S3Store
-from zsnapdb.store.s3_parts import S3Options
+from zsnapdb.store.s3_client import S3Options
 
 Answer = tuple[int, str]
 """An HTTP status and a body."""

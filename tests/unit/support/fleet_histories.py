@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.support import trial_engine
-from zsnapdb.base import run_id
-from zsnapdb.config.engine import EngineSettings, FleetVerb
+from zsnapdb.base import run_context
 from zsnapdb.config.fleet_jobs import WindowSettings
+from zsnapdb.config.tables import EngineSettings, FleetVerb
 from zsnapdb.fleet.connection import connect
 from zsnapdb.fleet.workflows import slots_id
-from zsnapdb.planning.fleet.messages import CONTROL, JOB, FleetJob
+from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob
 
 FOLDER = Path(__file__).parents[1] / "fleet" / "histories"
 SECONDS = 400.0
@@ -43,7 +43,7 @@ def _jobs(now: datetime) -> dict[str, FleetJob]:
         "job-of-any-host": {"verb": FleetVerb.DRILL, "instance": "quick", "heartbeat": 3},
     }
     return {
-        name: FleetJob.model_validate({**fields, "run_id": run_id.new()})
+        name: FleetJob.model_validate({**fields, "run_id": run_context.new_run_id()})
         for name, fields in kinds.items()
         if not _file(name).exists()
     }

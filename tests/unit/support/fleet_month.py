@@ -22,9 +22,8 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.fleet.engine import CATCH_UP
 from zsnapdb.fleet.job_runner import JobRefused, JobRunner
 from zsnapdb.fleet.specification import specification
-from zsnapdb.planning.agent.jobs import JobName
-from zsnapdb.planning.fleet.messages import FleetJob, JobRequest, run_id_of
-from zsnapdb.planning.fleet.retry import JobVerdict, is_final, verdict
+from zsnapdb.planning.agent_jobs import JobName
+from zsnapdb.planning.fleet.jobs import FleetJob, JobRequest, JobVerdict, is_final, run_id_of, verdict
 from zsnapdb.planning.fleet.schedule_plan import FleetSchedule, closed_until, wanted_schedules
 from zsnapdb.repository.drills import Outcome
 

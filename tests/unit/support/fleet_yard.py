@@ -16,16 +16,15 @@ from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.fleet import fleet
-from zsnapdb.jobs.fleet.fleet import FleetRequest, FleetState
+from zsnapdb.jobs.repository import fleet
+from zsnapdb.jobs.repository.fleet import FleetRequest, FleetState
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import Manifest, ObjectivesPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store, StoredObject
-from zsnapdb.store.layers import Layer
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import Layer, open_store
 
 NOW = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
 

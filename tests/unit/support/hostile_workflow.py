@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
-from zsnapdb.planning.fleet.messages import JOB
+from zsnapdb.planning.fleet.jobs import JOB
 
 
 @workflow.defn

@@ -29,9 +29,8 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import inventory, prune, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.report.repository.list import BackupDetailView, InventoryView
-from zsnapdb.report.repository.prune import PrunePlanView
-from zsnapdb.report.repository.verify import VerifyView
-from zsnapdb.repository import binlog_contents, drills, evidence_log, pins, unfinished_backups
+from zsnapdb.report.repository.prune import PrunePlanView, VerifyView
+from zsnapdb.repository import backup_marks, binlog_contents, drills, evidence_log
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
@@ -109,10 +108,10 @@ class KeptRepository:
                 "list": InventoryView(listed).fields(),
                 "show": {one: BackupDetailView(inventory.detail(instance, one)).fields() for one in ids},
                 "archive": binlog_contents.load(repository, "main").files,
-                "pins": pins.pins(repository, "main"),
+                "pins": backup_marks.pins(repository, "main"),
                 "drills": drills.newest(repository, "main", 9),
                 "evidence": evidence_log.read(repository, "main"),
-                "unfinished": [one.backup_id for one in unfinished_backups.unfinished(repository, "main")],
+                "unfinished": [one.backup_id for one in backup_marks.unfinished(repository, "main")],
                 "verify": VerifyView(verify.verify(instance, Depth.READ)).fields(),
                 "prune": PrunePlanView(prune.plan(instance, local=NOTHING_LOCAL)).fields(),
             }

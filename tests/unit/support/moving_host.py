@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour, Snapshot
 from zsnapdb.base.errors import CommandError, ServerError
 from zsnapdb.jobs.setup import move as setup_move
@@ -195,12 +195,12 @@ def moving_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
         return [MountEntry(path, "zfs", name) for path, name in zip(paths, NAMES, strict=True) if name in fake.created]
 
     monkeypatch.setattr(move_state, "mounted", mounts)
-    synced = atomic_file.sync_folder
+    synced = files.sync_folder
 
     def sync_folder(folder: Path) -> None:
         fake.reached()
         synced(folder)
         fake.reached()
 
-    monkeypatch.setattr(atomic_file, "sync_folder", sync_folder)
+    monkeypatch.setattr(files, "sync_folder", sync_folder)
     return fake

@@ -26,7 +26,7 @@ from zsnapdb.mysql.binlog import read as binlog
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.binlog.transactions import read_head, transactions
 from zsnapdb.mysql.process import discovery
-from zsnapdb.mysql.process.paths import keyring_paths
+from zsnapdb.mysql.process.server_files import keyring_paths
 from zsnapdb.mysql.schema import guest_queries
 from zsnapdb.planning.server_copy import source_facts as server_origin
 from zsnapdb.planning.server_copy.copy_options import rewrite_index

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import NotFound
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.patterns import below
 from zsnapdb.config.repository import EncryptionSettings
-from zsnapdb.repository import catalogue, drills, layout, pins, unfinished_backups, verifications
+from zsnapdb.repository import backup_marks, catalogue, drills, layout, verifications
 from zsnapdb.repository.binlog_contents import load
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import Manifest, expected_stream, is_of_server
@@ -98,14 +98,14 @@ def _object(objects: Mapping[str, bytes], path: str) -> bytes:
 
 
 def pin(body: bytes, folder: Path) -> None:
-    for one in pins.pins(repository_of(body, layout.pin(INSTANCE, ID)), INSTANCE).values():
+    for one in backup_marks.pins(repository_of(body, layout.pin(INSTANCE, ID)), INSTANCE).values():
         assert one.backup_id == ID
         assert (one.reason + one.since).isprintable()
         assert len(one.reason) <= 1 << 20
 
 
 def mark(body: bytes, folder: Path) -> None:
-    for mark in unfinished_backups.unfinished(repository_of(body, layout.unfinished_backup(INSTANCE, ID)), INSTANCE):
+    for mark in backup_marks.unfinished(repository_of(body, layout.unfinished_backup(INSTANCE, ID)), INSTANCE):
         assert mark.host.isprintable()
         assert all(below("/root", role) for role in mark.snapshots)
         mark.may_build_on([1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, Plugin
+from zsnapdb.planning.server_facts import COMPONENT, FUNCTION, Plugin
 
 FOLDER = Path(__file__).parents[1] / "recorded" / "plugins"
 

@@ -22,14 +22,21 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.serve.clone_documents import PublicCommit
 from zsnapdb.serve.command_processes import ChildRunner
 from zsnapdb.serve.helper import HelperServer, bound
-from zsnapdb.serve.helper_messages import Ending, FailureAnswer, HelperClient, ResultAnswer, no_such
+from zsnapdb.serve.helper_messages import (
+    Ending,
+    FailureAnswer,
+    HelperClient,
+    HelperRequest,
+    ResultAnswer,
+    Verb,
+    no_such,
+)
 from zsnapdb.serve.login_handler import LiveTokens, LoginHandler
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.protection import ProtectionReader
 from zsnapdb.serve.request_handler import RequestHandler
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import CredentialBook, CredentialStore, TokenBook
-from zsnapdb.serve.verbs import HelperRequest, Verb
 from zsnapdb.verbs.requests import FleetQuery
 
 PROGRAM = Path(__file__).with_name("fake_zsnapdb.py")

@@ -15,7 +15,7 @@ import httpx
 import uvicorn
 
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.operation_events import OperationEvents
+from zsnapdb.serve.web_answers import OperationEvents
 from zsnapdb.serve.web_app import create_app
 
 

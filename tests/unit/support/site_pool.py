@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.planning.dataset_properties import CLASSIFIED, GUARANTEES, SPACE
-from zsnapdb.zfs.delegated_permissions import Right, commands
+from zsnapdb.zfs.own_settings import Right, permission_commands
 
 NEVER_INHERITED = (*SPACE, "canmount")
 
@@ -161,4 +161,4 @@ def printed_rights(dataset: str, rights: set[Right]) -> str:
     return "\n".join(lines) + "\n"
 
 
-__all__ = ["Right", "SiteDataset", "SitePool", "commands", "given_by", "printed_rights"]
+__all__ = ["Right", "SiteDataset", "SitePool", "given_by", "permission_commands", "printed_rights"]

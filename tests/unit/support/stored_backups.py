@@ -23,7 +23,7 @@ from zsnapdb.repository.keys import SigningKey, write_secret
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import open_store
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 
 ROLES = ("data", "parent")

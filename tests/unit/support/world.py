@@ -22,7 +22,7 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeServer
 from tests.unit.support.simulated_zfs import SimulatedZfs, is_change
 from tests.unit.support.streams import begin, end, write
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.base.errors import CommandError
 from zsnapdb.config import settings as config
@@ -36,10 +36,10 @@ from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.repository import keys
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.backup_journal import JournalDisk
+from zsnapdb.repository.backup_marks import unfinished
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import expected_stream
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished_backups import unfinished
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec
@@ -145,7 +145,7 @@ class World:
         self.journal_fails_at: int | None = None
         self.reported: list[str] = []
         self.resume_within = "3d"
-        self.run_id: Callable[[], str] = run_id.current
+        self.run_id: Callable[[], str] = run_context.run_id
         self.source: type[FakeServer] = FakeServer
         self.mount = "0:30 1"
         """The mount id of the filesystems. Empty: not mounted."""

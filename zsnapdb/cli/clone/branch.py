@@ -93,12 +93,12 @@ def diff(
     """
     from zsnapdb.base.quantities import parse_size
     from zsnapdb.cli.progress import Terminal
-    from zsnapdb.jobs.clone import branch_diff
+    from zsnapdb.jobs.clone import branches
     from zsnapdb.planning.clone.diff import ShownDifference
     from zsnapdb.report.clone import branches as report
 
     most = ShownDifference(limit, parse_size(size))
-    compared = branch_diff.compare(*on_host(config), name, before, after, most, Terminal())
+    compared = branches.compare(*on_host(config), name, before, after, most, Terminal())
     show(report.BranchDifferenceView(compared), json)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.base import audience
+from zsnapdb.base import run_context
 from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import on_host
 from zsnapdb.cli.notified_commands import evidence_of_clone
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 def list_clones(config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """List the clones, oldest first."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, namespace_servers
+    from zsnapdb.jobs.clone import catalogue, isolation_check
     from zsnapdb.report.clone import list as report
 
-    known, reader = catalogue.known_clones(*on_host(config)), audience.current_audience()
-    seen = tuple(namespace_servers.with_servers_elsewhere([info for info in known.copies if reader.sees(info.owner)]))
+    known, reader = catalogue.known_clones(*on_host(config)), run_context.current_audience()
+    seen = tuple(isolation_check.with_servers_elsewhere([info for info in known.copies if reader.sees(info.owner)]))
     show(report.ClonesView(seen, THIS_HOST.now(), known.unreadable if reader.sees_all else ()), json)
 
 
 def show_clone(name: options.CloneName, config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """Show one clone and its commits."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, namespace_servers, sources
+    from zsnapdb.jobs.clone import catalogue, isolation_check, sources
     from zsnapdb.report.clone import list as report
 
-    (info,) = namespace_servers.with_servers_elsewhere([catalogue.find(*on_host(config), name)])
+    (info,) = isolation_check.with_servers_elsewhere([catalogue.find(*on_host(config), name)])
     show(report.CloneDetailView(info, sources.commits(info.top), THIS_HOST.now()), json)
 
 
@@ -234,7 +234,7 @@ def keep(name: options.CloneName, config: options.ConfigFile = None, json: optio
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import lifecycle as job
     from zsnapdb.jobs.clone import reset as resetting
-    from zsnapdb.report import document_frame
+    from zsnapdb.report import view
     from zsnapdb.report.clone import change as report
 
     def reset(meant: CloneInfo) -> None:
@@ -244,7 +244,7 @@ def keep(name: options.CloneName, config: options.ConfigFile = None, json: optio
             with evidence_of_clone(settings, meant.id):
                 done = resetting.reset(settings, host, meant.id, None, Terminal(), meant=meant)
         except ZsnapdbError as error:
-            print(document_frame.error(error) if json else error, flush=True)
+            print(view.error_json(error) if json else error, flush=True)
             return
         show_at_once(report.ResetView(done), json)
 

@@ -25,7 +25,7 @@ def pool(
     It destroys and recreates clones whose data is too old, that have no server, or that other rules masked.
     """
     from zsnapdb.jobs.clone import pool_filling as job
-    from zsnapdb.report.clone import pool as report
+    from zsnapdb.report.clone import create as report
 
     settings, chosen = instance_metrics(config, instance)
     if plan:

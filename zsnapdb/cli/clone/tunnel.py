@@ -45,8 +45,8 @@ def tunnel(
     from zsnapdb.base import program_start
     from zsnapdb.base.errors import PreflightError, UsageError
     from zsnapdb.base.untrusted_text import printed
+    from zsnapdb.planning.clone.client_access import LOCAL_HOST, tunnel_to
     from zsnapdb.planning.clone.isolation import ACCOUNT
-    from zsnapdb.planning.clone.tunnel import LOCAL_HOST, tunnel_to
 
     if port is not None and via is None:
         raise UsageError("--port is given without a host", hint="give --via HOST, too")

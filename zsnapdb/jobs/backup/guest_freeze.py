@@ -18,14 +18,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from zsnapdb.base.errors import BusyError, CommandError, DamagedError
+from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.run_locks import exclusive_with_child
 from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.consistency_level import Freeze
+from zsnapdb.vm.guest_agent import Agent, is_frozen, thaw
 from zsnapdb.vm.thaw_guard import ThawGuard, guarding
-from zsnapdb.vm.thawing import Agent, is_frozen, thaw
 
 GuardOpener = Callable[[str, str, float, int], AbstractContextManager[ThawGuard]]
 

@@ -15,9 +15,10 @@ from datetime import datetime
 from pathlib import Path
 
 from zsnapdb import __version__
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.domain_types import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.base.errors import CommandError, DamagedError, NotOursError, PreflightError, RepositoryError, ServerError
+from zsnapdb.base.files import make_private
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source_interface import Observation, SourceDescription, SourceOpener, take
@@ -25,7 +26,6 @@ from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.events import Events, KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.run_locks import for_instance, sole_reader
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
@@ -419,7 +419,7 @@ def _is_due(instance: Instance) -> bool:
         left, _, before = file.read_text().partition(" ")
         if before != rules or not is_number(left) or not 0 < int(left) < _MOST_SKIPS:
             return True
-        atomic_file.replace_disposable(file, f"{int(left) - 1} {rules}".encode())
+        files.replace_disposable(file, f"{int(left) - 1} {rules}".encode())
     except (OSError, UnicodeDecodeError):
         # Without the file nothing was skipped yet. If it cannot be written, nothing is skipped.
         return True
@@ -435,7 +435,7 @@ def _let_runs_skip(instance: Instance, count: int) -> None:
             file.unlink(missing_ok=True)
             return
         make_private(file.parent)
-        atomic_file.replace_disposable(file, f"{skips} {instance.settings.local.model_dump_json()}".encode())
+        files.replace_disposable(file, f"{skips} {instance.settings.local.model_dump_json()}".encode())
 
 
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:

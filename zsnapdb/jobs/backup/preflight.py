@@ -13,15 +13,14 @@ from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import replica_applier
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import installed_plugins, live_server_checks
-from zsnapdb.jobs.host.container import is_container
+from zsnapdb.jobs.host import live_server_checks, startup_check
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.process.discovery import is_server_program, server_processes
-from zsnapdb.mysql.process.paths import (
+from zsnapdb.mysql.process.server_files import (
     absolute_tablespaces,
     data_file_blocks,
     fixed_links,
@@ -34,14 +33,16 @@ from zsnapdb.mysql.process.time_zone import server_zone
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import set_variables
 from zsnapdb.planning.backup.at_rest import judge_sending
-from zsnapdb.planning.backup.container_state import judge_state
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,
+    DatasetSpace,
     FitnessFinding,
     judge_blocks,
     judge_lock,
     judge_placement,
     judge_server,
+    judge_space,
+    judge_state,
     objection,
     ok,
     repairs_torn_pages,
@@ -60,13 +61,25 @@ from zsnapdb.planning.backup.placement import (
     mount_points,
     place,
 )
-from zsnapdb.planning.backup.space import DatasetSpace, judge_space
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.server_copy.version_compatibility import objections_to_files, objections_to_settings
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted
+
+_MARKS = (".dockerenv", "run/.containerenv")
+"""Files that Docker and Podman create in the root of a container."""
+
+
+def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process runs in an application container, whose root file system is removed with it.
+
+    The image sets `container` (systemd.io/CONTAINER_INTERFACE); Kubernetes sets its own variable.
+    """
+    named = environment.get("container", "") == "oci" or "KUBERNETES_SERVICE_HOST" in environment
+    return named or any((root / mark).exists() for mark in _MARKS)
+
 
 NAMES = ("available", "used", "written", "usedbyrefreservation", "quota", "refquota", "refreservation")
 """The properties about the space of a dataset."""
@@ -190,7 +203,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     blocks = data_file_blocks(facts)
     findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())
     server = instance.settings.server
-    findings += installed_plugins.judge(server, facts.flavour, facts.version, facts.plugins, prevents=False)
+    findings += startup_check.judge_plugins(server, facts.flavour, facts.version, facts.plugins, prevents=False)
     findings += _judge_hooks(instance)
     found, ciphers = tuple(findings), judged.ciphers
     if placement.objections or objection(findings) is not None:

@@ -15,7 +15,7 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import LockNotGranted, ServerError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.mysql.probe import channels, flavour_and_dialect
-from zsnapdb.mysql.replication import applier as statements
+from zsnapdb.mysql.replication import channels as statements
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_facts import Channel, Dialect, ServerFacts
 
@@ -80,7 +80,7 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
 def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
     """Stop the channels. The statement waits for the current transaction; the read timeout bounds the wait."""
     with instance.session(read_timeout=_STOP_SECONDS) as session:
-        statements.stop(session, facts.flavour, facts.dialect, names)
+        statements.stop_applier(session, facts.flavour, facts.dialect, names)
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequen
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:
-                statements.start(session, flavour, dialect, names)
+                statements.start_applier(session, flavour, dialect, names)
         except ServerError:
             if attempt == _START_ATTEMPTS - 1:
                 raise

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.backup import base_holds, local_snapshot
+from zsnapdb.jobs.backup import local_snapshot, send
 from zsnapdb.jobs.backup.send import keep_as_base, settle
-from zsnapdb.jobs.base import snapshot_cache
+from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import SetsHere
@@ -31,10 +31,10 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import note_stored
 from zsnapdb.planning.backup.resume import Cause, Interrupted, ResumeDecision, ResumeJudgement, Surroundings, judge
 from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, StartedVolume, journals
+from zsnapdb.repository.backup_marks import remove_mark
+from zsnapdb.repository.backup_marks import unfinished as announced
 from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished_backups import remove
-from zsnapdb.repository.unfinished_backups import unfinished as announced
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import destruction, holds, snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
@@ -169,7 +169,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     """
     instance.events.warn(f"backup {item.backup_id}, which was interrupted, is given up: {item.judgement.text}")
     with contextlib.suppress(RepositoryError):
-        remove(repository, instance.name, item.backup_id)
+        remove_mark(repository, instance.name, item.backup_id)
     if item.journal is None:
         item.file.unlink(missing_ok=True)
         return
@@ -220,10 +220,10 @@ def sweep(
     journalled = {file.name for file in journals(folder(instance))}
     volumes = set(instance.volumes.values())
     described = local_snapshot.names(instance)
-    base_holds.release(instance, volumes)
+    send.release_base_holds(instance, volumes)
     here = SetsHere.look(instance, volumes)
-    seen = here.all_but_noted((snapshot_cache.HOLDS, REPOSITORY_PROPERTY))
-    with_holds = [one.snapshot.full_name for one in seen if one.properties[snapshot_cache.HOLDS] != "0"]
+    seen = here.all_but_noted((instance_snapshots.HOLDS, REPOSITORY_PROPERTY))
+    with_holds = [one.snapshot.full_name for one in seen if one.properties[instance_snapshots.HOLDS] != "0"]
     with_holds = [name for name in with_holds if name not in but]
     holds.release(holds.snapshots_with_hold(with_holds, BASE_TAG), BASE_TAG)
     # A run that was killed between its last two requests left its hold on a set with the state stored. A run that was
@@ -258,5 +258,5 @@ def sweep(
     for item in announced(repository, instance.name, stored):
         if item.host == socket.gethostname() and item.backup_id not in journalled:
             with contextlib.suppress(RepositoryError):
-                remove(repository, instance.name, item.backup_id)
+                remove_mark(repository, instance.name, item.backup_id)
     return seen

@@ -18,7 +18,7 @@ from zsnapdb.base.errors import (
     NotFound,
     UnreachableError,
 )
-from zsnapdb.jobs.backup import base_holds, local_snapshot
+from zsnapdb.jobs.backup import local_snapshot, send
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
@@ -35,17 +35,16 @@ from zsnapdb.jobs.backup.store_local_set import (
     store_is_away,
     wait_for_store,
 )
-from zsnapdb.jobs.base.events import KeptWarnings
+from zsnapdb.jobs.base.events import KeptWarnings, undone_on_error
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.run_locks import for_instance, is_at_work, sole_reader
 from zsnapdb.jobs.base.set_properties import BASE_TAG
 from zsnapdb.jobs.record import host_record
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.repository.backup_journal import DISK, BackupJournal
+from zsnapdb.repository.backup_marks import remove_mark
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished_backups import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import destruction, holds, version
 
@@ -269,7 +268,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             started = time.monotonic()
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
-            to_hold = base_holds.may_hold(instance, planned.to_hold, {one.snapshot.full_name for one in seen})
+            to_hold = send.may_hold_base(instance, planned.to_hold, {one.snapshot.full_name for one in seen})
             until_stored.enter_context(undone_on_error(lambda: holds.release(to_hold, BASE_TAG)))
             with sole_reader(instance):
                 taken = take(
@@ -438,7 +437,7 @@ def _store(
     def undo() -> None:
         if not journal.is_durable and started.backup_id not in repository.backup_ids(instance.name):
             (give_back or (lambda: destruction.destroy_set(started.snapshots(), started.backup_id)))()
-            remove(repository, instance.name, started.backup_id)
+            remove_mark(repository, instance.name, started.backup_id)
 
     with undone_on_error(undo), _closed(journal):
         return sender.finish()

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 
 from zsnapdb import __version__
+from zsnapdb.base import files
 from zsnapdb.base.domain_types import Progress, Snapshot, SnapshotSet, pool_of
-from zsnapdb.base.errors import DamagedError, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.backup import base_holds, local_snapshot
+from zsnapdb.base.errors import DamagedError, PreflightError, RepositoryError, ZsnapdbError
+from zsnapdb.base.files import make_private
+from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.source_interface import SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
@@ -26,11 +29,18 @@ from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STAT
 from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record.host_record import checked_backups, next_sequence, note_stored
 from zsnapdb.planning.backup.at_rest import judge_storing
-from zsnapdb.planning.backup.chunk_size import check_rows, decide_chunk_size, decide_workers
 from zsnapdb.planning.backup.fitness import objection
-from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm, form_of
+from zsnapdb.planning.backup.send_form import (
+    SEND_FLAGS,
+    SendForm,
+    check_rows,
+    decide_chunk_size,
+    decide_workers,
+    form_of,
+)
 from zsnapdb.repository import layout
 from zsnapdb.repository.backup_journal import BackupJournal, StartedBackup, StartedVolume, StreamFormat
+from zsnapdb.repository.backup_marks import SnapshotMark, Unfinished, remove_mark
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.layout import ChunkKey
@@ -44,7 +54,6 @@ from zsnapdb.repository.manifest import (
     expected_stream,
 )
 from zsnapdb.repository.repository import Repository, VolumeChunks, confirm
-from zsnapdb.repository.unfinished_backups import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease
 from zsnapdb.stream.buffer_pool import TransferMemory
 from zsnapdb.stream.chunks import Body, ChunkSink, Codec
@@ -52,6 +61,51 @@ from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 from zsnapdb.zfs import datasets, holds, snapshots, version
 from zsnapdb.zfs.streams import SendStream, estimate
+
+
+def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[str] = ()) -> list[str]:
+    """Return the snapshots, by full name, that this run may hold: the next run can find and release their holds.
+
+    The next run finds the snapshots in `of_sets`, which were read as sets of the instance. All others are first
+    recorded on the disk; if that fails, they are left out. A name like that of a set is no proof, because a restore
+    receives such names.
+    """
+    others = [name for name in names if name not in of_sets]
+    try:
+        if others:
+            _write(instance, others)
+    except (OSError, PreflightError):
+        return [name for name in names if name not in others]
+    return list(names)
+
+
+def release_base_holds(instance: Instance, places: Collection[str]) -> None:
+    """Release the holds of a killed run on snapshots that belong to no set. No backup of the instance is running.
+
+    Without a record, an older version may have left a hold on any snapshot of the datasets.
+    """
+    try:
+        noted = _file(instance).read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        holds.release(holds.held_snapshots(places, BASE_TAG), BASE_TAG)
+    else:
+        if not noted:
+            return
+        # The dataset may have another name now.
+        short = {name.partition("@")[2] for name in noted}
+        there = [name for place in places for one in short if datasets.exists(name := f"{place}@{one}")]
+        holds.release(holds.snapshots_with_hold(there, BASE_TAG), BASE_TAG)
+    with contextlib.suppress(OSError, PreflightError):
+        _write(instance, ())
+
+
+def _file(instance: Instance) -> Path:
+    return instance.host.bases / instance.name
+
+
+def _write(instance: Instance, names: Sequence[str]) -> None:
+    make_private(_file(instance).parent)
+    files.replace(_file(instance), "\n".join(names).encode())
 
 
 @dataclass(frozen=True)
@@ -346,7 +400,7 @@ def _bases_held(
         yield known
         return
     bases = _found_bases(volumes)
-    names = base_holds.may_hold(instance, [name for name in bases.values() if "@" in name])
+    names = may_hold_base(instance, [name for name in bases.values() if "@" in name])
     try:
         holds.ensure_held(names, BASE_TAG)
         yield bases
@@ -378,7 +432,7 @@ def _forget(instance: str, repository: Repository, journal: BackupJournal) -> No
     """Remove the mark and the journal of the unfinished backup."""
     # A host that may not remove objects leaves the mark, which has no meaning next to a manifest.
     with contextlib.suppress(RepositoryError):
-        remove(repository, instance, journal.started.backup_id)
+        remove_mark(repository, instance, journal.started.backup_id)
     journal.remove()
 
 

@@ -34,17 +34,15 @@ from zsnapdb.jobs.record import binlog_tail_record, systemd_unit_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.read import KnownTail, find_position, tail_near_end
 from zsnapdb.mysql.probe import possibly_changed, published_position
-from zsnapdb.mysql.process.ddl_log import statements_half_done
-from zsnapdb.mysql.process.paths import absolute_tablespaces, keyring_paths
 from zsnapdb.mysql.process.server import owner_of_files
+from zsnapdb.mysql.process.server_files import absolute_tablespaces, keyring_paths, statements_half_done
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.backup.fitness import judge_durability, objection
+from zsnapdb.planning.backup.fitness import judge_durability, objection, unlogged_changes
 from zsnapdb.planning.backup.lock_strategy import LockChoice, delays, still_enough
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin, recorded_origins, recorded_variables
 from zsnapdb.planning.server_facts import Channel, ServerFacts
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.unlogged_changes import unlogged_changes
 from zsnapdb.repository.manifest import FilesystemType
 from zsnapdb.repository.manifest_source import (
     ChannelPart,

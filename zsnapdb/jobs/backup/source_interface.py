@@ -17,9 +17,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from zsnapdb import __version__
 from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.events import Events, undone_on_error
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
     BASE_TAG,

@@ -17,7 +17,7 @@ from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.source_interface import Observation, SourceDescription, SourceOpener, take
-from zsnapdb.jobs.base import snapshot_cache
+from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import sole_reader
@@ -47,7 +47,7 @@ class OutageSnapshot:
 
     def spare(self) -> None:
         """Hold the set, so that rules about local sets spare it. If this run is killed, the next one releases it."""
-        with snapshot_cache.changing(self.instance, self.instance.volumes.values()):
+        with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, BASE_TAG)
 
     def becomes_backup(self) -> None:
@@ -55,7 +55,7 @@ class OutageSnapshot:
 
         Its manifest of a local set stays until then. It shows the next run that a set without a journal was local.
         """
-        with snapshot_cache.changing(self.instance, self.instance.volumes.values()):
+        with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)
             snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
         # Retention spares a local set only because of this hold, so it is released last. The next run releases its

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.files import make_private, open_lock
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.private_folder import make_private, open_lock
 from zsnapdb.planning import clock_guard
 from zsnapdb.planning.clock_guard import ClockReading, ClockRecord, RemovalTime
 
@@ -36,7 +36,7 @@ def removal_time(host: Host) -> RemovalTime:
         if before is None or _is_due(before, record, reading):
             with contextlib.suppress(OSError, PreflightError):
                 make_private(host.clocks)
-                atomic_file.replace(_file(host), record.model_dump_json().encode())
+                files.replace(_file(host), record.model_dump_json().encode())
         return clock_guard.removal_time(record)
 
 
@@ -56,7 +56,7 @@ def confirm(host: Host) -> None:
         with open_lock(host.run, "clock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             record = clock_guard.confirmed(_read(_file(host)), reading)
-            atomic_file.replace(_file(host), record.model_dump_json().encode())
+            files.replace(_file(host), record.model_dump_json().encode())
     except OSError as error:
         raise PreflightError(
             f"recording the clock of this host in {_file(host)}: {error.strerror}", hint="free space there"

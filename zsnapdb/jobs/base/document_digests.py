@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from zsnapdb.base import atomic_file, private_lock
+from zsnapdb.base import files
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.events import SILENT, Events
 from zsnapdb.planning.repository.document_digests import OwnDocuments
@@ -102,12 +102,12 @@ class OwnDocumentFiles:
         Raises OSError if the record cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with private_lock.locked(self.folder / ".documents.lock", _LOCK_SECONDS):
+        with files.locked_file(self.folder / ".documents.lock", _LOCK_SECONDS):
             file = self.folder / DOCUMENTS
             before = _parsed(file, OwnDocuments)
             after = change(before or OwnDocuments())
             if after != before:
-                atomic_file.replace(file, after.model_dump_json().encode(), 0o600)
+                files.replace(file, after.model_dump_json().encode(), 0o600)
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:

@@ -1,7 +1,12 @@
-"""The events of a running job: lines, warnings and progress. The caller decides where they are shown."""
+"""The events of a running job, and its protection against interruptions."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Protocol
 
 from zsnapdb.base.domain_types import Progress
@@ -52,3 +57,57 @@ class KeptWarnings:
 
     def progress(self, progress: Progress) -> None:
         self._inner.progress(progress)
+
+
+@contextlib.contextmanager
+def undone_on_error(undo: Callable[[], None]) -> Iterator[None]:
+    """Call `undo` if the block fails, and raise the error of the block.
+
+    If `undo` fails too, a note on that error reports it.
+    """
+    try:
+        yield
+    except BaseException as error:
+        try:
+            undo()
+        except Exception as second:
+            error.add_note(f"the cleanup failed too: {second}")
+        raise
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
+    """Run the block to its end. Ctrl-C, SIGTERM and the end of the session take effect after it.
+
+    `tell` gets one line when a signal arrives. The handlers are functions, as a program started in the block would
+    inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group. Other threads
+    than the main thread get no signals, so there the block simply runs.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) == 1:
+            # The terminal may be closed, which may have caused the signal.
+            with contextlib.suppress(OSError):
+                tell("a signal was received: this command ends as soon as nothing is half done")
+
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    # A signal that was ignored at the start (nohup) stays ignored; None is a handler that Python did not set.
+    kept = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in kept:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    # Not reached after an error of the block, which ends the command with its own reason.
+    if came:
+        signal.raise_signal(came[0])

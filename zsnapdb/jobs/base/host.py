@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import secrets
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from zsnapdb.base import caller_identity, run_id
-from zsnapdb.jobs.base import clock
+from pydantic import SecretStr
+
+from zsnapdb.base import patterns, run_context
+from zsnapdb.base.domain_types import new_backup_id
 
 if TYPE_CHECKING:
     from zsnapdb.config.repository import RepositorySettings
@@ -23,13 +27,36 @@ if TYPE_CHECKING:
     from zsnapdb.repository.writer_lease import Holder
     from zsnapdb.store.base import Store
 
+
+def system_now() -> datetime:
+    """Return the current time in UTC. The jobs read no other clock."""
+    return datetime.now(UTC)
+
+
+def system_steady() -> tuple[str, float] | None:
+    """Return the boot id and the seconds of its steady clock; None if the kernel does not provide them.
+
+    The clock counts while the host is suspended, and cannot be set (clock_gettime(2), CLOCK_BOOTTIME).
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot, time.clock_gettime(time.CLOCK_BOOTTIME)
+    except OSError:
+        return None
+
+
+def backup_id_at(moment: datetime) -> str:
+    """Return a new backup id for that time."""
+    return new_backup_id(moment, secrets.randbits(16))
+
+
 OpenStore: TypeAlias = "Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]"
 """Opens the store of a repository. Returns the store and the key prefix; reports retries to the callback."""
 
 
 def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:
     # Most commands open no store, and loading its modules would take longer than the command.
-    from zsnapdb.store.open import open_store
+    from zsnapdb.store.layers import open_store
 
     return open_store(settings, tell)
 
@@ -45,8 +72,8 @@ def _who() -> AuthorPart:
         account=_account(os.geteuid()),
         login=_login(),
         sudo=os.environ.get("SUDO_USER", ""),
-        subject=caller_identity.current_subject(),
-        issuer=caller_identity.current_issuer(),
+        subject=patterns.current_subject(),
+        issuer=patterns.current_issuer(),
         host=socket.gethostname(),
     )
 
@@ -138,7 +165,7 @@ class Host:
         """The last recorded readings of this host's clocks (`clock_record.py`)."""
         return self.records.with_name("clocks")
 
-    now: Callable[[], datetime] = clock.now
+    now: Callable[[], datetime] = system_now
     """The time in UTC."""
 
     steady: Callable[[], tuple[str, float] | None] | None = None
@@ -148,11 +175,11 @@ class Host:
         """Return the present reading of both clocks; None if the wall clock has no steady clock next to it."""
         from zsnapdb.planning.clock_guard import ClockReading
 
-        steady = self.steady or (clock.steady if self.now is clock.now else None)
+        steady = self.steady or (system_steady if self.now is system_now else None)
         said = steady() if steady is not None else None
         return ClockReading(self.now(), *said) if said is not None else None
 
-    id_at: Callable[[datetime], str] = clock.backup_id_at
+    id_at: Callable[[datetime], str] = backup_id_at
     """An id for an object that starts at that time."""
 
     def latest(self) -> datetime:
@@ -168,7 +195,7 @@ class Host:
         """Return an id for a backup, or another object, that starts now."""
         return self.id_at(self.latest())
 
-    run_id: Callable[[], str] = run_id.current
+    run_id: Callable[[], str] = run_context.run_id
     """The id of the run that this job is part of."""
 
     who: Callable[[], AuthorPart] = _who
@@ -184,3 +211,17 @@ class Host:
 
 
 THIS_HOST = Host()
+
+
+def fresh_server_id() -> int:
+    """Return a random server id from the upper half of the range, which people rarely use."""
+    return 2**31 + secrets.randbelow(2**31 - 1)
+
+
+def fresh_password() -> SecretStr:
+    """Return a new password. Its last characters satisfy validate_password and simple_password_check.
+
+    Servers on copies have the password rules of their source, so there are several characters of each kind. MySQL
+    accepts at most 32 characters for a replication source (refman 8.4, "CHANGE REPLICATION SOURCE TO").
+    """
+    return SecretStr(secrets.token_urlsafe(16) + "-._bB7cC8A")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from zsnapdb.base.errors import BusyError
+from zsnapdb.base.files import lock_file, open_lock
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.base.private_folder import lock_file, open_lock
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance

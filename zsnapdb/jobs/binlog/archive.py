@@ -19,7 +19,7 @@ from zsnapdb.base.errors import (
     ServerError,
     ZsnapdbError,
 )
-from zsnapdb.base.processes import Running, Stop
+from zsnapdb.base.program_start import Running, Stop
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import for_instance
@@ -29,7 +29,7 @@ from zsnapdb.jobs.health.recovery_coverage import read, repeated
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
-from zsnapdb.planning.binlog.completeness import CommitHorizon, record_interval
+from zsnapdb.planning.binlog.archive_times import CommitHorizon, record_interval
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids
 from zsnapdb.planning.binlog.route import RouteEnd
 from zsnapdb.repository.binlog_archive import BinlogArchive

@@ -39,7 +39,7 @@ from zsnapdb.jobs.binlog.files import (
 from zsnapdb.jobs.host.archived_binlogs import span_and_tables
 from zsnapdb.jobs.record.archive_record import inherit, note_archived, note_archived_files
 from zsnapdb.jobs.record.host_record import next_sequence
-from zsnapdb.mysql.binlog.archived_bytes import read_plain
+from zsnapdb.mysql.binlog.events import read_plain
 from zsnapdb.mysql.binlog.read import commit_horizon
 from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.schema.tables import made_as
@@ -47,8 +47,15 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
 from zsnapdb.planning.backup.at_rest import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
-from zsnapdb.planning.binlog.commit_times import ArchiverObservation, Witness, sighting_between
-from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
+from zsnapdb.planning.binlog.archive_times import (
+    ArchiverObservation,
+    CommitHorizon,
+    LastRecord,
+    Witness,
+    is_reached,
+    is_worth_recording,
+    sighting_between,
+)
 from zsnapdb.planning.binlog.created_tables import MOST_MADE, CreatedTable
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids
 from zsnapdb.planning.binlog.history import CompleteUntil, RouteEnd

@@ -13,16 +13,16 @@ from zsnapdb.base.domain_types import Flavour, server_name
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids, joined
 from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
-from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
+from zsnapdb.mysql.binlog.events import fingerprint, read_plain
 from zsnapdb.mysql.binlog.read import index_entries
 from zsnapdb.mysql.binlog.transactions import BinlogHeader, read_head, transactions
-from zsnapdb.mysql.process.paths import KEYRING_VARIABLES, keyring_paths
+from zsnapdb.mysql.process.server_files import KEYRING_VARIABLES, keyring_paths
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.archive import ServerBinlog, has_all_of
-from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Witness
+from zsnapdb.planning.binlog.archive_times import NO_WITNESS, Witness
 from zsnapdb.planning.binlog.created_tables import CreatedTable
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.planning.server_family import family, flavour_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError, ServerError, UsageError, ZsnapdbError
 from zsnapdb.base.patterns import below
-from zsnapdb.base.processes import Stop
+from zsnapdb.base.program_start import Stop
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.mysql.binlog.binlog_files import open_binlog

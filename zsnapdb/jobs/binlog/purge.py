@@ -27,7 +27,7 @@ from zsnapdb.jobs.binlog.files import LocalFiles, find_source, known_history
 from zsnapdb.jobs.host.archived_binlogs import archived_damage
 from zsnapdb.jobs.record import archive_record, host_record
 from zsnapdb.mysql.binlog import binlog_files
-from zsnapdb.mysql.binlog.archived_bytes import read_plain
+from zsnapdb.mysql.binlog.events import read_plain
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from zsnapdb.base import atomic_file, safe_open
+from zsnapdb.base import files, safe_open
 from zsnapdb.base.domain_types import parse_gtids
 from zsnapdb.base.errors import ConsistencyError, ExistsError, NotFound, PreflightError, ServerError
 from zsnapdb.base.gtid import contains
@@ -28,7 +28,7 @@ from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog import undo as planning
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.changes import TransactionChanges
-from zsnapdb.planning.binlog.table_shape import METADATA_HINT, TableShape, logged_difference
+from zsnapdb.planning.binlog.row_values import METADATA_HINT, TableShape, logged_difference
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, StateBefore
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
@@ -219,7 +219,7 @@ def write(instance: Instance, undone: Undo, into: Path) -> Undo:
     refuse_existing(into)
     changes = undone.changes
     comment = f"Undoes transaction {undone.gtid} of instance {instance.name}: {len(changes)} changes of rows."
-    atomic_file.replace(into, planning.script(changes, comment).encode())
+    files.replace(into, planning.script(changes, comment).encode())
     return replace(undone, file=into)
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError
-from zsnapdb.config.clones import AddressSettings
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import AddressSettings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import catalogue, haproxy, locks
@@ -180,6 +180,6 @@ def write_configuration(settings: Settings, host: Host, file: Path) -> None:
     """
     text = configuration(settings, host)
     try:
-        atomic_file.replace(file, text.encode(), 0o644)
+        files.replace(file, text.encode(), 0o644)
     except OSError as error:
         raise PreflightError(f"writing {file}: {error.strerror}", hint="name a file in a folder that exists") from error

@@ -23,10 +23,9 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
-from zsnapdb.jobs.clone import catalogue, expected_clone, locks, properties
+from zsnapdb.jobs.clone import catalogue, clone_info, expected_clone, locks
 from zsnapdb.jobs.clone.catalogue import ROOT, homes
-from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
-from zsnapdb.jobs.clone.properties import BEGUN_PROPERTY, KEPT_PROPERTY
+from zsnapdb.jobs.clone.clone_info import BEGUN_PROPERTY, KEPT_PROPERTY, CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits, key_of
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
@@ -39,8 +38,15 @@ from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning import order
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone import lease as leases
-from zsnapdb.planning.clone.lease import FOREVER, CloneLease, end_of_age, read_stamp, require_within_age, stamp
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import (
+    FOREVER,
+    CloneLease,
+    SourceKind,
+    end_of_age,
+    read_stamp,
+    require_within_age,
+    stamp,
+)
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.zfs import datasets, destruction, snapshots, version
@@ -63,20 +69,20 @@ class SetRecord:
 
     name: str
     anchor: str
-    source: SourceKind = field(metadata=stored_field(choice(properties.SOURCE_PROPERTY, SourceKind)))
+    source: SourceKind = field(metadata=stored_field(choice(clone_info.SOURCE_PROPERTY, SourceKind)))
     set_id: str = field(metadata=stored_field(text(BACKUP_PROPERTY)))
     instance: str = field(metadata=stored_field(text(INSTANCE_PROPERTY)))
     origin: Origin = field(metadata=stored_field(ORIGIN))
     phase: CopyPhase = field(metadata=stored_field(PHASE))
     created: str = field(metadata=stored_field(CREATED))
-    used: str = field(metadata=stored_field(text(properties.USED_PROPERTY)))
-    rules: str = field(default="", metadata=stored_field(own_text(properties.RULES_PROPERTY)))
-    point: str = field(default="", metadata=stored_field(text(properties.POINT_PROPERTY)))
-    key: str = field(default="", metadata=stored_field(own_text(properties.KEY_PROPERTY)))
-    caused_by: str = field(default="", metadata=stored_field(own_text(properties.CAUSER_PROPERTY)))
+    used: str = field(metadata=stored_field(text(clone_info.USED_PROPERTY)))
+    rules: str = field(default="", metadata=stored_field(own_text(clone_info.RULES_PROPERTY)))
+    point: str = field(default="", metadata=stored_field(text(clone_info.POINT_PROPERTY)))
+    key: str = field(default="", metadata=stored_field(own_text(clone_info.KEY_PROPERTY)))
+    caused_by: str = field(default="", metadata=stored_field(own_text(clone_info.CAUSER_PROPERTY)))
 
 
-_COLUMNS = (*record.columns(SetRecord), properties.ROLE_PROPERTY, "used", "reservation", "mountpoint")
+_COLUMNS = (*record.columns(SetRecord), clone_info.ROLE_PROPERTY, "used", "reservation", "mountpoint")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +165,7 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
         if snapshot.dataset in found.members
         for name in copies.dependents(names)
     }
-    roles = {dataset: values[properties.ROLE_PROPERTY] for dataset, values in found.members.items()}
+    roles = {dataset: values[clone_info.ROLE_PROPERTY] for dataset, values in found.members.items()}
     return ReusableSet(
         kind=kind,
         name=found.name,
@@ -264,7 +270,7 @@ def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) 
             if expected_clone.current_causer():
                 made = read_stamp(datasets.properties(anchor, [_CREATED])[_CREATED].value)
                 used = min(at, end_of_age(made, settings.clones.max_age))
-            datasets.set_properties(anchor, {properties.USED_PROPERTY: stamp(used)})
+            datasets.set_properties(anchor, {clone_info.USED_PROPERTY: stamp(used)})
 
 
 def facts_of(

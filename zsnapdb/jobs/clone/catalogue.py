@@ -7,6 +7,7 @@ HAProxy.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -15,23 +16,85 @@ from pathlib import Path
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import adopted_commits, expected_clone, haproxy, heartbeat, locks
-from zsnapdb.jobs.clone import properties as clone_properties
-from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo, CloneRecord
+from zsnapdb.jobs.clone import clone_info, expected_clone, haproxy, locks
+from zsnapdb.jobs.clone import clone_info as clone_properties
+from zsnapdb.jobs.clone.clone_info import (
+    CLONE_PROPERTY,
+    COMMIT_PROPERTY,
+    GROWN_PROPERTY,
+    TAKES_NOTHING_OVER,
+    TAKES_OVER_PROPERTY,
+    CloneClaim,
+    CloneInfo,
+    CloneRecord,
+)
 from zsnapdb.jobs.clone.credentials import client_host
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, Properties
+from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, P, Properties, R, Verb
 from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.jobs.copies.verb import P, R, Verb
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.addresses import KeptRoute, KeptRoutes
 from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.zfs import datasets
-from zsnapdb.zfs.command import is_number
+from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs.command import is_number, number_in
+
+_NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
+
+
+@contextlib.contextmanager
+def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
+    """Let these revisions of clones take over up to `most` bytes within the block, whatever their quotas are.
+
+    ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. Afterwards each clone may
+    write as much as before. A revision without a quota stays without one. The caller holds the locks of the clones.
+    """
+    begun = []
+    for revision in revisions:
+        settle_adopted_commits(revision)
+        quota = number_in(datasets.properties(revision, ["quota"])["quota"].value, ["zfs", "get", "quota", revision])
+        if quota:
+            note = f"{quota} {_bytes_of_commits(revision)}"
+            datasets.set_properties(revision, {"quota": str(quota + most), TAKES_OVER_PROPERTY: note})
+            begun.append(revision)
+    try:
+        yield
+    finally:
+        for revision in begun:
+            settle_adopted_commits(revision)
+
+
+def settle_adopted_commits(revision: str) -> None:
+    """Set the quota of a revision after a takeover: the earlier quota, and the size of the commits that it took over.
+
+    Nothing is changed without a note. Later writes of its users do not count; only the growth of its commits does.
+    """
+    seen = datasets.properties(revision, [TAKES_OVER_PROPERTY, GROWN_PROPERTY])
+    note = _NOTE.fullmatch(seen[TAKES_OVER_PROPERTY].value) if seen[TAKES_OVER_PROPERTY].is_local else None
+    if note is None:
+        return
+    grown = max(0, _bytes_of_commits(revision) - int(note[2]))
+    before = seen[GROWN_PROPERTY].value
+    already = int(before) if is_number(before) else 0
+    values = {"quota": str(int(note[1]) + grown), GROWN_PROPERTY: str(already + grown)}
+    datasets.set_properties(revision, {**values, TAKES_OVER_PROPERTY: TAKES_NOTHING_OVER})
+
+
+def _bytes_of_commits(revision: str) -> int:
+    """Return the bytes that each commit of the revision has more than the snapshot before it, as a sum.
+
+    A dataset gets these bytes with a snapshot that it takes over, and later writes do not change them (`written` of a
+    snapshot, zfsprops(7)).
+    """
+    seen = snapshots.below(revision, (COMMIT_PROPERTY, "written"))
+    return sum(
+        number_in(values["written"].value, ["zfs", "get", "written", snapshot.full_name])
+        for snapshot, values in seen.items()
+        if values[COMMIT_PROPERTY].is_local
+    )
+
 
 CloneVerb = Verb[CloneInfo, P, R]
 """A verb on a clone, with its plan and its result."""
@@ -152,7 +215,7 @@ def _beaten(host: Host, known: CloneRecord) -> CloneLease:
     beats = known.lease.heartbeat
     if beats is None:
         return known.lease
-    return replace(known.lease, heartbeat=heartbeat.heartbeat(host, known.name, beats.every, beats.last))
+    return replace(known.lease, heartbeat=clone_info.heartbeat(host, known.name, beats.every, beats.last))
 
 
 def _grown(revision: Properties) -> int:
@@ -286,7 +349,7 @@ def verb(
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
     """Return the clone with the quota that it must have. The caller holds its lock."""
     for revision in info.takes_over:
-        adopted_commits.settle(revision)
+        settle_adopted_commits(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info
 
 

@@ -1,31 +1,23 @@
-"""A clone: the properties of its datasets, its server process, and its names."""
+"""A clone: the properties of its datasets, its server process, its names and its heartbeats."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from zsnapdb.base.domain_types import PROPERTY, Flavour
-from zsnapdb.base.patterns import is_mount_point
+from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.files import make_private
+from zsnapdb.base.patterns import is_mount_point, printable
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, address_of, client_host
-from zsnapdb.jobs.clone.properties import (
-    BEGUN_PROPERTY,
-    BRANCHES_PROPERTY,
-    FOLLOWS_PROPERTY,
-    HISTORY_PROPERTY,
-    KEY_PROPERTY,
-    LABEL_PROPERTY,
-    POOL_PROPERTY,
-    REVISION_PROPERTY,
-    RULES_PROPERTY,
-    SET_PROPERTY,
-    SOURCE_PROPERTY,
-    USED_PROPERTY,
-    is_clone_name,
-)
 from zsnapdb.jobs.copies.catalogue import CopyDatasets
 from zsnapdb.jobs.copies.properties import CREATED_PROPERTY, CopyPhase, lease_values
 from zsnapdb.jobs.copies.record import (
@@ -55,6 +47,138 @@ from zsnapdb.planning.clone.space_limits import LEAST
 from zsnapdb.planning.server_copy.copy_options import is_loopback
 from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.zfs.command import is_number
+from zsnapdb.zfs.destruction import Mark
+
+
+def heartbeat_file(host: Host, name: str) -> Path:
+    """Return the file whose time is that of the clone's newest heartbeat."""
+    return host.run / "heartbeats" / name
+
+
+def beat(host: Host, name: str) -> None:
+    """Record a heartbeat of the clone's holder.
+
+    Raises:
+        PreflightError: the file cannot be written.
+    """
+    file = heartbeat_file(host, name)
+    make_private(file.parent)
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        now = host.latest().timestamp()
+        os.utime(file, (now, now), follow_symlinks=False)
+    except OSError as error:
+        raise PreflightError(
+            f"recording the heartbeat in {file}: {error.strerror}", hint="free space in the file system of /run"
+        ) from error
+
+
+def heartbeat(host: Host, name: str, every: int, created: datetime) -> Heartbeat:
+    """Return the heartbeat of a clone that was created at `created` and expects one every `every` seconds."""
+    last = created
+    with contextlib.suppress(OSError):
+        last = max(last, datetime.fromtimestamp(os.lstat(heartbeat_file(host, name)).st_mtime, UTC))
+    return Heartbeat(every, last)
+
+
+def forget_heartbeat(host: Host, name: str) -> None:
+    """Remove the heartbeats of a destroyed clone."""
+    with contextlib.suppress(OSError):
+        heartbeat_file(host, name).unlink(missing_ok=True)
+
+
+CLONE_PROPERTY = f"{PROPERTY}:clone"
+LABEL_PROPERTY = f"{PROPERTY}:label"
+"""On the anchor: the name of the clone for users. Not set: the name of its dataset, which never changes."""
+ROLE_PROPERTY = f"{PROPERTY}:role"
+REVISION_PROPERTY = f"{PROPERTY}:revision"
+SOURCE_PROPERTY = f"{PROPERTY}:source"
+USED_PROPERTY = f"{PROPERTY}:used"
+COMMIT_PROPERTY = f"{PROPERTY}:commit"
+MESSAGE_PROPERTY = f"{PROPERTY}:message"
+PARENT_PROPERTY = f"{PROPERTY}:parent"
+"""On a commit: the previous commit on its branch, else the snapshot set from which the clone's data was cloned."""
+LOG_END_PROPERTY = f"{PROPERTY}:log-end"
+"""On a commit: the end of the clone's binlog at that moment (`LogEnd`)."""
+BRANCHES_PROPERTY = f"{PROPERTY}:branches"
+"""On the anchor: the branches of the clone and the current one (`Branches`). Not set: the first branch."""
+KEPT_PROPERTY = f"{PROPERTY}:kept"
+"""On every dataset of a received or prepared set: the id of the set."""
+
+BEGUN_PROPERTY = f"{PROPERTY}:begun"
+"""On the anchor: the time when its data was first cloned from an instance; clones of its commits inherit it."""
+CAUSER_PROPERTY = f"{PROPERTY}:caused-by"
+"""On the anchor of a received set: the subject for whom it was received. Not set: an administrator."""
+
+FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
+"""On the anchor of a set's replica: the port of the clone that is its replication source."""
+SET_PROPERTY = f"{PROPERTY}:set"
+"""On the anchor of a clone in a set: the name of the set and the part of the clone (source, replica, member)."""
+SOURCE_PART = "source"
+POINT_PROPERTY = f"{PROPERTY}:point"
+"""On the anchor of a received set that was reached by replay: the identity of the point (`point_identity`)."""
+MASKED_PROPERTY = f"{PROPERTY}:masked"
+"""On every volume of a masked clone: the time when masking was complete. On a commit: the same, or `no`."""
+NOT_MASKED = "no"
+KEY_PROPERTY = f"{PROPERTY}:key"
+"""The identity of data (`CloneSource.key`).
+
+On a prepared set and its snapshots: the identity of the set that was prepared. On the anchor of a clone: the identity
+of its present data.
+"""
+HISTORY_PROPERTY = f"{PROPERTY}:history"
+"""On the anchor of a clone that waits in a pool: the state of production at its creation (`production_history`)."""
+MASKED_BY_PROPERTY = f"{PROPERTY}:masked-by"
+"""On the volumes of a masked clone and on its commits: the digest of the rules that masked the data."""
+RULES_PROPERTY = f"{PROPERTY}:rules"
+"""On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking.digest`).
+
+Also on the anchor of a clone that waits in a pool.
+"""
+GROWN_PROPERTY = f"{PROPERTY}:grown"
+"""On a revision: the bytes by which its quota grew for data that is no change of its users.
+
+That data is its own copy, or the commits of other clones.
+"""
+TAKES_OVER_PROPERTY = f"{PROPERTY}:takes-over"
+"""On a revision whose quota is larger while it takes over commits:
+
+its former quota, and the bytes of its commits then.
+"""
+TAKES_NOTHING_OVER = "no"
+POOL_PROPERTY = f"{PROPERTY}:pool"
+"""On the anchor of a clone that was created for the pool of its instance: its state in the pool (`PoolMark`)."""
+
+OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
+"""On the datasets of a revision. A handout and a swap keep these properties; a reset removes them with its data."""
+OF_COMMITS = (COMMIT_PROPERTY, MESSAGE_PROPERTY, PARENT_PROPERTY, LOG_END_PROPERTY)
+"""On the snapshots of a commit, which stay. A clone with commits is neither handed out nor swapped."""
+OF_SETS = (KEPT_PROPERTY, CAUSER_PROPERTY, POINT_PROPERTY)
+"""On received and prepared sets, which are no clones."""
+
+_REQUESTED_CHARACTERS = 1000
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+
+
+def is_clone_name(text: str) -> bool:
+    """Return whether a clone may have that name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def refuse_name(text: str) -> None:
+    """Raise UsageError if a clone may not have that name."""
+    if not is_clone_name(text):
+        raise UsageError(f"invalid clone name {text!r}", hint="use at most 32 of: small letters, digits, - and _")
+
+
+def clone_mark(name: str) -> Mark:
+    """Return the mark of every dataset and snapshot of the clone."""
+    return Mark(CLONE_PROPERTY, name)
+
+
+def requested_text(requested: str) -> str:
+    """Return the text of a user's request in the form of a property: on one line, and not too long."""
+    return printable(" ".join(requested.split()))[:_REQUESTED_CHARACTERS]
 
 
 def _of(form: Form[Any], hand_out: Fate, swap: Fate, reset: Fate) -> Mapping[str, StoredField]:

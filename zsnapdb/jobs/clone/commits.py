@@ -15,14 +15,13 @@ from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import DamagedError, LockNotGranted, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.clone import masking_policy, properties, reset_baseline, volumes
+from zsnapdb.jobs.clone import clone_info, masking_policy, reset_baseline, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, verb
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.clone_info import BRANCHES_PROPERTY, CloneInfo
 from zsnapdb.jobs.clone.lifecycle import session
-from zsnapdb.jobs.clone.properties import BRANCHES_PROPERTY
 from zsnapdb.jobs.clone.reset_baseline import LogEnd
 from zsnapdb.jobs.clone.sources import Commit, CommitRecord, commits
 from zsnapdb.jobs.copies import record
@@ -105,7 +104,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
         parent=parent_of(info),
         log_end=None,
         run_id=host.run_id(),
-        masked=info.masked or properties.NOT_MASKED,
+        masked=info.masked or clone_info.NOT_MASKED,
         masked_by=masking_policy.masked_by(info.volumes.values()) or None,
     )
     # The volume records the GTIDs that no binlog of its data contains any more.

@@ -17,25 +17,23 @@ from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.base.events import SILENT
+from zsnapdb.jobs.base.events import SILENT, undone_on_error
+from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     cached_sets,
+    clone_info,
     credentials,
     destroy,
-    heartbeat,
     locks,
     masking_policy,
-    properties,
     space_limits,
 )
 from zsnapdb.jobs.clone.cached_sets import drop_unused_of_subjects
 from zsnapdb.jobs.clone.catalogue import of_dataset
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, CloneInfo
 from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.destroy import drop_live, remove_all
@@ -43,7 +41,6 @@ from zsnapdb.jobs.clone.isolation_check import CloneServer
 from zsnapdb.jobs.clone.lifecycle import POSITION_BYTES, FirstStart, start_first
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.prepare import PreparedSet, prepare_source
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations, random_name
 from zsnapdb.jobs.clone.source_lookup import bring_here, home_for, take_live
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
@@ -55,10 +52,9 @@ from zsnapdb.jobs.restore.offline_restore import reopen
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.isolation import INTERNAL_ACCOUNT
-from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.lease import SourceKind, stamp
 from zsnapdb.planning.clone.masking import MaskingChoice, MaskingWay
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_copy.source_facts import Origin
@@ -111,7 +107,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 facts = _facts_of(configured, planned, separated.position, rules, source.origin)
                 if planned.lease.heartbeat is not None:
                     # The holder could not send heartbeats while the clone was being created.
-                    heartbeat.beat(instance.host, planned.name)
+                    clone_info.beat(instance.host, planned.name)
                 datasets.set_properties(planned.top, facts)
     used = instance.host.latest()
     cached_sets.mark_used(settings, planned.top.rpartition("/")[0], source, used)
@@ -135,13 +131,13 @@ def _facts_of(
     facts = {
         POSITION_PROPERTY: position.short(POSITION_BYTES),
         copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
-        properties.USED_PROPERTY: stamp(configured.host.latest()),
+        clone_info.USED_PROPERTY: stamp(configured.host.latest()),
     }
     if planned.request.waits:
-        facts[properties.POOL_PROPERTY] = PoolMark.WAITS
-        facts[properties.HISTORY_PROPERTY] = production_history(configured, origin)
+        facts[clone_info.POOL_PROPERTY] = PoolMark.WAITS
+        facts[clone_info.HISTORY_PROPERTY] = production_history(configured, origin)
         if rules:
-            facts[properties.RULES_PROPERTY] = rules
+            facts[clone_info.RULES_PROPERTY] = rules
     return facts
 
 

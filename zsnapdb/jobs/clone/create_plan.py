@@ -12,14 +12,12 @@ from pathlib import Path
 from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.config.settings import CloneSettings, ServerSettings, Settings
-from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.host import Host, fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.clone import address, cached_sets, catalogue, expected_clone, haproxy, masking_policy, space_limits
 from zsnapdb.jobs.clone.catalogue import home
-from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneRecord
+from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneRecord, refuse_name, requested_text
 from zsnapdb.jobs.clone.isolation_check import CloneServer
-from zsnapdb.jobs.clone.properties import refuse_name, requested_text
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.source_lookup import home_for, locate, origin_of_live, pool_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
@@ -28,15 +26,14 @@ from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.copies.catalogue import KnownCopies
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.host import startup_check
-from zsnapdb.jobs.host.capacity import refuse_alternate_root
+from zsnapdb.jobs.host.server_copy import Copy, CopyLayout, port_is_free
+from zsnapdb.jobs.host.startup_check import refuse_alternate_root
 from zsnapdb.jobs.restore.offline_restore import open_for_restore, reopen
 from zsnapdb.jobs.restore.target_selection import first_manifest
-from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, port_is_free
-from zsnapdb.mysql.process import server, server_program
+from zsnapdb.mysql.process import programs, server
 from zsnapdb.planning.clone.addresses import choose_port
-from zsnapdb.planning.clone.lease import CloneLease, admit, first_lease, policy, quota_of, stamp
+from zsnapdb.planning.clone.lease import CloneLease, SourceKind, admit, first_lease, policy, quota_of, stamp
 from zsnapdb.planning.clone.masking import MaskingCase, MaskingChoice, masking_choice
-from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.server_copy.source_facts import Origin, notes_on
 from zsnapdb.zfs import datasets
@@ -248,8 +245,8 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
 def _check_host(settings: Settings, instance: Instance, origin: Origin) -> None:
     """Raise if this host cannot run a server on a copy of these files. Warn about other rules of time zones."""
     server = instance.settings.server
-    server_program.fitting(server, origin.flavour, origin.version)
-    startup_check.refuse(server, origin)
+    programs.fitting_program(server, origin.flavour, origin.version)
+    startup_check.refuse_unstartable(server, origin)
     for text in startup_check.zone_differences(server, origin):
         instance.events.warn(text)
     check_account(server, settings.clones)

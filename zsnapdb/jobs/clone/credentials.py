@@ -17,8 +17,8 @@ from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import server
 from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT, lock_accounts_sql
 from zsnapdb.planning.server_copy.copy_options import is_loopback
-from zsnapdb.planning.server_copy.server_identity_check import only_below
 from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.sql_quoting import only_below
 
 CLIENT_HOME = Path(__file__).parent / "client_home"
 """The folder whose my.cnf names the account of every clone.

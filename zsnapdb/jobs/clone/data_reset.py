@@ -8,27 +8,25 @@ from dataclasses import dataclass, replace
 from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.events import Events, undone_on_error, uninterrupted
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error, uninterrupted
 from zsnapdb.jobs.base.set_properties import snapshot_name
 from zsnapdb.jobs.clone import (
     address,
     cached_sets,
+    clone_info,
     credentials,
     locks,
     masking_policy,
-    properties,
     space_limits,
     volumes,
 )
 from zsnapdb.jobs.clone.catalogue import home, of_dataset
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, CloneInfo
 from zsnapdb.jobs.clone.commits import branches_to_keep
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY
 from zsnapdb.jobs.clone.source_lookup import bring_here, locate, take_live
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
 from zsnapdb.jobs.clone.volumes import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
@@ -36,7 +34,7 @@ from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.copies.record import Fate
 from zsnapdb.planning.clone.branches import Branches
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.zfs import datasets, snapshots
 
 
@@ -145,8 +143,8 @@ def _here(info: CloneInfo) -> CloneSource | None:
 
 def _prepared_of(names: Iterable[str]) -> str:
     """Return the identity of the unmasked source of these prepared snapshots; "" if they have none."""
-    seen = datasets.properties_of(list(names), [properties.KEY_PROPERTY])
-    keys = {values[properties.KEY_PROPERTY] for values in seen.values()}
+    seen = datasets.properties_of(list(names), [clone_info.KEY_PROPERTY])
+    keys = {values[clone_info.KEY_PROPERTY] for values in seen.values()}
     recorded = keys.pop()
     return recorded.value if recorded.is_local and not keys else ""
 
@@ -244,7 +242,7 @@ def _replace_data(
         backup_id=source.set.backup_id,
         key=source.key,
         source=source.kind,
-        requested=properties.requested_text(requested or info.original_request),
+        requested=clone_info.requested_text(requested or info.original_request),
         origin=source.origin,
         begun=begun,
         branches=branches,

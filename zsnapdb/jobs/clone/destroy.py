@@ -19,18 +19,17 @@ from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import (
     address,
-    adopted_commits,
     cached_sets,
+    catalogue,
+    clone_info,
     expected_clone,
-    heartbeat,
     locks,
     reset_baseline,
     volumes,
 )
 from zsnapdb.jobs.clone.cached_sets import PREPARED, ReusableSet
 from zsnapdb.jobs.clone.catalogue import find, is_dataset, listing, of_dataset
-from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, SOURCE_PART, clone_mark
+from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, COMMIT_PROPERTY, SOURCE_PART, CloneInfo, clone_mark
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
 from zsnapdb.jobs.clone.volumes import SeenSnapshots, drop_detaching, is_detaching, remove_folders
 from zsnapdb.jobs.copies.catalogue import dependents
@@ -38,9 +37,9 @@ from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
 from zsnapdb.jobs.copies.sweep import ExtraRemoval
 from zsnapdb.jobs.host.local_snapshot_sets import described_sets
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
+from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
-from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, destruction, mounts, snapshots
 from zsnapdb.zfs.mounts import ForeignMount
@@ -153,7 +152,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
         if heirs:
             most = int(datasets.properties(anchor, ["used"])["used"].value)
-            locked.enter_context(adopted_commits.taking_over(sorted(heirs), most))
+            locked.enter_context(catalogue.taking_over(sorted(heirs), most))
         for step in planned.steps.promotions:
             datasets.promote(step.dataset)
         if not planned.steps.snapshots:
@@ -164,7 +163,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         for dataset in {step.dataset for step in planned.steps.promotions}:
             _destroy_commits(planned.steps, dataset)
     remove_folders(root)
-    heartbeat.forget(host, name)
+    clone_info.forget_heartbeat(host, name)
     reset_baseline.forget(host, name)
 
 

@@ -8,25 +8,23 @@ from dataclasses import dataclass, replace
 from zsnapdb.base.domain_types import Progress
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.events import Events, undone_on_error
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.clone import masking_policy, properties, space_limits, volumes
+from zsnapdb.jobs.clone import clone_info, masking_policy, space_limits, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, of_dataset, verb
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, CloneInfo, clone_mark
 from zsnapdb.jobs.clone.commits import branches_to_keep
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, clone_mark
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.clone.volumes import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.jobs.server_copy.prepare import CopyLayout
+from zsnapdb.jobs.host.server_copy import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, destruction, encryption
@@ -115,7 +113,7 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
         if info.quota:
             # The shared data is now the clone's own. It gets the same space for changes as before.
             used = int(datasets.properties(layout.top, ["used"])["used"].value)
-            grown = {"quota": str(used + info.written_quota), properties.GROWN_PROPERTY: str(used)}
+            grown = {"quota": str(used + info.written_quota), clone_info.GROWN_PROPERTY: str(used)}
             datasets.set_properties(layout.top, grown)
     changed = replace(info, revision=revision, phase=phase_after, branches=branches_to_keep(info))
     hide_volumes(info)
@@ -143,7 +141,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             "mountpoint": layout.mountpoints[role],
             "canmount": "noauto",
         }
-        options |= {properties.ROLE_PROPERTY: role, **marks, **_of_data(info.volumes[role])}
+        options |= {clone_info.ROLE_PROPERTY: role, **marks, **_of_data(info.volumes[role])}
         copied_bytes = 0
         with (
             SendStream(made[role].full_name, None, SEND_FLAGS[SendForm.COMPRESSED]) as sent,
@@ -160,7 +158,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
 
 def _of_data(dataset: str) -> dict[str, str]:
     """Return the properties of the volume's data: the masking, and the GTIDs that no binlog contains any more."""
-    seen = datasets.properties(dataset, [properties.MASKED_PROPERTY, properties.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
+    seen = datasets.properties(dataset, [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
     return {name: found.value for name, found in seen.items() if found.is_local}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zsnapdb.base import caller_identity
+from zsnapdb.base import patterns
 from zsnapdb.base.errors import UnknownNameError, UsageError
 from zsnapdb.jobs.copies.properties import owner_text
 
@@ -88,5 +88,5 @@ def current_causer() -> str:
         PreflightError: the environment names a subject that no copy can have as its owner. That subject is no
             administrator.
     """
-    given = os.environ.get(CAUSER_VARIABLE) or os.environ.get(caller_identity.SUBJECT_VARIABLE)
+    given = os.environ.get(CAUSER_VARIABLE) or os.environ.get(patterns.SUBJECT_VARIABLE)
     return owner_text(given) if given is not None else ""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from zsnapdb.base.deadline import TimedSocket, within
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.config.clones import AddressSettings
+from zsnapdb.config.tables import AddressSettings
 from zsnapdb.planning.clone.addresses import STATE_COMMAND, KeptRoute, KeptRoutes, read_state, switching
 
 _SECONDS = 2.0

@@ -29,26 +29,24 @@ from zsnapdb.base.errors import (
     UsageError,
     ZsnapdbError,
 )
+from zsnapdb.base.files import make_passable
 from zsnapdb.base.program_start import search_path
 from zsnapdb.base.safe_open import Owner, write_text
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.host import Host, fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import make_passable
-from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
     address,
     cached_sets,
+    clone_info,
     credentials,
     expected_clone,
-    heartbeat,
     isolation_check,
     locks,
     masking_policy,
-    properties,
     reset_baseline,
     space_limits,
     volumes,
@@ -67,18 +65,17 @@ from zsnapdb.jobs.clone.catalogue import (
 )
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.credentials import Login
-from zsnapdb.jobs.clone.isolation_check import CloneServer
+from zsnapdb.jobs.clone.isolation_check import CloneServer, refuse_running_elsewhere
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.namespace_servers import refuse_running_elsewhere
 from zsnapdb.jobs.clone.volumes import mend
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.record import binlog_tail_record
-from zsnapdb.mysql.process import server_program
-from zsnapdb.mysql.replication import applier
+from zsnapdb.mysql.process import programs
+from zsnapdb.mysql.replication import channels
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
-from zsnapdb.planning.clone.client_arguments import client_arguments
+from zsnapdb.planning.clone.client_access import client_arguments
 from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, stamp
 from zsnapdb.planning.clone.masking import planned_lines
@@ -176,7 +173,7 @@ def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> C
 
 def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
     refuse_running_elsewhere(info)
-    program = server_program.fitting(server_settings(settings, info), info.flavour, info.origin.version)
+    program = programs.fitting_program(server_settings(settings, info), info.flavour, info.origin.version)
     how = (
         f"start {program.path} on port {info.port} of {info.bind_address}, and check that the"
         " clone is separate from its source"
@@ -208,7 +205,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
             {
                 copy_properties.PHASE_PROPERTY: CopyPhase.READY,
                 POSITION_PROPERTY: started.position.short(POSITION_BYTES),
-                properties.USED_PROPERTY: stamp(host.latest()),
+                clone_info.USED_PROPERTY: stamp(host.latest()),
             },
         )
         return
@@ -217,8 +214,8 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     if info.follows is not None:
         with session(info) as opened:
             # A replica of a set continues to replicate. A replica that was reset has no source any more.
-            applier.go_on(opened)
-    datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(host.latest())})
+            channels.continue_applier(opened)
+    datasets.set_properties(info.top, {clone_info.USED_PROPERTY: stamp(host.latest())})
 
 
 def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, CloneInfo]:
@@ -297,10 +294,10 @@ def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
         UsageError: no clone may have that name.
         ExistsError: another clone has the name.
     """
-    properties.refuse_name(new)
+    clone_info.refuse_name(new)
     with locked_clone(settings, host, name) as info, locks.names_and_ports():
         refuse_label([other for other in claims(settings).copies if other.name != info.name], new)
-        datasets.set_properties(info.top, {properties.LABEL_PROPERTY: new})
+        datasets.set_properties(info.top, {clone_info.LABEL_PROPERTY: new})
         return replace(info, label=new)
 
 
@@ -317,7 +314,7 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
             hint="make a clone with --heartbeat, such as 60s",
             about=(info.owner,),
         )
-    heartbeat.beat(host, info.name)
+    clone_info.beat(host, info.name)
     now_there = Heartbeat(info.lease.heartbeat.every, host.latest())
     return replace(info, lease=replace(info.lease, heartbeat=now_there))
 
@@ -355,11 +352,11 @@ def heartbeat_until(settings: Settings, host: Host, name: str, has_ended: Callab
     # Three heartbeats per interval: one late heartbeat ends no clone.
     while not has_ended(every / 3):
         with contextlib.suppress(PreflightError):
-            heartbeat.beat(host, info.name)
+            clone_info.beat(host, info.name)
         try:
             now = ready(settings, host, name)
         except UnknownNameError:
-            heartbeat.forget(host, info.name)
+            clone_info.forget_heartbeat(host, info.name)
             raise
         except PreflightError:
             raise
@@ -433,7 +430,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
         PreflightError: this host has no client program.
     """
     info = find(settings, host, name)
-    beside = server_program.choose_program(server_settings(settings, info), info.flavour, info.origin.version).parent
+    beside = programs.choose_program(server_settings(settings, info), info.flavour, info.origin.version).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), search_path()))
     installed = (shutil.which(name, path=path) for name in family(info.flavour).client_programs)
     program = next(filter(None, installed), None)

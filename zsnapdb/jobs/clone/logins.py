@@ -10,14 +10,12 @@ import contextlib
 
 from zsnapdb.base.errors import ServerError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.interruption import uninterrupted
-from zsnapdb.jobs.base.random_values import fresh_password
+from zsnapdb.jobs.base.events import Events, uninterrupted
+from zsnapdb.jobs.base.host import Host, fresh_password
 from zsnapdb.jobs.clone import credentials, isolation_check, lifecycle, masking_policy
 from zsnapdb.jobs.clone.catalogue import locked_clone, ready
 from zsnapdb.jobs.clone.credentials import Login
-from zsnapdb.mysql import connections
+from zsnapdb.mysql import accounts
 from zsnapdb.planning.clone.isolation import ACCOUNT
 from zsnapdb.planning.clone.lease import require_lease
 
@@ -52,14 +50,14 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
         masking_policy.refuse_unmasked(settings, info)
         lifecycle.require_running(info)
         with lifecycle.session(info) as session, uninterrupted(events.warn):
-            connections.end_others(session, ACCOUNT)
-            connections.wait_briefly_for_locks(session, _LOCK_SECONDS)
+            accounts.end_others(session, ACCOUNT)
+            accounts.wait_briefly_for_locks(session, _LOCK_SECONDS)
             clone, password = lifecycle.server_of(settings, info), fresh_password()
             isolation_check.make_users(session, clone, password)
             credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
             with contextlib.suppress(ServerError):
                 # It was killed, and ends when its transaction is rolled back.
-                connections.end_others(session, ACCOUNT)
+                accounts.end_others(session, ACCOUNT)
         for known in {info.label, info.id}:
             lifecycle.forget_login(known)
         return Login(info.host, info.client_port, info.process.socket, ACCOUNT, password, info.bind_address)

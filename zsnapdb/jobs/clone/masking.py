@@ -20,16 +20,16 @@ from zsnapdb import hooks
 from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import ConfigError, ConsistencyError, HookError, PreflightError, ServerError
+from zsnapdb.base.files import open_regular
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.program_start import NO_LOGIN_PATHS
-from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.hooks import Hook, When
-from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
-from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, client_file
+from zsnapdb.jobs.base.host import fresh_password, fresh_server_id
+from zsnapdb.jobs.host.server_copy import Copy, check_inside, check_recovered, client_file
 from zsnapdb.mysql import accounts, variables
 from zsnapdb.mysql.process import server
-from zsnapdb.mysql.replication import applier
+from zsnapdb.mysql.replication import channels
 from zsnapdb.mysql.schema import old_row_removal, tablespace_files
 from zsnapdb.mysql.schema.old_row_removal import SharedTablespace
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
@@ -49,9 +49,9 @@ from zsnapdb.planning.clone.masking import (
 )
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.copy_options import Access, binlog_paths
-from zsnapdb.planning.server_copy.server_identity_check import IDENTITY, only_on_server
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
+from zsnapdb.planning.sql_quoting import IDENTITY, only_on_server
 
 _BLOCK = 8 << 20
 
@@ -263,7 +263,7 @@ def mask(
         session = stack.enter_context(_running(copy, masking.timeout, password))
         here = only_on_server(variables.global_variables(session, IDENTITY), _NO_GTIDS)
         login = stack.enter_context(client_file(Address(_ACCOUNT, socket), password, here))
-        applier.forget(session)
+        channels.forget_channels(session)
         facts, _ = check_recovered(session, position, unlogged)
         check_inside(facts, copy.root)
         before, since_ns = _prepare(session, facts)

@@ -13,14 +13,12 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.config.settings import MaskingSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import masking
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.clone_info import MASKED_BY_PROPERTY, MASKED_PROPERTY, NOT_MASKED, RULES_PROPERTY, CloneInfo
 from zsnapdb.jobs.clone.isolation_check import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.properties import MASKED_BY_PROPERTY, MASKED_PROPERTY, NOT_MASKED, RULES_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
-from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.lease import SourceKind, stamp
 from zsnapdb.planning.clone.masking import is_masked
-from zsnapdb.planning.clone.source_kind import SourceKind
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets, snapshots
 

@@ -25,8 +25,8 @@ from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ConfigError, HookError, NotFound, PreflightError, ServerError, UsageError
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.config.clones import MigrationSettings
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import MigrationSettings
 from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
@@ -63,10 +63,9 @@ from zsnapdb.planning.restore.plan import RestoreOrigin
 from zsnapdb.planning.restore.replays import mode_objection
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.restore.targets import AtTime
-from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.sql_quoting import TableName
-from zsnapdb.planning.storage_engines import RowPlace
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets

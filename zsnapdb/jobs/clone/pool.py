@@ -16,23 +16,22 @@ from pydantic import SecretStr
 
 from zsnapdb.base.domain_types import backup_time, is_backup_id
 from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, ZsnapdbError
-from zsnapdb.config.clones import PoolSettings
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import PoolSettings
 from zsnapdb.jobs.base.clock_record import removal_time
+from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.clone import (
     address,
     catalogue,
+    clone_info,
     credentials,
     expected_clone,
-    heartbeat,
     isolation_check,
     lifecycle,
     locks,
     masking_policy,
-    properties,
     reset_baseline,
 )
 from zsnapdb.jobs.clone.cached_sets import oldest_first
@@ -43,7 +42,7 @@ from zsnapdb.jobs.clone.sources import LATEST, has_state, production_history
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.copies.record import Fate
-from zsnapdb.mysql.connections import server_use
+from zsnapdb.mysql.accounts import server_use
 from zsnapdb.mysql.probe import binlog_status, probe
 from zsnapdb.mysql.process.processes import resident_bytes
 from zsnapdb.mysql.session import Session
@@ -113,7 +112,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
         set_aside(instance, info, error)
         return None
     if request.heartbeat is not None:
-        heartbeat.beat(host, info.name)
+        clone_info.beat(host, info.name)
     with locks.names_and_ports():
         # Under this lock no two runs take the same name or port.
         facts = _facts(settings, instance, request, info)
@@ -145,7 +144,7 @@ def give_login(
 
 def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
     """Mark the slot so that it is not handed out any more, and warn."""
-    datasets.set_properties(info.top, {properties.POOL_PROPERTY: PoolMark.NOT_GOOD})
+    datasets.set_properties(info.top, {clone_info.POOL_PROPERTY: PoolMark.NOT_GOOD})
     instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
 
 
@@ -162,7 +161,7 @@ def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
 def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> dict[str, str]:
     """Return the properties that turn the slot into the requested clone. The errors are those of `hand_out`."""
     label = request.name or info.name
-    properties.refuse_name(label)
+    clone_info.refuse_name(label)
     others = _admitted_beside(settings, request, info, label)
     now = instance.host.latest()
     taken = replace(

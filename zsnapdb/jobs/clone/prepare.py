@@ -14,23 +14,23 @@ from pydantic import SecretStr
 from zsnapdb.base import safe_open
 from zsnapdb.base.errors import UnknownNameError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import undone_on_error
+from zsnapdb.jobs.base.host import fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.clone import cached_sets, locks, masking, masking_policy, properties, space_limits
+from zsnapdb.jobs.clone import cached_sets, clone_info, locks, masking, masking_policy, space_limits
 from zsnapdb.jobs.clone.cached_sets import PREPARED, ReusableSet, anchor_of, name_of, oldest_first, prepared_form
 from zsnapdb.jobs.clone.catalogue import Intention, home
+from zsnapdb.jobs.clone.clone_info import KEPT_PROPERTY
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
 from zsnapdb.jobs.clone.source_lookup import bring_here, locate
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, with_volumes
 from zsnapdb.jobs.clone.volumes import clone_volumes, copy_of, layout_of, mount, outer_first, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
+from zsnapdb.jobs.copies.catalogue import Verb
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.copies.verb import Verb
+from zsnapdb.jobs.host.server_copy import Copy, check_recovered, give_files
 from zsnapdb.jobs.record import binlog_tail_record
-from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.copy_options import Access
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin
@@ -184,19 +184,19 @@ def _prepare(
     with undone_on_error(undo):
         clone_volumes(source, layout, {KEPT_PROPERTY: name}, quota)
         origin, report = _recover_once(instance, copy, source, [dataset for _, dataset in outer_first(layout)], rules)
-        marks = {KEPT_PROPERTY: name, properties.KEY_PROPERTY: source.key}
+        marks = {KEPT_PROPERTY: name, clone_info.KEY_PROPERTY: source.key}
         if rules:
             masking_policy.refuse_snapshots(layout.datasets.values())
-            marks |= {properties.MASKED_PROPERTY: stamp(instance.host.latest()), properties.RULES_PROPERTY: rules}
+            marks |= {clone_info.MASKED_PROPERTY: stamp(instance.host.latest()), clone_info.RULES_PROPERTY: rules}
         elif masking_policy.is_masked_commit(source):
-            marks |= {properties.MASKED_PROPERTY: stamp(instance.host.latest())}
+            marks |= {clone_info.MASKED_PROPERTY: stamp(instance.host.latest())}
         snapshot(layout.datasets, snapshot_name(set_id), marks)
         for _, dataset in reversed(outer_first(layout)):
             datasets.unmount(dataset)
         ready = {
             copy_properties.PHASE_PROPERTY: CopyPhase.READY,
             ORIGIN_PROPERTY: origin.encode(),
-            properties.USED_PROPERTY: stamp(instance.host.latest()),
+            clone_info.USED_PROPERTY: stamp(instance.host.latest()),
         }
         datasets.set_properties(anchor, ready)
     remove_folders(root)

@@ -1,25 +1,299 @@
-"""Questions about the past, answered by ephemeral clones: the rows of a query, or a table compared at two moments."""
+"""Questions about the past, answered by ephemeral clones, and the choice of the state for a requested moment."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
 
-from zsnapdb.base.errors import PreflightError, UnknownNameError, UsageError
+from zsnapdb.base.domain_types import Flavour, parse_gtids
+from zsnapdb.base.errors import (
+    AmbiguousPointError,
+    HistoryError,
+    NotFound,
+    PreflightError,
+    RepositoryError,
+    UnknownNameError,
+    UsageError,
+    ZsnapdbError,
+)
+from zsnapdb.base.gtid import Gtids, contains
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.clone import point_in_time
+from zsnapdb.jobs.base.set_properties import LOCAL, POSITION_PROPERTY, STORED
 from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
-from zsnapdb.jobs.clone.point_in_time import Moment, MomentMatch
+from zsnapdb.jobs.clone.create_plan import plan
 from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.jobs.clone.sources import with_volumes
+from zsnapdb.jobs.host.local_snapshot_sets import described_sets
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, RowCount, Shape
+from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.targets import AtBackup, AtTime, BeforeGtid, Latest, ago, parse_target
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.sql_quoting import TableName, parse_table
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A snapshot set: its creation time (UTC, to the second) and its position."""
+
+    backup_id: str
+    made: datetime
+    position: str
+
+
+class MomentMatch(StrEnum):
+    """The match of a state with the requested moment.
+
+    - snapshot: a snapshot set of exactly the moment
+    - replay: archived binlogs lead to exactly the moment
+    - nearest: the nearest snapshot set before the moment
+    """
+
+    SNAPSHOT = "snapshot"
+    REPLAY = "replay"
+    NEAREST = "nearest"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The snapshot set that answers for a requested moment, and its match.
+
+    `made` (UTC) is the time of the snapshot set. `reason` says why it is only the nearest. `point` is the plan of a
+    replay. `history` is the named binlog history of the moment, if one was named.
+    """
+
+    requested: str
+    backup_id: str
+    made: datetime | None
+    position: str
+    match: MomentMatch
+    reason: str = ""
+    point: RestorePlan | None = None
+    history: str | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the state is exactly that of the requested moment."""
+        return self.match is not MomentMatch.NEAREST
+
+    def describe(self) -> str:
+        """Return the match in one line."""
+        made = f", made {self.made:%Y-%m-%d %H:%M:%S} UTC" if self.made is not None else ""
+        if self.match is MomentMatch.REPLAY:
+            binlogs = "the archived binlogs" + (f" of history {self.history}" if self.history else "")
+            return f"{self.backup_id} and {binlogs} up to {self.requested}: exactly the requested moment"
+        if self.match is MomentMatch.SNAPSHOT:
+            return f"{self.backup_id}{made}: exactly the requested moment"
+        why = f" ({self.reason})" if self.reason else ""
+        return (
+            f"{self.backup_id}{made}: the newest snapshot set at or before {self.requested}; later transactions are"
+            f" missing{why}"
+        )
+
+
+def find_moment(settings: Settings, instance: Instance, requested: str, history: str | None = None) -> Moment:
+    """Return the state for the requested moment.
+
+    The moment has the forms of a restore's point (`planning/restore/targets.py`) with the same meaning. `latest` is the
+    end of the archive, but not older than the newest snapshot set on this host; `latest-backup` is that set. A time or
+    GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest snapshot set
+    before the moment on this host answers, with the reason. `history` is the id of the binlog history with a time or
+    GTIDs; then only that history answers.
+
+    Raises:
+        NotFound: no snapshot set on this host is early enough.
+        AmbiguousPointError: several histories of the server contain the moment with different states, and none is
+            named. This includes GTIDs of a snapshot set, because a server that was set back gives the same GTIDs again.
+    """
+    instance = with_volumes(instance)
+    candidates = _candidates(instance)
+    requested = ago(requested, instance.host.now())
+    target = parse_target(requested)
+    is_set = isinstance(target, AtBackup)
+    try:
+        nearest: Moment | None = choose(candidates, requested)
+    except NotFound:
+        if is_set:
+            raise
+        nearest = None
+    if is_set and history is not None:
+        raise UsageError(f"--history does not apply to {requested}", hint="name a time, GTIDs or `latest` with it")
+    if is_set and nearest is not None:
+        return nearest
+    request = CloneRequest(owner="zsnapdb", name="past-planned", at=requested, history=history)
+    try:
+        planned = plan(settings, instance, request)
+    except ZsnapdbError as error:
+        if history is not None:
+            raise
+        return _without_replay(error, nearest, candidates, requested)
+    made_from = planned.made_from
+    point = made_from.source if isinstance(made_from.source, RestorePlan) else None
+    if (
+        isinstance(target, Latest)
+        and history is None
+        and nearest is not None
+        and not reaches_beyond(point, nearest, [local.backup_id for local in candidates])
+    ):
+        return replace(nearest, match=MomentMatch.SNAPSHOT)
+    exact = next((local for local in candidates if local.backup_id == made_from.set_id), None)
+    if exact is not None and made_from.replays == 0:
+        return _moment(requested, exact, exact=True)
+    if history is None and nearest is not None and nearest.is_exact:
+        return nearest
+    return Moment(requested, made_from.set_id, None, "", MomentMatch.REPLAY, point=point, history=history)
+
+
+def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
+    """Return whether the archive leads beyond the newest snapshot set on this host. `here` are the ids of its sets.
+
+    A set from the second of the last archived transaction may be older or newer, so the archive counts.
+    """
+    if point is None or newest.made is None:
+        return False
+    last = point.point.last
+    # The plan chose by the order of backups and sets: a backup that is not here is later than all sets here.
+    return point.backup_id not in here or (last is not None and last.committed >= newest.made)
+
+
+def takes_history(requested: str) -> bool:
+    """Return whether the requested moment can be in a binlog history:
+
+    a time or GTIDs, neither a backup nor the latest.
+    """
+    return not isinstance(parse_target(requested), Latest | AtBackup)
+
+
+def _candidates(instance: Instance) -> list[Candidate]:
+    return [
+        Candidate(
+            local.set.backup_id,
+            datetime.fromtimestamp(int(local.properties["creation"]), UTC),
+            local.properties[POSITION_PROPERTY],
+        )
+        for local in described_sets(instance, STORED, LOCAL, more=("creation", POSITION_PROPERTY))
+    ]
+
+
+def _without_replay(
+    error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
+) -> Moment:
+    """Return the snapshot set that answers if the archive does not lead to the moment; raise the error if none may."""
+    if isinstance(error, AmbiguousPointError):
+        raise error
+    if nearest is not None and nearest.is_exact:
+        return nearest
+    if not isinstance(error, HistoryError | RepositoryError | PreflightError | UsageError):
+        raise error
+    return choose(candidates, requested) if nearest is None else replace(nearest, reason=error.message)
+
+
+def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
+    """Return the snapshot set (of these, oldest first) that answers for the requested moment.
+
+    Raises:
+        NotFound: no set is early enough.
+    """
+    if not candidates:
+        raise NotFound("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
+    target = parse_target(requested)
+    if isinstance(target, Latest):
+        return _moment(requested, candidates[-1], exact=False)
+    if isinstance(target, AtBackup):
+        newest = target.backup_id is None
+        named = candidates if newest else [c for c in candidates if c.backup_id == requested]
+        if not named:
+            raise NotFound(
+                f"no snapshot set {requested} on this host",
+                hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}",
+            )
+        return _moment(requested, named[-1], exact=True)
+    if isinstance(target, BeforeGtid):
+        return _before(candidates, target, requested)
+    if isinstance(target, AtTime):
+        early = [c for c in candidates if c.made <= target.moment]
+        # A set from the requested second may be from before or after the moment, so it does not count as exact.
+        return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
+    gtids = _gtids(target.text)
+    assert gtids is not None, "a target of GTIDs has some"
+    early = [
+        c
+        for c in candidates
+        if (stands := _gtids(c.position.rpartition(" ")[2])) is not None and contains(gtids, stands)
+    ]
+    chosen = early[-1] if early else _too_old(requested, candidates)
+    stands = _gtids(chosen.position.rpartition(" ")[2])
+    return _moment(requested, chosen, exact=stands == gtids)
+
+
+def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
+    """Return the newest set that does not contain the transaction. Only a replay ends exactly before it."""
+    gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
+    assert gtids is not None, "a target before a transaction has its GTID"
+    early = [
+        c
+        for c in candidates
+        if (stands := _gtids(c.position.rpartition(" ")[2])) is not None and not contains(stands, gtids)
+    ]
+    return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
+
+
+def _as_written(flavour: Flavour, text: str) -> Gtids | None:
+    try:
+        parsed = parse_gtids(flavour, text)
+    except ValueError:
+        return None
+    return parsed if str(parsed) else None
+
+
+def _moment(requested: str, chosen: Candidate, *, exact: bool) -> Moment:
+    return Moment(
+        requested,
+        chosen.backup_id,
+        chosen.made,
+        chosen.position,
+        MomentMatch.SNAPSHOT if exact else MomentMatch.NEAREST,
+    )
+
+
+def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
+    oldest = candidates[0]
+    raise NotFound(
+        f"no snapshot set on this host is at or before {requested}",
+        hint=(
+            f"the oldest is {oldest.backup_id}, made {oldest.made:%Y-%m-%dT%H:%M:%SZ}; restore an older state from the"
+            " repository"
+        ),
+    )
+
+
+def _gtids(text: str) -> Gtids | None:
+    """Return the GTIDs in the text. A MySQL GTID stands for all numbers up to it, because a state has no gaps."""
+    for flavour in Flavour:
+        try:
+            gtids = parse_gtids(
+                flavour,
+                ",".join(_from_first(part) for part in text.split(",")) if family(flavour).gtids_are_sets else text,
+            )
+        except ValueError:
+            continue
+        if str(gtids):
+            return gtids
+    return None
+
+
+def _from_first(part: str) -> str:
+    source, colon, number = part.rpartition(":")
+    return f"{source}:1-{number}" if colon and number.isdecimal() and ":" not in source and int(number) > 1 else part
+
 
 _READER = "zsnapdb_reader"
 _BATCH, _COMPARED_BATCH = 100, 1000
@@ -59,7 +333,7 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows,
     The statement runs in a read-only transaction, under an account that may only read. Afterwards the clone is
     destroyed. `history` is as for `state_at.find`.
     """
-    moment = point_in_time.find(settings, instance, at, history)
+    moment = find_moment(settings, instance, at, history)
     counted = RowCount()
     with past(settings, instance, moment, of_users=True) as session:
         columns, rows = session.stream(sql, batch=_BATCH, times_as_text=True)
@@ -90,12 +364,10 @@ def diff(
     """
     named = parse_table(table)
     schema, name = named.schema, str(named.table)
-    if history is not None and not (point_in_time.takes_history(begin) or point_in_time.takes_history(end)):
+    if history is not None and not (takes_history(begin) or takes_history(end)):
         raise UsageError(f"--history does not apply to {begin} and {end}", hint="name a time or GTIDs with it")
-    first = point_in_time.find(settings, instance, begin, history if point_in_time.takes_history(begin) else None)
-    second = point_in_time.find(
-        settings, instance, end, end_history or (history if point_in_time.takes_history(end) else None)
-    )
+    first = find_moment(settings, instance, begin, history if takes_history(begin) else None)
+    second = find_moment(settings, instance, end, end_history or (history if takes_history(end) else None))
     if first.backup_id == second.backup_id and MomentMatch.REPLAY not in (first.match, second.match):
         raise PreflightError(
             f"{begin} and {end} are both the snapshot set {first.backup_id}",

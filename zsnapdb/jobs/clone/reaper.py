@@ -18,17 +18,7 @@ from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
-from zsnapdb.jobs.clone import (
-    address,
-    adopted_commits,
-    cached_sets,
-    catalogue,
-    heartbeat,
-    locks,
-    properties,
-    space_limits,
-    volumes,
-)
+from zsnapdb.jobs.clone import address, cached_sets, catalogue, clone_info, locks, space_limits, volumes
 from zsnapdb.jobs.clone.cached_sets import PREPARED, RECEIVED, ReusableSet
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import destroy_locked, plan_removal, remove_all, unused_live
@@ -43,7 +33,7 @@ from zsnapdb.jobs.host import live_server_checks
 from zsnapdb.jobs.host.live_server_checks import ReplacedServer
 from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
-from zsnapdb.mysql.connections import server_use
+from zsnapdb.mysql.accounts import server_use
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.lease import (
     FOREVER,
@@ -189,7 +179,7 @@ def _judge_clone(
     if info.is_of_nobody and not info.waits and not info.lease.is_protected(time.at):
         return JudgedLease(LeaseVerdict.REAP, "it can no longer be taken from its pool")
     for revision in info.takes_over if act else ():
-        adopted_commits.settle(revision)
+        catalogue.settle_adopted_commits(revision)
     info = cached_sets.settle(info, time) if act else cached_sets.settled(info, time)
     old = _droppable(info)
     if info.phase is CopyPhase.CHANGING or old:
@@ -210,7 +200,7 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
     elif (
         beats is not None
         and beats.is_over(at := removal_time(host).at)
-        and not heartbeat.heartbeat(host, info.name, beats.every, beats.last).is_over(at)
+        and not clone_info.heartbeat(host, info.name, beats.every, beats.last).is_over(at)
     ):
         raise PreflightError(f"the holder of clone {info.label} is active again", hint="nothing was removed")
     else:
@@ -281,7 +271,7 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
     before = read_stamp(since)
     idle_since = before if unused and not _is_wrong(before, time) else time.latest
     if notes:
-        datasets.set_properties(info.top, {properties.USED_PROPERTY: f"{stamp(idle_since)} {use.connections}"})
+        datasets.set_properties(info.top, {clone_info.USED_PROPERTY: f"{stamp(idle_since)} {use.connections}"})
     return CloneUse(use.clients, idle_since)
 
 
@@ -294,7 +284,7 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
     if _is_wrong(read_stamp(item.used), time):
         item = replace(item, used=stamp(time.latest))
         if act:
-            datasets.set_properties(item.anchor, {properties.USED_PROPERTY: item.used})
+            datasets.set_properties(item.anchor, {clone_info.USED_PROPERTY: item.used})
     unused = UnusedSet(len(item.clones), item.used, item.kind == PREPARED)
     keep, short = settings.clones.keep_unused, space_limits.shortage(settings, pool_of(item.anchor))
     return judge_at(lambda at: judge_set(unused, keep, short, at), time)

@@ -17,16 +17,15 @@ from pydantic import SecretStr
 
 from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.events import Events, uninterrupted
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.clone import (
     address,
+    clone_info,
     credentials,
     haproxy,
-    heartbeat,
     locks,
     masking_policy,
     pool,
@@ -34,8 +33,7 @@ from zsnapdb.jobs.clone import (
     row_reset,
 )
 from zsnapdb.jobs.clone.catalogue import locked_clone, of_dataset, ready, refuse_other
-from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.properties import POOL_PROPERTY, requested_text
+from zsnapdb.jobs.clone.clone_info import POOL_PROPERTY, CloneInfo, requested_text
 from zsnapdb.jobs.clone.reset_baseline import NotedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
 from zsnapdb.jobs.copies import record
@@ -187,7 +185,7 @@ def reset(
             # The holder may have waited for this reset without heartbeats. No sweep judges the clone before its lock is
             # free.
             with contextlib.suppress(PreflightError):
-                heartbeat.beat(host, done.info.name)
+                clone_info.beat(host, done.info.name)
         return done
 
 
@@ -340,7 +338,7 @@ def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: C
     if info.written_quota != slot.quota:
         datasets.set_properties(slot.current, {"quota": str(info.written_quota or "none")})
     if info.lease.heartbeat is not None:
-        heartbeat.beat(instance.host, slot.name)
+        clone_info.beat(instance.host, slot.name)
 
 
 def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, events: Events) -> CloneInfo:
@@ -351,7 +349,7 @@ def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, 
         if not changed:
             raise PreflightError("the properties of both clones could not be changed", hint=_HINT)
         taken = address.route_port(settings, of_dataset(settings, host, slot.name), events)
-    heartbeat.forget(host, info.name)
+    clone_info.forget_heartbeat(host, info.name)
     return taken
 
 

@@ -15,18 +15,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import PreflightError, ZsnapdbError
+from zsnapdb.base.files import make_private
 from zsnapdb.base.patterns import BINLOG
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.isolation_check import CloneServer
-from zsnapdb.jobs.server_copy.prepare import Copy
-from zsnapdb.mysql.accounts import routine_of_another
+from zsnapdb.jobs.host.server_copy import Copy
+from zsnapdb.mysql.accounts import has_prepared_transactions, routine_of_another
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import digest_of, index_entries
-from zsnapdb.mysql.connections import has_prepared_transactions
 from zsnapdb.mysql.probe import binlog_status
 from zsnapdb.mysql.process.processes import started_at
 from zsnapdb.mysql.schema.counters import counters, definitions, server_time
@@ -148,7 +147,7 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
     with contextlib.suppress(OSError, PreflightError):
         file = _file(host, name)
         make_private(file.parent)
-        atomic_file.replace_disposable(file, state.model_dump_json().encode())
+        files.replace_disposable(file, state.model_dump_json().encode())
         return
     forget(host, name)
 

@@ -19,17 +19,15 @@ from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import masking_policy, reset_baseline
-from zsnapdb.jobs.clone.clone_info import CloneInfo
+from zsnapdb.jobs.clone.clone_info import SOURCE_PART, CloneInfo
 from zsnapdb.jobs.clone.lifecycle import server_of, session
-from zsnapdb.jobs.clone.properties import SOURCE_PART
 from zsnapdb.jobs.clone.reset_baseline import ResetBaseline
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.server_copy.prepare import Copy
-from zsnapdb.mysql.accounts import routine_of_another
+from zsnapdb.jobs.host.server_copy import Copy
+from zsnapdb.mysql.accounts import end_others, has_prepared_transactions, routine_of_another, wait_briefly_for_locks
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.read import digest_of, index_entries, tail_of
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
-from zsnapdb.mysql.connections import end_others, has_prepared_transactions, wait_briefly_for_locks
 from zsnapdb.mysql.probe import binlog_status
 from zsnapdb.mysql.schema.counters import analyze_again, counters, counters_of, definitions, server_time, set_back
 from zsnapdb.mysql.schema.definitions import TableShapes
@@ -37,7 +35,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.binlog import undo
 from zsnapdb.planning.binlog.changes import TransactionChanges
-from zsnapdb.planning.binlog.table_shape import TableShape, logged_difference
+from zsnapdb.planning.binlog.row_values import TableShape, logged_difference
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange
 from zsnapdb.planning.clone import row_reset as planning
 from zsnapdb.planning.clone.isolation import AccountRights

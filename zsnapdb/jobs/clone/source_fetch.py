@@ -12,28 +12,27 @@ from pathlib import Path
 from zsnapdb.base import safe_open
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.clone import cached_sets, locks, properties, space_limits
+from zsnapdb.jobs.clone import cached_sets, clone_info, locks, space_limits
 from zsnapdb.jobs.clone.cached_sets import RECEIVED, facts_of
-from zsnapdb.jobs.clone.properties import KEPT_PROPERTY
+from zsnapdb.jobs.clone.clone_info import KEPT_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_at, origin_in
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import tune
+from zsnapdb.jobs.host.server_copy import CopyLayout
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.startup_steps import ServerWork, check, recover
 from zsnapdb.jobs.restore.target_selection import first_manifest
 from zsnapdb.jobs.restore.volume_receive import clone_snapshot, make_top, receive, restored_property
-from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.steps.journal import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
-from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind, stamp
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import (
     CheckServer,
@@ -133,7 +132,7 @@ def reach(
             snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
             for dataset in reversed(work.datasets):
                 datasets.unmount(dataset)
-            _complete(instance, anchor, set_id, layout.datasets, {properties.POINT_PROPERTY: planned.point_identity})
+            _complete(instance, anchor, set_id, layout.datasets, {clone_info.POINT_PROPERTY: planned.point_identity})
         remove_folders(Path(planned.layout.mount))
         remove_folders(own_settings.restore.mount_root)
         received = cached_sets.find_ready_point(home, set_id)
@@ -220,7 +219,7 @@ def _complete(
 ) -> None:
     """Mark the set as complete. Its time without use begins now."""
     for role, dataset in volumes.items():
-        datasets.set_properties(dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: name, "readonly": "on"})
-    used = {properties.USED_PROPERTY: stamp(instance.host.latest())}
+        datasets.set_properties(dataset, {clone_info.ROLE_PROPERTY: role, KEPT_PROPERTY: name, "readonly": "on"})
+    used = {clone_info.USED_PROPERTY: stamp(instance.host.latest())}
     ready = {copy_properties.PHASE_PROPERTY: CopyPhase.READY}
     datasets.set_properties(anchor, {**space_limits.KEPT, **ready, **used, **(more or {})})

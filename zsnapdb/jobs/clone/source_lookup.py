@@ -15,13 +15,13 @@ from zsnapdb.jobs.base.set_properties import LIVE
 from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
-from zsnapdb.jobs.host.capacity import pool_for_copy
-from zsnapdb.jobs.record import production_restores
+from zsnapdb.jobs.host.startup_check import pool_for_copy
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import check, stored_after
 from zsnapdb.jobs.restore.restore_inputs import newest_backup
 from zsnapdb.planning import order
 from zsnapdb.planning.backup_chain import restore_chain
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.repository.catalogue import Summary, manifest_of
 from zsnapdb.repository.manifest import Manifest, server_source
@@ -125,7 +125,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     """
     volumes = instance.settings.volumes or {}
     places = [name for name in volumes.values() if datasets.exists(name)]
-    if not places or production_restores.recorded(instance).last is not None:
+    if not places or host_record.read_production_restores(instance).last is not None:
         return
     if snapshots.known_states(places)[0].isdisjoint(stored.guids().values()):
         raise PreflightError(

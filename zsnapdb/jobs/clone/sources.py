@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from zsnapdb.base import audience
+from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.base.errors import NotFound, PreflightError, ServerError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, LIVE, LOCAL, RUN_PROPERTY, STORED
-from zsnapdb.jobs.clone import properties
+from zsnapdb.jobs.clone import clone_info
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
 from zsnapdb.jobs.copies import properties as copy_properties
@@ -29,8 +29,7 @@ from zsnapdb.jobs.copies.record import ORIGIN, Form, optional, own_text, plain, 
 from zsnapdb.jobs.host import live_server_checks
 from zsnapdb.jobs.host.local_snapshot_sets import as_backed_up_last, described_sets, newest_set
 from zsnapdb.planning import order
-from zsnapdb.planning.clone.lease import FOREVER, read_stamp
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import FOREVER, SourceKind, read_stamp
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin, Place, decode
 from zsnapdb.planning.server_family import family
 from zsnapdb.zfs import datasets, snapshots
@@ -279,10 +278,10 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
 
 
 def _id_values(commit_id: str) -> dict[str, str]:
-    return {properties.COMMIT_PROPERTY: commit_id, BACKUP_PROPERTY: commit_id}
+    return {clone_info.COMMIT_PROPERTY: commit_id, BACKUP_PROPERTY: commit_id}
 
 
-_ID = Form((properties.COMMIT_PROPERTY, BACKUP_PROPERTY), plain(properties.COMMIT_PROPERTY).read, _id_values)
+_ID = Form((clone_info.COMMIT_PROPERTY, BACKUP_PROPERTY), plain(clone_info.COMMIT_PROPERTY).read, _id_values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,15 +295,15 @@ class CommitRecord:
 
     id: str = field(metadata=stored_field(_ID))
     instance: str = field(metadata=stored_field(plain(INSTANCE_PROPERTY)))
-    message: str = field(metadata=stored_field(plain(properties.MESSAGE_PROPERTY)))
+    message: str = field(metadata=stored_field(plain(clone_info.MESSAGE_PROPERTY)))
     created: str = field(metadata=stored_field(plain(copy_properties.CREATED_PROPERTY)))
     origin: Origin = field(metadata=stored_field(ORIGIN))
     owner: str = field(metadata=stored_field(plain(copy_properties.OWNER_PROPERTY)))
-    parent: str = field(metadata=stored_field(own_text(properties.PARENT_PROPERTY)))
-    log_end: str | None = field(metadata=stored_field(optional(own_text(properties.LOG_END_PROPERTY))))
+    parent: str = field(metadata=stored_field(own_text(clone_info.PARENT_PROPERTY)))
+    log_end: str | None = field(metadata=stored_field(optional(own_text(clone_info.LOG_END_PROPERTY))))
     run_id: str = field(metadata=stored_field(own_text(RUN_PROPERTY)))
-    masked: str = field(metadata=stored_field(plain(properties.MASKED_PROPERTY)))
-    masked_by: str | None = field(metadata=stored_field(optional(own_text(properties.MASKED_BY_PROPERTY))))
+    masked: str = field(metadata=stored_field(plain(clone_info.MASKED_PROPERTY)))
+    masked_by: str | None = field(metadata=stored_field(optional(own_text(clone_info.MASKED_BY_PROPERTY))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +315,7 @@ class Commit(CommitRecord):
     clones: tuple[str, ...]
 
 
-COMMIT_COLUMNS = (*record.columns(CommitRecord), properties.ROLE_PROPERTY, properties.CLONE_PROPERTY, "clones")
+COMMIT_COLUMNS = (*record.columns(CommitRecord), clone_info.ROLE_PROPERTY, clone_info.CLONE_PROPERTY, "clones")
 """The properties that are read of each snapshot of a commit."""
 
 
@@ -333,10 +332,10 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
     # Commits of two clones may have the same id, but ZFS did not create them together.
     groups: dict[tuple[str, int], dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
     for snapshot, values in seen.items():
-        mark = values[properties.COMMIT_PROPERTY]
+        mark = values[clone_info.COMMIT_PROPERTY]
         if mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}":
             members = groups.setdefault((mark.value, snapshot.createtxg), {})
-            members[values[properties.ROLE_PROPERTY].value] = (snapshot, values)
+            members[values[clone_info.ROLE_PROPERTY].value] = (snapshot, values)
     result = []
     for (commit_id, _), members in order.by_creation(groups.items(), lambda item: item[0][1]):
         facts = next(iter(members.values()))[1]
@@ -345,7 +344,7 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
         if set(made) != set(known["origin"].volumes):
             continue
         clones = tuple(sorted({one for _, seen in members.values() for one in dependents(seen["clones"].value)}))
-        of = facts[properties.CLONE_PROPERTY].value
+        of = facts[clone_info.CLONE_PROPERTY].value
         result.append(Commit(set=SnapshotSet(commit_id, made), clone=of, clones=clones, **known))
     return result
 
@@ -357,14 +356,14 @@ def begun_of(source: object) -> str:
     """
     if not isinstance(source, CloneSource) or source.kind is not SourceKind.COMMIT:
         return ""
-    keys = (properties.BEGUN_PROPERTY, copy_properties.CREATED_PROPERTY)
+    keys = (clone_info.BEGUN_PROPERTY, copy_properties.CREATED_PROPERTY)
     seen = datasets.properties(next(iter(source.set.snapshots.values())).full_name, keys)
     return next((seen[key].value for key in keys if read_stamp(seen[key].value) != FOREVER), "")
 
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
     """Return the commit of that id on this host; None if there is none, or if the audience may not see its clone."""
-    reader = audience.current_audience()
+    reader = run_context.current_audience()
     # Two clones may have commits of one second with the same id.
     named = (one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id)
     return next((one for one in named if reader.sees(one.owner)), None)

@@ -18,7 +18,7 @@ from zsnapdb.base.errors import CommandError, PreflightError, UsageError
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import cached_sets, expected_clone, locks, properties
+from zsnapdb.jobs.clone import cached_sets, clone_info, expected_clone, locks
 from zsnapdb.jobs.clone.catalogue import homes, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup
@@ -318,7 +318,7 @@ def promise(settings: Settings, home: str, name: str, facts: Mapping[str, str], 
     The errors are those of `refuse_received`; then nothing was created.
     """
     owner = expected_clone.current_causer()
-    caused = {properties.CAUSER_PROPERTY: owner} if owner else {}
+    caused = {clone_info.CAUSER_PROPERTY: owner} if owner else {}
     limits = {"quota": str(needed), "reservation": str(needed)}
     # Clones are created under this lock too. So every process sees all reservations, and none reserves the same bytes.
     with locks.names_and_ports():

@@ -9,18 +9,17 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.base.errors import ConsistencyError, ServerError, UsageError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.events import undone_on_error
+from zsnapdb.jobs.base.host import Host, fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.random_values import fresh_password
 from zsnapdb.jobs.clone import catalogue, create_plan, destroy
+from zsnapdb.jobs.clone.clone_info import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
 from zsnapdb.jobs.clone.create import RunningClone, make_running
 from zsnapdb.jobs.clone.create_plan import ClonePlan
-from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.mysql import accounts
-from zsnapdb.mysql.replication import applier, replication_check
+from zsnapdb.mysql.replication import channels
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import topology as planning
 from zsnapdb.planning.clone.isolation import REPLICA_ACCOUNT as _ACCOUNT
@@ -157,7 +156,7 @@ def _start_replication(made: list[RunningClone]) -> float:
         accounts.make_replicator(session, _ACCOUNT, password)
     for replica in made[1:]:
         with replica.session() as session:
-            applier.follow_neighbour(session, source.info.port, _ACCOUNT, password.get_secret_value())
+            channels.follow_neighbour(session, source.info.port, _ACCOUNT, password.get_secret_value())
     return _prove_replication(source, made[1:])
 
 
@@ -172,17 +171,17 @@ def _prove_replication(source: RunningClone, replicas: list[RunningClone]) -> fl
             (replica, opened.enter_context(replica.session(read_timeout=2 * _ARRIVAL_SECONDS))) for replica in replicas
         ]
         began = time.monotonic()
-        replication_check.write_row(session, token)
+        channels.write_check_row(session, token)
         _wait_for_all(session, sessions)
         seconds = time.monotonic() - began
         for replica, replica_session in sessions:
-            arrived = replication_check.rows(replica_session)
+            arrived = channels.check_rows(replica_session)
             if arrived != [token]:
                 raise ConsistencyError(
                     f"replica {replica.info.name} has the rows {arrived}, not the row that its source wrote",
                     hint="the set was removed; report this error",
                 )
-        replication_check.remove_rows(session)
+        channels.remove_check_rows(session)
         _wait_for_all(session, sessions)
     return seconds
 
@@ -193,10 +192,10 @@ def _wait_for_all(source: Session, replicas: list[tuple[RunningClone, Session]])
     Raises:
         ConsistencyError: a replica did not reach them in time; the message has its errors.
     """
-    reached = replication_check.reached(source)
+    reached = channels.reached(source)
     for replica, session in replicas:
-        if not replication_check.has_reached(session, reached, _ARRIVAL_SECONDS):
-            errors = replication_check.errors(session)
+        if not channels.has_reached(session, reached, _ARRIVAL_SECONDS):
+            errors = channels.applier_errors(session)
             raise ConsistencyError(
                 f"replica {replica.info.name} did not reach {reached} within {_ARRIVAL_SECONDS:.0f} s:"
                 f" {'; '.join(errors) or 'the replica reports no error'}",

@@ -19,7 +19,7 @@ from zsnapdb.mysql.schema.definitions import TableShapes
 from zsnapdb.mysql.schema.tables import exact_rows, referring_rows
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog import undo as planning
-from zsnapdb.planning.binlog.table_shape import TableShape, shape_difference
+from zsnapdb.planning.binlog.row_values import TableShape, shape_difference
 from zsnapdb.planning.binlog.undo import (
     Expectation,
     RowChange,

@@ -24,8 +24,8 @@ from zsnapdb.jobs.clone.isolation_check import CloneServer
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
-from zsnapdb.jobs.host.installed_plugins import refuse_lacking
-from zsnapdb.jobs.server_copy.prepare import client_file
+from zsnapdb.jobs.host.server_copy import client_file
+from zsnapdb.jobs.host.startup_check import refuse_lacking_plugins
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.process import processes
@@ -41,11 +41,10 @@ from zsnapdb.planning.clone.migration_findings import (
     judge_table,
     unknown_modes,
 )
-from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.planning.server_copy.version_compatibility import objection_to_upgrade
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.storage_engines import RowPlace
 
 _LONG_SECONDS = 6 * 3600.0
 _BATCH = 500
@@ -124,7 +123,7 @@ def rehearse(
     request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)
     origin = planned_source(settings, with_volumes(instance), request).origin
     upgrade_program = _fitting(origin, binary)
-    refuse_lacking(instance.settings.server, binary, origin.plugins)
+    refuse_lacking_plugins(instance.settings.server, binary, origin.plugins)
     with ephemeral_clone(settings, instance, request) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:

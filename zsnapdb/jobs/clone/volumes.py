@@ -17,21 +17,20 @@ from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.config.settings import CloneSettings, ServerSettings
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.clone import properties
-from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, ROLE_PROPERTY, clone_mark
+from zsnapdb.jobs.clone import clone_info
+from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, COMMIT_PROPERTY, ROLE_PROPERTY, CloneInfo, clone_mark
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies.catalogue import snapshot_together
 from zsnapdb.jobs.copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
+from zsnapdb.jobs.host.server_copy import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.dataset_properties import data_values, explicit_values
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot, listing, objection
 from zsnapdb.planning.server_copy.copy_options import PathMap
 from zsnapdb.planning.server_copy.source_facts import Origin
-from zsnapdb.zfs import datasets, destruction, foreign_snapshots, mounting, snapshots
+from zsnapdb.zfs import datasets, destruction, mounting, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.destruction import Mark
 
@@ -161,7 +160,7 @@ def remove_folders(root: Path) -> None:
             folder.rmdir()
 
 
-COLUMNS = (CLONE_PROPERTY, COMMIT_PROPERTY, *foreign_snapshots.COLUMNS)
+COLUMNS = (CLONE_PROPERTY, COMMIT_PROPERTY, *destruction.COLUMNS)
 """The properties of each snapshot of a clone that show who created it."""
 SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 """Snapshots with their properties."""
@@ -174,8 +173,8 @@ def on_clone(top: str, name: str, seen: SeenSnapshots | None = None) -> list[For
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
-        return foreign_snapshots.foreign_below(top, marks, _is_ours)
-    return foreign_snapshots.among(seen, marks, _is_ours)
+        return destruction.foreign_below(top, marks, _is_ours)
+    return destruction.foreign_among(seen, marks, _is_ours)
 
 
 def _is_ours(snapshot: Snapshot) -> bool:
@@ -278,7 +277,7 @@ def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
         }
         of_others = on_clone(top, info.name, marked)
         kept += of_others
-        if of_others or any(values[properties.COMMIT_PROPERTY].is_local for values in marked.values()):
+        if of_others or any(values[clone_info.COMMIT_PROPERTY].is_local for values in marked.values()):
             continue
         mark = clone_mark(info.name)
         for snapshot, values in marked.items():

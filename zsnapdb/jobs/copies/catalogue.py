@@ -1,14 +1,10 @@
-"""The catalogue of one kind of copies on this host, read only from dataset properties.
-
-A copy is an anchor, the dataset `HOME/NAME` that carries all facts about it, and the datasets below the anchor. Each
-carries the mark of its kind with the copy's name. Only local properties count: an inherited or received value says
-nothing about the dataset (zfsprops(7)).
-"""
+"""The catalogue of one kind of copies on this host, from dataset properties, and verbs on one copy."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -276,3 +272,29 @@ def complete(what: str, copy: N) -> N:
             hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",
         )
     return copy
+
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Verb(Generic[C, P, R]):
+    """A verb on a copy. A plan uses the copy from `seen`; a run uses the copy from `held`, under its lock.
+
+    `decide` returns the plan and the function that executes it. It changes nothing, and raises the errors of both.
+    """
+
+    seen: Callable[[], AbstractContextManager[C]]
+    held: Callable[[], AbstractContextManager[C]]
+    decide: Callable[[C], tuple[P, Callable[[], R]]]
+
+    def plan(self) -> P:
+        """Return the actions of a run now; change nothing."""
+        with self.seen() as copy:
+            return self.decide(copy)[0]
+
+    def run(self) -> R:
+        """Decide again under the lock of the copy, and execute the decision."""
+        with self.held() as copy:
+            return self.decide(copy)[1]()

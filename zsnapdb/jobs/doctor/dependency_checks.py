@@ -20,14 +20,14 @@ from zsnapdb.jobs.clone.reaper import leaks
 from zsnapdb.jobs.doctor import orphans, rule_facts
 from zsnapdb.jobs.doctor.rule_facts import ClonesHere, advise, silences
 from zsnapdb.jobs.health.recovery_coverage import Stored, read, repeated
-from zsnapdb.jobs.host import affected_replicas, installed_plugins, live_server_checks, object_locks
+from zsnapdb.jobs.host import affected_replicas, live_server_checks, object_locks, startup_check
 from zsnapdb.jobs.host.live_server_checks import ReplacedServer
 from zsnapdb.jobs.repository.status import status_of
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.vm import removal as vm_reaper
-from zsnapdb.mysql.process import programs, server, server_program
+from zsnapdb.mysql.process import programs, server
 from zsnapdb.planning.advice import server_rules
 from zsnapdb.planning.advice.catalogue import Silence
 from zsnapdb.planning.backup.at_rest import judge_archiving, judge_raw_drills, judge_sent
@@ -45,7 +45,7 @@ from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import prove_exclusive
-from zsnapdb.store.open import refuse_unfit
+from zsnapdb.store.layers import refuse_unfit
 from zsnapdb.zfs import datasets
 
 
@@ -163,7 +163,7 @@ def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFind
     """
     try:
         server.account(instance.settings.server.user)
-        program = server_program.fitting(instance.settings.server, facts.flavour, facts.version)
+        program = programs.fitting_program(instance.settings.server, facts.flavour, facts.version)
     except ZsnapdbError as error:
         text = f"{error.message}: restores and clones on this host will be refused"
         return [warning("server program", text, error.hint)]
@@ -192,7 +192,7 @@ def _plugins_of_newest(instance: Instance, stored: Stored) -> list[FitnessFindin
     judged = [
         finding
         for part in servers[-1:]
-        for finding in installed_plugins.judge(
+        for finding in startup_check.judge_plugins(
             instance.settings.server, part.flavour, part.version, part.plugins, prevents=False
         )
     ]
@@ -203,7 +203,7 @@ def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
     title = family(need.flavour).title
     what = f"{need.count} backup(s), the newest {need.newest}, need a server program of {title} {need.series}"
     try:
-        program = server_program.fitting(instance.settings.server, need.flavour, need.version)
+        program = programs.fitting_program(instance.settings.server, need.flavour, need.version)
     except ZsnapdbError as error:
         return warning(
             "backups",

@@ -29,9 +29,9 @@ from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_advice
 from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, RecoveryFacts, VolumeFacts
+from zsnapdb.planning.advice.load_rules import LoadAdvice, LoadSetting, judge_load
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
-from zsnapdb.planning.load.counters import Load, LoadSample, load_between
-from zsnapdb.planning.load.rules import LoadAdvice, LoadSetting, judge_load
+from zsnapdb.planning.load_counters import Load, LoadSample, load_between
 from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
 from zsnapdb.zfs.datasets import Property
 

@@ -17,17 +17,24 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb import __version__
-from zsnapdb.base import atomic_file, private_lock
+from zsnapdb.base import files
 from zsnapdb.base.errors import DamagedError, ZsnapdbError, exit_code
+from zsnapdb.base.files import lock_file, make_private, open_regular
 from zsnapdb.base.patterns import RepositoryId, Words, without_surrogates
-from zsnapdb.base.text_files import open_regular
 from zsnapdb.config.settings import MaskingSettings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import lock_file, make_private
 from zsnapdb.jobs.record.record_file import HostRecord, folder_name
-from zsnapdb.planning.evidence.chain import NOTHING, ChainFinding, RememberedLink, findings
-from zsnapdb.planning.evidence.policy import POLICY, PolicyFacts, policy_changes, policy_lines
-from zsnapdb.planning.evidence.policy import PolicyChange as PolicyChange
+from zsnapdb.planning.evidence import (
+    NOTHING,
+    POLICY,
+    ChainFinding,
+    PolicyFacts,
+    RememberedLink,
+    findings,
+    policy_changes,
+    policy_lines,
+)
+from zsnapdb.planning.evidence import PolicyChange as PolicyChange
 from zsnapdb.planning.repository.host_record import EvidenceEnd
 from zsnapdb.repository import evidence_log, keys
 from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord
@@ -80,7 +87,7 @@ def compare_policy(instance: Instance, repository_id: str) -> Iterator[tuple[Pol
     """
     file = _file(instance)
     make_private(file.parent)
-    with private_lock.locked(lock_file(file.parent, file.stem), _LOCK_SECONDS):
+    with files.locked_file(lock_file(file.parent, file.stem), _LOCK_SECONDS):
         known, lines = _recorded(file), observed(instance)
         before = known.lines if known is not None and known.repository_id == repository_id else {}
         changes = policy_changes(before, lines)
@@ -89,7 +96,7 @@ def compare_policy(instance: Instance, repository_id: str) -> Iterator[tuple[Pol
             file.unlink(missing_ok=True)
         elif changes:
             recorded = RecordedPolicy(repository_id=repository_id, lines=lines)
-            atomic_file.replace(file, recorded.model_dump_json().encode())
+            files.replace(file, recorded.model_dump_json().encode())
 
 
 def _file(instance: Instance) -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
@@ -205,7 +205,7 @@ def write(file: Path, text: str) -> None:
     A link in its place is replaced, not followed. ZsnapdbError if the folder cannot be written.
     """
     try:
-        atomic_file.replace(file, text.encode(), 0o644)
+        files.replace(file, text.encode(), 0o644)
     except OSError as error:
         raise ZsnapdbError(
             f"writing the metrics to {file}: {error.strerror}",

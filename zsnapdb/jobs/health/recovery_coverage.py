@@ -11,7 +11,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import host_record
-from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.archive_times import complete_until
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids, repeated_gtids, reused_gtids
 from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window, window
@@ -150,11 +150,11 @@ def _judge(instance: Instance) -> Callable[[ServerPart], str]:
 
     def no_copy(server: ServerPart) -> str:
         # This module knows server programs, and is needed only for backups of servers.
-        from zsnapdb.jobs.host.startup_check import objections
+        from zsnapdb.jobs.host.startup_check import startup_objections
 
         key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins, server.zone)
         if key not in known:
-            known[key] = next((one.text for one in objections(instance.settings.server, server)), "")
+            known[key] = next((one.text for one in startup_objections(instance.settings.server, server)), "")
         return known[key]
 
     return no_copy

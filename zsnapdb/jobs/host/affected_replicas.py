@@ -13,12 +13,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.files import make_private
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
 from zsnapdb.mysql import binlog_clients as asked
 from zsnapdb.mysql.binlog_clients import ReplicaIdentity
@@ -115,7 +115,7 @@ def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None)
     file = _file(instance)
     try:
         make_private(file.parent)
-        atomic_file.replace(file, before.with_note(made, in_place).model_dump_json().encode(), 0o600)
+        files.replace(file, before.with_note(made, in_place).model_dump_json().encode(), 0o600)
     except OSError as error:
         raise PreflightError(
             f"recording in {file} which replicas must be rebuilt: {error.strerror}",

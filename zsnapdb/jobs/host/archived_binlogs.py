@@ -13,15 +13,13 @@ from typing import BinaryIO, cast
 from zsnapdb.base.domain_types import BinlogCoordinates, backup_time, parse_gtids, server_name
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids
-from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.created_tables import CreatedTables
-from zsnapdb.mysql.binlog.events import Event
+from zsnapdb.mysql.binlog.events import Event, fingerprint, read_plain
 from zsnapdb.mysql.binlog.read import index_entries
-from zsnapdb.mysql.binlog.transaction_tracker import Numbers, Walk
-from zsnapdb.mysql.binlog.transactions import BinlogTransaction, transactions
-from zsnapdb.planning.binlog.commit_times import NO_WITNESS, Stretch, Witness, with_stretch
+from zsnapdb.mysql.binlog.transactions import BinlogTransaction, Numbers, Walk, transactions
+from zsnapdb.planning.binlog.archive_times import NO_WITNESS, Stretch, Witness, with_stretch
 from zsnapdb.planning.binlog.created_tables import MOST_MADE, CreatedTable
 from zsnapdb.planning.binlog.route import BackupPoint
 from zsnapdb.planning.server_copy.copy_options import binlog_paths

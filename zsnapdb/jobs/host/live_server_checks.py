@@ -24,7 +24,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, REPLACED, STATE_PROPERTY, snapshot_name
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import is_server_program
-from zsnapdb.mysql.process.paths import BASENAMES, DIRECTORIES
+from zsnapdb.mysql.process.server_files import BASENAMES, DIRECTORIES
 from zsnapdb.planning import order
 from zsnapdb.planning.backup.fitness import OtherView
 from zsnapdb.planning.clone.lease import FOREVER, JudgedLease, LeaseVerdict, read_stamp, stamp

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from zsnapdb.base.patterns import is_line
 from zsnapdb.planning.dataset_properties import SPACE, PropertyClass, carried_names, property_class
 from zsnapdb.repository.manifest import MOST_RIGHTS, RightPart, SitePart
-from zsnapdb.zfs import delegated_permissions, own_properties
-from zsnapdb.zfs.delegated_permissions import Right
+from zsnapdb.zfs import own_settings
+from zsnapdb.zfs.own_settings import Right
 
 _MOST_BYTES = 64 << 10
 """Maximum bytes of recorded properties of one dataset; more are left out."""
@@ -26,7 +26,7 @@ _MOST_BYTES = 64 << 10
 def recorded_settings(places: Iterable[str]) -> dict[str, SitePart]:
     """Return the site's settings on each dataset for a manifest. Values with several lines are left out."""
     names = sorted(set(places))
-    own = own_properties.own_values(names)
+    own = own_settings.own_values(names)
     return {name: SitePart(properties=_bounded(own[name]), rights=_rights(name)) for name in names}
 
 
@@ -41,7 +41,7 @@ def _bounded(own: Mapping[str, str]) -> dict[str, str]:
 
 def _rights(dataset: str) -> tuple[RightPart, ...]:
     parts = []
-    for one in sorted(delegated_permissions.rights_on(dataset))[:MOST_RIGHTS]:
+    for one in sorted(own_settings.rights_on(dataset))[:MOST_RIGHTS]:
         # An account with an invalid name is left out.
         with contextlib.suppress(ValidationError):
             parts.append(RightPart.model_validate(asdict(one)))
@@ -61,7 +61,7 @@ def site_commands(dataset: str, site: SitePart | None) -> tuple[str, ...]:
         ["zfs", "set", *(f"{name}={site.properties[name]}" for name in names), dataset] for names in groups if names
     ]
     wanted = [Right(one.scope, one.who, one.name, one.permission) for one in site.rights]
-    allows = [["zfs", "allow", *words, dataset] for words in delegated_permissions.commands(wanted)]
+    allows = [["zfs", "allow", *words, dataset] for words in own_settings.permission_commands(wanted)]
     return tuple(shlex.join(words) for words in (*sets, *allows))
 
 

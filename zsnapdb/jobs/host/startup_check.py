@@ -1,21 +1,135 @@
-"""The check that this host could start a server on a copy of a server's files, for plans and objectives."""
+"""The checks that this host could start a server on a copy: version, plugins, time zone, memory and pool."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from zsnapdb.base.domain_types import Flavour
+from zsnapdb.base.domain_types import Flavour, pool_of
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.jobs.host import installed_plugins
-from zsnapdb.mysql.process import server_program
+from zsnapdb.mysql.process import processes, programs
 from zsnapdb.mysql.process.time_zone import host_zones
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.planning.server_copy.plugins import InstalledPlugins, PluginObjection, objections, with_libraries
+from zsnapdb.planning.server_copy.sandbox import is_shown
 from zsnapdb.planning.server_copy.source_facts import option_name
 from zsnapdb.planning.server_copy.version_compatibility import HINT_FOR_FILES, objections_to_files
-from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.server_facts import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone, zone_notes, zone_objection
+from zsnapdb.zfs import datasets
+from zsnapdb.zfs.kernel_facts import free_memory
+
+
+def available_memory() -> int:
+    """Return the bytes of memory for a new program, by kernel and control groups; 0 if unknown."""
+    return free_memory() or 0
+
+
+def pool_for_copy(dataset: str, hint: str) -> str:
+    """Return the pool with the name of the dataset's pool, else the only pool of this host.
+
+    Raises PreflightError with `hint` if this host has several other pools, or none.
+    """
+    own, pools = pool_of(dataset), datasets.pools()
+    if own not in pools and len(pools) != 1:
+        raise PreflightError(
+            f"this host has no pool {own}, but {len(pools)} others: {', '.join(pools) or 'none'}", hint=hint
+        )
+    pool = own if own in pools else pools[0]
+    refuse_alternate_root(pool)
+    return pool
+
+
+def refuse_alternate_root(pool: str) -> None:
+    """Raise PreflightError if the pool is imported with altroot, so that mount points are below another folder.
+
+    The mount point of a copy would be below that folder too, and its server would not find it.
+    """
+    root = datasets.alternate_root(pool)
+    if root is not None:
+        raise PreflightError(
+            f"the pool {pool} is imported with altroot={root}, so a copy would not be mounted at the path that its"
+            f" server uses",
+            hint=f"stop the programs that use it, then `zpool export {pool}` and `zpool import {pool}`, without -R",
+        )
+
+
+_NEEDED = "plugins"
+"""The subject of findings about plugins that a copy needs. `planning/advice` uses it."""
+_USEFUL = "plugin tables"
+"""The subject of findings about plugins that only add tables to information_schema."""
+_FOLDER = re.compile(r"^plugin-dir\s+(/\S.*?)\s*$", re.MULTILINE)
+_BUILT_IN = re.compile(r"Enable\s+or\s+disable\s+(\S+)\s+plugin")
+
+
+def installed_plugins(binary: Path, settings: ServerSettings) -> InstalledPlugins | None:
+    """Return the plugins that the server program finds on this host; None if it does not print their folder."""
+    folders = [line.partition("=")[2].strip() for line in settings.options if option_name(line) == "plugin_dir"]
+    text = processes.help_of(binary, *(f"--plugin-dir={folder}" for folder in folders[-1:]))
+    named = _FOLDER.search(text)
+    if named is None:
+        return None
+    folder = named[1]
+    try:
+        libraries = frozenset(name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name)))
+    except OSError:
+        libraries = frozenset()
+    built_in = frozenset(name.lower().replace("-", "_") for name in _BUILT_IN.findall(text))
+    return InstalledPlugins(folder, libraries, built_in, _is_shown(folder, binary, settings))
+
+
+def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
+    home = os.path.dirname(os.path.dirname(os.path.realpath(binary)))
+    reads = [*map(str, settings.sandbox_reads), *([home] if home != "/" else [])]
+    return settings.sandbox == "off" or is_shown(folder, settings.options, reads)
+
+
+def lacking_plugins(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
+    """Return the plugins that a copy of a server with these plugins would lack with this program."""
+    if known is None or not with_libraries(known):
+        return ()
+    return objections(known, installed_plugins(binary, settings), settings.options)
+
+
+def refuse_lacking_plugins(settings: ServerSettings, binary: Path, known: ServerPlugins | None) -> None:
+    """Raise PreflightError if this server program lacks a plugin that data or binlogs of the server need."""
+    for objection in lacking_plugins(binary, settings, known):
+        if objection.is_needed:
+            raise PreflightError(objection.text, hint=objection.hint)
+
+
+def judge_plugins(
+    settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None, *, prevents: bool
+) -> list[FitnessFinding]:
+    """Return the findings about the plugins of a server of this version for a copy on this host.
+
+    `prevents`: a copy is about to be created; otherwise missing plugins are only a warning. Without a server program
+    there are no findings here, as another finding reports that.
+    """
+    try:
+        binary = programs.choose_program(settings, flavour, version)
+    except PreflightError:
+        return []
+    found = lacking_plugins(binary, settings, known)
+    if found:
+        return [_finding(one, prevents=prevents) for one in found]
+    libraries = with_libraries(known) if known is not None else ()
+    return [ok(_NEEDED, f"copies have {', '.join(libraries)}")] if libraries else []
+
+
+def _finding(objection: PluginObjection, *, prevents: bool) -> FitnessFinding:
+    if not objection.is_needed:
+        return warning(_USEFUL, objection.text, objection.hint)
+    if prevents:
+        return unfit(_NEEDED, objection.text, objection.hint)
+    refused = "restores, clones and drills on this host are refused"
+    return warning(_NEEDED, f"{objection.text}: {refused}", objection.hint)
+
 
 _HINT_FOR_ZONE = (
     "install the time zones of the system (Debian: tzdata and tzdata-legacy), or add a default_time_zone to"
@@ -46,7 +160,7 @@ class CopyObjection:
     hint: str
 
 
-def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyObjection]:
+def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyObjection]:
     """Yield why this host cannot start a server on a copy of that server's files.
 
     Without a server program, plugins are not checked: such a host only watches other servers.
@@ -58,10 +172,10 @@ def objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyO
     if unknown is not None:
         yield CopyObjection(unknown, _HINT_FOR_ZONE)
     try:
-        binary = server_program.choose_program(settings, copied.flavour, copied.version)
+        binary = programs.choose_program(settings, copied.flavour, copied.version)
     except PreflightError:
         return
-    for lacked in installed_plugins.lacking(binary, settings, copied.plugins):
+    for lacked in lacking_plugins(binary, settings, copied.plugins):
         if lacked.is_needed:
             yield CopyObjection(lacked.text, lacked.hint)
 
@@ -78,7 +192,7 @@ def _judged_zone(settings: ServerSettings, copied: CopiedServer) -> ServerZone |
     return None if is_chosen else copied.zone
 
 
-def refuse(settings: ServerSettings, copied: CopiedServer) -> None:
+def refuse_unstartable(settings: ServerSettings, copied: CopiedServer) -> None:
     """Raise PreflightError if this host cannot start a server on a copy of that server's files."""
-    for objection in objections(settings, copied):
+    for objection in startup_objections(settings, copied):
         raise PreflightError(objection.text, hint=objection.hint)

@@ -13,11 +13,11 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.mysql.binlog.read import KnownTail
 from zsnapdb.planning.repository.host_record import RecordPart
 
@@ -66,4 +66,4 @@ def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
     with contextlib.suppress(OSError, PreflightError):
         make_private(file.parent)
         # A sync of the disk would delay commits. A partial file is detected: it is no JSON, or its digest does not fit.
-        atomic_file.replace_disposable(file, part.model_dump_json().encode())
+        files.replace_disposable(file, part.model_dump_json().encode())

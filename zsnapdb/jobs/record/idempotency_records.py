@@ -18,12 +18,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import BusyError, DamagedError, PreflightError
+from zsnapdb.base.files import make_private
 from zsnapdb.base.patterns import Moment, RunId, Words, first_problem
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning import idempotency
 from zsnapdb.planning.idempotency import Action as Action
@@ -146,7 +146,7 @@ class OnceRecords:
         try:
             make_private(self.host.runs)
             make_private(file.parent)
-            atomic_file.replace(file, record.model_dump_json().encode())
+            files.replace(file, record.model_dump_json().encode())
         except OSError as error:
             raise PreflightError(
                 f"recording run {record.run_id} in {file}: {error.strerror}",

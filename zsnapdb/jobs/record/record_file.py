@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
-from zsnapdb.base import atomic_file, private_lock
+from zsnapdb.base import files
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
@@ -111,7 +111,7 @@ class HostRecord:
             newer, older = (known, end) if known is not None and known.number > end.number else (end, known)
             after = newer if newer is known and known.own is None else newer.after(older)
             if after != known:
-                atomic_file.replace(self.folder / _EVIDENCE, after.model_dump_json().encode(), 0o644)
+                files.replace(self.folder / _EVIDENCE, after.model_dump_json().encode(), 0o644)
 
     def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> BackupRecord:
         """Replace the recorded backups with the result of `change`, and return it.
@@ -129,7 +129,7 @@ class HostRecord:
                 before = BackupRecord(instance=self.instance, repository_id=self.repository_id, url=self.url)
             after = change(before.model_copy(update={"url": self.url}))
             if after != before or not (self.folder / BACKUPS).exists():
-                atomic_file.replace(self.folder / BACKUPS, after.model_dump_json().encode(), 0o644)
+                files.replace(self.folder / BACKUPS, after.model_dump_json().encode(), 0o644)
             return after
 
     def binlogs(self) -> ArchivedBinlogs | None:
@@ -152,7 +152,7 @@ class HostRecord:
                 before = None
             after = change(before or ArchivedBinlogs())
             if after != before:
-                atomic_file.replace(self.folder / _BINLOGS, after.model_dump_json().encode(), 0o644)
+                files.replace(self.folder / _BINLOGS, after.model_dump_json().encode(), 0o644)
 
     def set_archived(self, position: ArchivedPosition) -> None:
         """Record the newest archived position.
@@ -161,7 +161,7 @@ class HostRecord:
             OSError: the file cannot be written.
         """
         with self._changing():
-            atomic_file.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
+            files.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
     def archived_was_removed(self, incarnation: str, file: str) -> None:
         """Forget the recorded position if it is in this binlog, which a prune of this host removes."""
@@ -172,7 +172,7 @@ class HostRecord:
                 return
             if known is not None and (known.incarnation, known.file) == (incarnation, file):
                 (self.folder / _ARCHIVE).unlink()
-                atomic_file.sync_folder(self.folder)
+                files.sync_folder(self.folder)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -182,8 +182,8 @@ class HostRecord:
             TimeoutError: another process does not release the lock.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic_file.sync_folder(self.folder.parent)
-        with private_lock.locked(self.folder / ".lock", _LOCK_SECONDS):
+        files.sync_folder(self.folder.parent)
+        with files.locked_file(self.folder / ".lock", _LOCK_SECONDS):
             yield
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.record.record_file import read
 from zsnapdb.mysql.process import processes
 from zsnapdb.mysql.process.discovery import SERVICE_NAME
@@ -38,7 +38,7 @@ def note(instance: Instance, datadir: Path) -> None:
         made = ServiceRecord(unit=unit, datadir=str(datadir)) if unit is not None else None
         if made is not None and _recorded(instance) != made:
             make_private(file.parent)
-            atomic_file.replace(file, made.model_dump_json().encode(), 0o600)
+            files.replace(file, made.model_dump_json().encode(), 0o600)
     except (OSError, ZsnapdbError) as error:
         instance.events.warn(f"recording in {file} how the server is started failed ({error}); set control.unit")
 

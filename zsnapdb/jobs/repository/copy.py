@@ -25,7 +25,7 @@ from zsnapdb.planning.backup_chain import Lineage
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.backup_writers import by_backup, writers
 from zsnapdb.planning.repository.retention import RetentionFacts
-from zsnapdb.repository import binlog_archive, layout, pins
+from zsnapdb.repository import backup_marks, binlog_archive, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries
@@ -311,7 +311,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                 failed[backup.backup_id] = error.message
                 target.events.warn(f"backup {backup.backup_id} could not be copied: {error.message}")
                 continue
-            pins.copy(here, there, target.name, backup.backup_id)
+            backup_marks.copy_pin(here, there, target.name, backup.backup_id)
             copied.append(backup.backup_id)
         concurrency = target.repository.stream.concurrency
         binlogs = copy_binlogs(

@@ -15,8 +15,8 @@ from zsnapdb.jobs.health import evidence
 from zsnapdb.jobs.health.evidence import EvidenceLog
 from zsnapdb.jobs.record.host_record import drilled_here
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
-from zsnapdb.planning.evidence.daily_summary import CompletedRun, JudgedDay, ReportedDay, days, judge_day
-from zsnapdb.planning.evidence.policy import POLICY
+from zsnapdb.planning.evidence import POLICY
+from zsnapdb.planning.health.daily_summary import CompletedRun, JudgedDay, ReportedDay, days, judge_day
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, PastDrills
 from zsnapdb.repository.evidence_log import EvidenceRecord

@@ -1,23 +1,29 @@
-"""The backups of an instance in the repository, with their snapshots on this host."""
+"""The instances and backups of a repository, with their snapshots on this host, and pins of backups."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.base.errors import DamagedError, NotFound, UsageError, ZsnapdbError
+from zsnapdb.base.patterns import INSTANCE
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.base.instance import Instance, nothing_there
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import REPOSITORY_PROPERTY, STORED
 from zsnapdb.jobs.host.local_snapshot_sets import sets_among
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.record.host_record import StoredCheck
-from zsnapdb.planning.backup_chain import restore_chain
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT, restore_chain
 from zsnapdb.planning.damage_register import KnownDamage
 from zsnapdb.planning.order import is_after
 from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.repository import backup_marks, layout
+from zsnapdb.repository.backup_marks import Pin, Unfinished, unfinished
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.unfinished_backups import Unfinished, unfinished
+from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.snapshots import OwnedSnapshot
@@ -143,3 +149,91 @@ def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> No
             + "; ".join(f"{name}: {unusable[name]}" for name in newer[:5]),
             hint=f"`zsnapdb show {chosen.instance} {chosen.backup_id}` shows that backup",
         )
+
+
+@dataclass(frozen=True)
+class StoredInstance:
+    """An instance in a repository. `backups` counts its backups; `newest` has the greatest id (None: no backup)."""
+
+    name: str
+    backups: int
+    newest: str | None
+
+
+@dataclass(frozen=True)
+class RepositoryInstances:
+    """The instances in a repository, or the error that prevents knowing them."""
+
+    repository: str
+    url: str
+    instances: tuple[StoredInstance, ...] = ()
+    error: ZsnapdbError | None = None
+
+
+def list_instances(settings: Settings, host: Host, repository: str | None) -> tuple[RepositoryInstances, ...]:
+    """Return the instances in each repository (or only in the named one), by the folders in it. No manifest is read.
+
+    Raises UsageError if the repository is not configured.
+    """
+    if repository is not None and repository not in settings.repository:
+        known = ", ".join(sorted(settings.repository))
+        raise UsageError(f"repository {repository!r} is not configured", hint=f"known: {known}")
+    names = [repository] if repository is not None else sorted(settings.repository)
+    return tuple(_read(settings, host, name) for name in names)
+
+
+def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
+    configured = settings.repository[name]
+    try:
+        objects = Repository(*host.open_store(configured, None), "")
+        objects.check()
+        folders = [folder for folder in objects.top_folders() if re.fullmatch(INSTANCE, folder)]
+        stored = tuple(_stored_instance(folder, objects.backup_ids(folder)) for folder in folders)
+    except NotFound as error:
+        return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, error))
+    except ZsnapdbError as error:
+        return RepositoryInstances(name, configured.url, error=error)
+    if not stored:
+        empty = NotFound("it has no instance", hint=OTHER_ADDRESS_HINT)
+        return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, empty))
+    return RepositoryInstances(name, configured.url, stored)
+
+
+def _stored_instance(name: str, backup_ids: list[str]) -> StoredInstance:
+    return StoredInstance(name, len(backup_ids), backup_ids[-1] if backup_ids else None)
+
+
+def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
+    """Pin a backup (an id or `latest`).
+
+    Afterwards no prune removes the backup or its bases. This host remembers the pin, in case the repository loses it.
+
+    Raises: NotFound if the backup does not exist.
+    """
+    if not reason.strip():
+        raise UsageError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
+    repository = instance.open_repository()
+    if backup_id == "latest":
+        known = host_record.choosable(instance, repository)
+        if not known:
+            raise NotFound(f"the repository has no backup of instance {instance.name}", hint=OTHER_ADDRESS_HINT)
+        backup_id = known[-1].backup_id
+    made = backup_marks.pin(repository, instance.name, backup_id, reason.strip())
+    host_record.note_pinned(instance, repository, backup_id)
+    return made
+
+
+def unpin(instance: Instance, backup_id: str) -> Pin:
+    """Remove the pin of a backup, here and in the repository.
+
+    Raises: NotFound if it has no pin in either place.
+    """
+    repository = instance.open_repository()
+    if backup_id in host_record.pinned_here(instance, repository):
+        removed = backup_marks.pins(repository, instance.name).get(backup_id) or Pin(
+            backup_id, "(the pin was hidden)", ""
+        )
+        repository.delete(layout.pin(instance.name, backup_id))
+        host_record.note_unpinned(instance, repository, backup_id)
+        return removed
+    return backup_marks.unpin(repository, instance.name, backup_id)

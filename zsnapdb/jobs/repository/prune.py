@@ -45,10 +45,10 @@ from zsnapdb.planning.repository.retention import ChainCost, Retention, Retentio
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.repository import binlog_archive, layout
+from zsnapdb.repository.backup_marks import unfinished
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished_backups import unfinished
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.store.base import DeletionPolicy
 from zsnapdb.zfs import destruction

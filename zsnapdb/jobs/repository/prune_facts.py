@@ -18,12 +18,11 @@ from zsnapdb.planning.binlog.purge import BinlogDecision
 from zsnapdb.planning.repository.leftover_sweep import BinlogLeftover, Leftover, SweepDecision, decide_binlogs
 from zsnapdb.planning.repository.local_snapshot_sets import LocalBookmark, LocalSnapshot
 from zsnapdb.repository import layout
+from zsnapdb.repository.backup_marks import Unfinished, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive, undescribed
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished_backups import Unfinished
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.store.base import ObjectHold
 from zsnapdb.zfs import datasets, snapshots

@@ -30,10 +30,10 @@ from zsnapdb.planning.restore.dataset_exchange import (
 )
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Promote, PromotePart
-from zsnapdb.zfs import datasets, delegated_permissions, destruction, encryption, mounting, own_properties
+from zsnapdb.zfs import datasets, destruction, encryption, mounting, own_settings
 from zsnapdb.zfs.command import number_in
-from zsnapdb.zfs.delegated_permissions import Right
 from zsnapdb.zfs.destruction import Mark
+from zsnapdb.zfs.own_settings import Right
 
 
 def look(plan: RestorePlan, step: Promote) -> Exchange:
@@ -197,12 +197,12 @@ class OwnSettings:
     @classmethod
     def read(cls, dataset: str) -> OwnSettings:
         """Read the settings from production, or from the dataset that was production."""
-        values = dict(own_properties.own_values([dataset])[dataset])
+        values = dict(own_settings.own_values([dataset])[dataset])
         released = datasets.properties(dataset, list(RELEASED.values()))
         for name, key in RELEASED.items():
             if released[key].is_local and released[key].value.isdecimal() and values.get(name, "0") in _NOTHING:
                 values[name] = released[key].value
-        return cls(values, delegated_permissions.rights_on(dataset))
+        return cls(values, own_settings.rights_on(dataset))
 
 
 def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
     """
     if part.old is None or not datasets.exists(part.old):
         return {}
-    known = own_properties.known_names(part.old)
+    known = own_settings.known_names(part.old)
     switches = [name for name in _SWITCHES if not (is_foreign and name in datasets.SAFE_MOUNT)]
     names = [name for name in (*names_of(PropertyClass.DATA, "filesystem"), *switches) if name in known]
     seen = datasets.properties_of([part.old, part.place], names)
@@ -257,7 +257,7 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
     for part in parts:
         if part.old is None or not datasets.exists(part.old):
             continue
-        if "mountpoint" not in own_properties.own_names([part.old])[part.old]:
+        if "mountpoint" not in own_settings.own_names([part.old])[part.old]:
             datasets.inherit([part.place], ["mountpoint"])
             if datasets.properties(part.place, ["mountpoint"])["mountpoint"].value != part.mountpoint_property:
                 datasets.set_properties(part.place, {"mountpoint": part.mountpoint_property})
@@ -275,7 +275,7 @@ def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
         datasets.inherit([part.place], list(NO_SNAPSHOTS))
         return
     wanted = OwnSettings.read(part.old)
-    have = own_properties.own_values([part.place])[part.place]
+    have = own_settings.own_values([part.place])[part.place]
     changed = {name: value for name, value in wanted.properties.items() if have.get(name) != value}
     gone = removed_names(have, {*wanted.properties, *(datasets.SAFE_MOUNT if is_foreign else ())})
     _set_all(part.place, {name: value for name, value in changed.items() if name not in SPACE}, warn)
@@ -347,18 +347,18 @@ def _release(old: str, name: str) -> None:
 
 
 def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
-    have = delegated_permissions.rights_on(place)
+    have = own_settings.rights_on(place)
     missing, foreign = set(wanted) - have, have - set(wanted)
     if missing:
         _try(
             f"rights (zfs allow) could not be given on {place}",
-            partial(delegated_permissions.give, place, missing),
+            partial(own_settings.give_rights, place, missing),
             warn,
         )
     if foreign:
         _try(
             f"rights (zfs allow) could not be taken on {place}",
-            partial(delegated_permissions.take, place, foreign),
+            partial(own_settings.take_rights, place, foreign),
             warn,
         )
 

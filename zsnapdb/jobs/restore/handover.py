@@ -9,7 +9,7 @@ from pathlib import Path
 from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import parse_gtids, pool_of
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
-from zsnapdb.base.text_files import password_in
+from zsnapdb.base.files import password_in
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
@@ -20,8 +20,9 @@ from zsnapdb.jobs.base.set_properties import (
 )
 from zsnapdb.jobs.host import live_server_checks
 from zsnapdb.jobs.host.live_server_checks import dataset_of
+from zsnapdb.jobs.host.server_copy import Copy, check_inside
 from zsnapdb.jobs.host.site_settings import notes_on_site
-from zsnapdb.jobs.record import production_restores
+from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.startup_steps import (
@@ -34,12 +35,11 @@ from zsnapdb.jobs.restore.startup_steps import (
     was_kept,
 )
 from zsnapdb.jobs.restore.volume_receive import restored_mark
-from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.mysql.process.time_zone import host_zones
-from zsnapdb.mysql.replication import replica
+from zsnapdb.mysql.replication import channels
 from zsnapdb.mysql.replication.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
@@ -100,7 +100,7 @@ def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
         port=None,
         server_id=step.server_id,
         stays=True,
-        finally_do=lambda session: replica.refuse_writes(session, flavour),
+        finally_do=lambda session: channels.refuse_writes(session, flavour),
     ) as session:
         _check_point(work, session)
     again = f"zsnapdb restore {work.plan.instance} --target {work.plan.layout.top} --continue-to"
@@ -234,7 +234,7 @@ def _make_replica(work: ServerWork, step: MakeReplica) -> CompletedHandover:
             "the server's transactions have no GTIDs, so a replica would not know where to begin",
             hint="set gtid_mode = ON on the source, or use --handover run",
         )
-    source = replica.ReplicationSource(
+    source = channels.ReplicationSource(
         step.source_host, step.source_port, step.source_user, password, work.instance.tls
     )
     flavour = work.plan.flavour
@@ -242,17 +242,17 @@ def _make_replica(work: ServerWork, step: MakeReplica) -> CompletedHandover:
         work,
         port=step.port,
         server_id=step.server_id,
-        last=replica.options(flavour),
+        last=channels.replica_options(flavour),
         stays=True,
         connects=True,
         reads=source.files,
-        finally_do=lambda s: replica.refuse_writes(s, flavour),
+        finally_do=lambda s: channels.refuse_writes(s, flavour),
     ) as session:
         _check_other(work, session, step.server_id, step.port)
-        replica.follow(session, flavour, source, parse_gtids(flavour, expected))
+        channels.follow_source(session, flavour, source, parse_gtids(flavour, expected))
         work.events.tell(f"replicating from {step.source_host}:{step.source_port}; waiting until it has caught up")
         _catch_up(work, session)
-    return _running(work, copy, step.server_id, step.port, replica.lasting_options(flavour))
+    return _running(work, copy, step.server_id, step.port, channels.lasting_replica_options(flavour))
 
 
 @dataclass
@@ -265,7 +265,7 @@ class SourceWatch:
     received: str = ""
     since: float | None = None
 
-    def check(self, lag: replica.Lag, now: float) -> None:
+    def check(self, lag: channels.Lag, now: float) -> None:
         """Raise ServerError if the replica has waited for its source for too long."""
         if self.since is None or not lag.waits_for_source or lag.received != self.received:
             self.received, self.since = lag.received, now
@@ -281,7 +281,7 @@ def _catch_up(work: ServerWork, session: Session) -> None:
     first_refused: float | None = None
     watch = SourceWatch()
     while True:
-        lag = replica.lag(session, work.plan.flavour)
+        lag = channels.replica_lag(session, work.plan.flavour)
         now = time.monotonic()
         first_refused = (first_refused or now) if lag.refused else None
         if first_refused is not None and now - first_refused > _PATIENCE:
@@ -389,7 +389,7 @@ def _note_history(work: ServerWork, step: Promote) -> None:
         pool=version.pool_guid(pool_of(place)),
         group=group,
     )
-    production_restores.note(work.instance, made)
+    host_record.note_production_restore(work.instance, made)
 
 
 def _give_properties(step: Promote, *, is_foreign: bool) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.host import fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.health.recovery_coverage import repeated_after
+from zsnapdb.jobs.host.server_copy import port_is_free
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore.offline_restore import is_stand_in
-from zsnapdb.jobs.server_copy.prepare import port_is_free
 from zsnapdb.mysql.tls import TlsMode
 from zsnapdb.planning.clone.addresses import choose_port
 from zsnapdb.planning.restore.plan import RestorePlan

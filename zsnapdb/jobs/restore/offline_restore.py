@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from zsnapdb.base.errors import DamagedError, NotFound, UnreachableError, ZsnapdbError
+from zsnapdb.base.files import make_private
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, SpanBuilder, whole_span
-from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
+from zsnapdb.mysql.binlog.events import fingerprint, read_plain
 from zsnapdb.mysql.binlog.transactions import read_head
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.points import SetOnHost, first_binlog

@@ -15,17 +15,17 @@ from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import startup_check
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.host.capacity import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
+from zsnapdb.jobs.host.server_copy import Copy, change_of_owner, lay_out
 from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
+from zsnapdb.jobs.host.startup_check import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.restore import dataset_exchange, stored_chain
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.restore_inputs import Backup, is_local_set, read_known, standing_of
 from zsnapdb.jobs.restore.restore_run import refuse_existing
 from zsnapdb.jobs.restore.target_selection import SelectedPoint, choose, local_binlogs, replay_steps, uses_this_host
 from zsnapdb.jobs.restore.volume_receive import pool_needs, receives_of
-from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, lay_out
-from zsnapdb.mysql.process import server, server_program
+from zsnapdb.mysql.process import programs, server
 from zsnapdb.planning.dataset_properties import data_values
 from zsnapdb.planning.restore.plan import (
     OriginChoice,
@@ -49,8 +49,7 @@ from zsnapdb.planning.restore.steps import (
     Step,
 )
 from zsnapdb.planning.restore.targets import Latest, ago, parse_target
-from zsnapdb.planning.server_copy.buffer_pool import buffer_pool, still
-from zsnapdb.planning.server_copy.copy_options import Access, PathMap
+from zsnapdb.planning.server_copy.copy_options import Access, PathMap, buffer_pool, current_buffer_pool
 from zsnapdb.planning.server_copy.plugins import with_later
 from zsnapdb.planning.server_copy.source_facts import notes_on
 from zsnapdb.repository.binlog_contents import Archive
@@ -200,7 +199,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     request = replace(request, to=ago(request.to, instance.host.now()))
     decided = _decide(instance, repository, request)
     chosen, manifest, facts = decided.chosen, decided.manifest, server_source(decided.manifest).server
-    startup_check.refuse(instance.settings.server, facts)
+    startup_check.refuse_unstartable(instance.settings.server, facts)
     top = request.top or _default_top(manifest, request)
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else decided.chain:
@@ -211,7 +210,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     placed = lay_out(places, top, mount)
     layout = RestoreLayout(top, dict(placed.datasets), dict(placed.mountpoints), mount, places)
     refuse_existing(top, (mount,))
-    server_program.choose_program(instance.settings.server, facts.flavour, facts.version)
+    programs.choose_program(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
     point = replace(chosen.point, notes=_notes(instance, request, decided, origin))
     planned = _without_steps(instance, repository, request, manifest, point, layout)
@@ -363,7 +362,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
         root,
         instance.settings.server,
         planned.key_files,
-        still(planned.buffer_pool, _buffer_pool(instance.settings.server, planned.variables)),
+        current_buffer_pool(planned.buffer_pool, _buffer_pool(instance.settings.server, planned.variables)),
         planned.plugins,
         planned.zone,
     )

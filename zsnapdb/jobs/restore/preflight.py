@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import affected_replicas, installed_plugins
+from zsnapdb.jobs.host import affected_replicas, startup_check
+from zsnapdb.jobs.host.server_copy import absent_files, hidden_files
 from zsnapdb.jobs.restore import dataset_exchange, stored_chain
 from zsnapdb.jobs.restore.startup_steps import ServerWork
-from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
-from zsnapdb.mysql.process import server, server_program
+from zsnapdb.mysql.process import programs, server
 from zsnapdb.planning.backup.at_rest import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import PoolNeeds, Preflight, Promote
-from zsnapdb.planning.server_copy.encryption import advice, missing_options
-from zsnapdb.planning.storage_engines import rows_not_restored
+from zsnapdb.planning.schema_content import rows_not_restored
+from zsnapdb.planning.server_copy.source_facts import advice, missing_options
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, encryption, version
@@ -45,7 +45,7 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     findings = [*judge_pool(step), _judge_server(work, step)]
     again = "load these rows again from where they come from"
     findings += [warning("rows", text, again) for text in rows_not_restored(facts.engines)]
-    findings += installed_plugins.judge(
+    findings += startup_check.judge_plugins(
         work.instance.settings.server, step.flavour, step.server_version, work.plan.plugins, prevents=True
     )
     for backup_id in step.backups if step.fetches else ():
@@ -118,7 +118,7 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
 def _judge_server(work: ServerWork, step: Preflight) -> FitnessFinding:
     try:
         server.account(work.instance.settings.server.user)
-        program = server_program.fitting(work.instance.settings.server, step.flavour, step.server_version)
+        program = programs.fitting_program(work.instance.settings.server, step.flavour, step.server_version)
     except PreflightError as error:
         return unfit("server program", error.message, error.hint)
     missing = missing_options(work.plan.variables, work.instance.settings.server.options)

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base import atomic_file, text_files
+from zsnapdb.base import files
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import live_server_checks
@@ -108,7 +108,7 @@ class OldServerControl:
         if record.option_file is None:
             self._note(replace(record, option_file=str(file), option_text=_text_of(file)))
         try:
-            atomic_file.replace(file, text.encode(), 0o644)
+            files.replace(file, text.encode(), 0o644)
         except OSError as error:
             raise PreflightError(
                 f"writing the new server_id to {file}: {error.strerror}",
@@ -253,7 +253,7 @@ def _text_of(file: Path) -> str | None:
             f"{file} has {status.st_size} bytes, more than zsnapdb writes",
             hint="control.server_id_file must name a file that zsnapdb alone writes",
         )
-    return text_files.read_text(file, "control.server_id_file", "name a file that zsnapdb alone writes")
+    return files.read_text(file, "control.server_id_file", "name a file that zsnapdb alone writes")
 
 
 def _write_back(file: Path, text: str | None) -> None:
@@ -261,9 +261,9 @@ def _write_back(file: Path, text: str | None) -> None:
         if text is None:
             with contextlib.suppress(FileNotFoundError):
                 file.unlink()
-                atomic_file.sync_folder(file.parent)
+                files.sync_folder(file.parent)
         else:
-            atomic_file.replace(file, text.encode(), 0o644)
+            files.replace(file, text.encode(), 0o644)
     except OSError as error:
         raise PreflightError(
             f"putting {file} back as it was before the rewind: {error.strerror}",

@@ -21,14 +21,13 @@ from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import Progress, parse_gtids
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.random_values import fresh_password, fresh_server_id
+from zsnapdb.jobs.base.events import Events, undone_on_error
+from zsnapdb.jobs.base.host import fresh_password, fresh_server_id
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, check_content
+from zsnapdb.jobs.host.server_copy import client_file
 from zsnapdb.jobs.restore.offline_restore import archive_of
 from zsnapdb.jobs.restore.startup_steps import ServerWork, be_mounted, keep, take_back, was_kept
 from zsnapdb.jobs.restore.target_selection import client_programs
-from zsnapdb.jobs.server_copy.prepare import client_file
 from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
 from zsnapdb.mysql.binlog.created_tables import CreatedTables
 from zsnapdb.mysql.process import programs
@@ -50,7 +49,7 @@ from zsnapdb.planning.binlog.created_tables import (
 from zsnapdb.planning.binlog.event_states import EventStates, follow
 from zsnapdb.planning.restore.steps import Recover, Replay, Replayer, ResumedRun
 from zsnapdb.planning.server_copy.copy_options import Access, binlog_paths
-from zsnapdb.planning.server_copy.server_identity_check import IDENTITY, only_on_server
+from zsnapdb.planning.sql_quoting import IDENTITY, only_on_server
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _LONGEST_REPLAY = 30 * 86_400.0

@@ -25,7 +25,7 @@ from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.plan import AnyRestorePlan
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
 from zsnapdb.zfs import datasets, destruction, streams
-from zsnapdb.zfs import foreign_snapshots as foreign
+from zsnapdb.zfs import destruction as foreign
 
 Confirm = Callable[[Any], bool]
 """Called before each step; False stops the restore before the step, to be resumed later."""

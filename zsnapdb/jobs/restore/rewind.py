@@ -22,9 +22,9 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.run import BackupResult, backup
+from zsnapdb.jobs.base.events import uninterrupted
+from zsnapdb.jobs.base.host import fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import uninterrupted
-from zsnapdb.jobs.base.random_values import fresh_server_id
 from zsnapdb.jobs.base.run_locks import for_instance
 from zsnapdb.jobs.host import affected_replicas
 from zsnapdb.jobs.record.systemd_unit_record import service_now_or_before
@@ -36,7 +36,7 @@ from zsnapdb.jobs.restore.offline_restore import offline_repository, open_for_re
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.replaced_server import OldServerControl, serving_process, wait_for_session
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
-from zsnapdb.mysql.process import server_program
+from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.process.service import ServerService, configured_server_id
 from zsnapdb.mysql.replication import replay
 from zsnapdb.mysql.session import Session
@@ -338,9 +338,7 @@ class _Rewinding:
         if process is None:
             # An earlier run checked this before its stop. The options of the next start are not known now.
             return
-        program = server_program.choose_program(
-            self.instance.settings.server, self.plan.flavour, self.plan.server_version
-        )
+        program = programs.choose_program(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
         seen = configured_server_id(program, process)
         if seen != wanted:
             raise PreflightError(

@@ -14,8 +14,8 @@ from typing import get_args
 
 from zsnapdb.base.domain_types import Position
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import uninterrupted
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import uninterrupted
 from zsnapdb.jobs.base.run_locks import for_instance
 from zsnapdb.jobs.host import affected_replicas
 from zsnapdb.jobs.restore import dataset_exchange

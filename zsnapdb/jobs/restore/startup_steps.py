@@ -11,13 +11,13 @@ from pydantic import SecretStr
 from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import ConsistencyError, DamagedError
 from zsnapdb.jobs.backup import local_snapshot
-from zsnapdb.jobs.base.interruption import undone_on_error
+from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import tune
+from zsnapdb.jobs.host.server_copy import Copy, check_inside, check_recovered, give_files
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.volume_receive import RestoreWork, remove_datasets, restored_property
-from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered, give_files
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, ResumedRun

@@ -26,8 +26,8 @@ from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of, points_of
 from zsnapdb.jobs.restore.offline_restore import archive_of
 from zsnapdb.mysql.binlog.created_tables import CreatedTables
 from zsnapdb.mysql.binlog.transactions import transactions
-from zsnapdb.mysql.process import programs, server_program
-from zsnapdb.planning.binlog.commit_times import Witness
+from zsnapdb.mysql.process import programs
+from zsnapdb.planning.binlog.archive_times import Witness
 from zsnapdb.planning.binlog.created_tables import OTHER_POINT, Defaults, RecordedTable, contradiction, plan_engines
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.restore import points
@@ -286,7 +286,7 @@ def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple
     Raises:
         PreflightError: this host lacks a program; the message names it.
     """
-    binary = server_program.choose_program(instance.settings.server, flavour, version)
+    binary = programs.choose_program(instance.settings.server, flavour, version)
     tool, client = (
         programs.find(names, instance.settings.server, flavour, binary)
         for names in (family(flavour).binlog_programs, family(flavour).client_programs)

@@ -20,7 +20,7 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore import stored_chain
-from zsnapdb.planning.backup.chunk_size import decide_workers
+from zsnapdb.planning.backup.send_form import decide_workers
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import AnyRestorePlan, RestorePlan

@@ -1,20 +1,39 @@
-"""The configuration file of setup, which replaces only its own tables, and only if nobody changed them since."""
+"""The configuration file of setup, and the removal of an instance from it and from the schedule."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.base import atomic_file, text_files
+from zsnapdb.base import files
+from zsnapdb.base.errors import PreflightError, ZsnapdbError
+from zsnapdb.base.files import read_text
 from zsnapdb.base.patterns import InstanceName
-from zsnapdb.planning.setup.configuration import TablePath, digest, document_of
+from zsnapdb.config.settings import DEFAULT_PATH, load
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.jobs.clone import catalogue
+from zsnapdb.jobs.clone.sources import with_volumes
+from zsnapdb.planning.setup.configuration import (
+    RemovalAction,
+    RemovalFacts,
+    RemovalPlan,
+    TablePath,
+    digest,
+    document_of,
+    plan_removal,
+    without,
+)
 from zsnapdb.planning.setup.facts import WrittenTables
+from zsnapdb.planning.setup.layout import PACKAGED_UNITS, UNIT, UNIT_FILE, configuration_in, cron_file
+from zsnapdb.zfs import command
 
 
 class _Entry(BaseModel):
@@ -48,7 +67,7 @@ def written_tables(file: Path, instance: str) -> WrittenTables | None:
     return WrittenTables(entries[-1].tables) if entries else None
 
 
-def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
+def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
     """Write the configuration, unless the file already has this text.
 
     A new file is readable only by its owner. A replaced file keeps owner and mode, and its old text is kept next to it.
@@ -59,29 +78,29 @@ def write(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> 
     if before == text:
         return
     if before:
-        atomic_file.replace(kept_path(file), before.encode())
+        files.replace(kept_path(file), before.encode())
     record = _record(file)
     entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
     # After an interruption either file may be in place; the record identifies setup's tables in both.
     _note(file, record.saying(instance, (*record.of(instance, document_of(before) or {}), entry)))
     known = file.stat() if file.is_file() else None
-    atomic_file.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
+    files.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
     if known is not None:
         os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
     _note(file, record.saying(instance, (entry,)))
 
 
-def remove(file: Path, rest: str, instance: str) -> None:
+def remove_tables(file: Path, rest: str, instance: str) -> None:
     """Write the rest of the configuration without the instance; remove the file if nothing is left.
 
     The old file is kept next to it.
     """
     if not file.is_file() or _text(file) == rest:
         return
-    atomic_file.replace(kept_path(file), _text(file).encode())
+    files.replace(kept_path(file), _text(file).encode())
     if rest:
         known = file.stat()
-        atomic_file.replace(file, rest.encode(), stat.S_IMODE(known.st_mode))
+        files.replace(file, rest.encode(), stat.S_IMODE(known.st_mode))
         os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
         _note(file, _record(file).saying(instance, ()))
     else:
@@ -95,7 +114,7 @@ def kept_path(file: Path) -> Path:
 
 
 def _text(file: Path) -> str:
-    return text_files.read_text(file, "the configuration", "run setup as root") if file.is_file() else ""
+    return files.read_text(file, "the configuration", "run setup as root") if file.is_file() else ""
 
 
 def _record_file(file: Path) -> Path:
@@ -108,10 +127,85 @@ def _record(file: Path) -> _Record:
     if not record.is_file():
         return _Record()
     try:
-        return _Record.model_validate_json(text_files.read_text(record, "the record of setup", "run setup as root"))
+        return _Record.model_validate_json(files.read_text(record, "the record of setup", "run setup as root"))
     except ValidationError:
         return _Record()
 
 
 def _note(file: Path, record: _Record) -> None:
-    atomic_file.replace(_record_file(file), record.model_dump_json().encode() + b"\n")
+    files.replace(_record_file(file), record.model_dump_json().encode() + b"\n")
+
+
+def find_removal(instance: str | None, configuration: Path | None) -> RemovalPlan:
+    """Return the plan of the removal; nothing is changed.
+
+    Raises PreflightError if the caller is not root, UsageError if the instance is not configured.
+    """
+    if os.geteuid() != 0:
+        raise PreflightError("a setup is removed as root", hint="run it as root")
+    path = (configuration or DEFAULT_PATH).absolute()
+    settings = load(path)
+    chosen = Instance.of(settings, instance)
+    name, own = chosen.name, chosen.settings
+    text = read_text(path, "the configuration", "run setup as root")
+    written = written_tables(path, name)
+    rest = without(text, name, written)
+    others = len(settings.instance) - 1
+    unit = Path(UNIT_FILE)
+    is_own = unit.exists() and _read_by(unit) == str(path)
+    cron = Path(cron_file(name))
+    identity = chosen.repository.encryption.identity_file
+    return plan_removal(
+        RemovalFacts(
+            instance=name,
+            configuration=str(path),
+            rest="" if not others else rest,
+            has_agent=Path("/run/systemd/system").is_dir() and (is_own or _is_packaged(path)),
+            own_unit=str(unit) if is_own else "",
+            cron=str(cron) if cron.exists() else "",
+            account="" if own.user == "root" or own.socket is None else own.user,
+            socket=str(own.socket or ""),
+            datasets=_datasets(chosen),
+            repository=chosen.repository.url,
+            identity=str(identity) if identity is not None else "",
+            clones=sum(clone.instance == name for clone in catalogue.listing(settings, chosen.host)),
+        )
+    )
+
+
+def execute_removal(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) -> RemovalPlan:
+    """Do the steps of the plan that zsnapdb itself performs. Each can be repeated."""
+    facts = planned.facts
+    with exclusive("setup", doing="removing a setup from this host"):
+        for step in planned.steps:
+            if step.action is None:
+                continue
+            tell(step.title)
+            for line in step.lines:
+                command.run(line.split())
+            if step.action is RemovalAction.CONFIGURATION:
+                remove_tables(Path(facts.configuration), facts.rest or "", facts.instance)
+                continue
+            for file in step.files:
+                # Keep it, as the user may have changed it. systemd and cron ignore files with this suffix.
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(file, f"{file}.before")
+            if facts.own_unit in step.files:
+                command.run(["systemctl", "daemon-reload"])
+    return planned
+
+
+def _read_by(unit: Path) -> str:
+    return configuration_in(read_text(unit, "the unit", "run setup as root")) or str(DEFAULT_PATH)
+
+
+def _is_packaged(configuration: Path) -> bool:
+    return configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
+
+
+def _datasets(instance: Instance) -> tuple[str, ...]:
+    """Return the datasets of the instance; none if they are not configured and its server does not answer."""
+    try:
+        return tuple(sorted(with_volumes(instance).volumes.values()))
+    except ZsnapdbError:
+        return ()

@@ -8,17 +8,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from zsnapdb.base import text_files
+from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.config.repository import STORE_ADDRESSES, parse_address
 from zsnapdb.config.settings import DEFAULT_PATH, Settings, load, parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.repository import init, keys
+from zsnapdb.jobs.repository import init
 from zsnapdb.jobs.setup import configuration as setup_configuration
-from zsnapdb.jobs.setup import files as setup_files
+from zsnapdb.jobs.setup import examples
+from zsnapdb.jobs.setup import move as setup_files
 from zsnapdb.jobs.setup import move as setup_move
-from zsnapdb.jobs.shell import examples
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.mysql.connection import greeting
 from zsnapdb.mysql.process import discovery
@@ -152,7 +152,7 @@ def _settings_in(configuration: Path) -> str | None:
     """Return the text of a file that has more than comments. A packaged configuration has only comments."""
     if not configuration.exists():
         return None
-    text = text_files.read_text(configuration, "the configuration", "run setup as root")
+    text = files.read_text(configuration, "the configuration", "run setup as root")
     has_settings = any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
     return text if has_settings else None
 
@@ -160,12 +160,12 @@ def _settings_in(configuration: Path) -> str | None:
 def _recipient(identity: Path) -> str | None:
     if not identity.exists():
         return None
-    (recipient, *_) = keys.public_parts(identity, None).recipients
+    (recipient, *_) = init.public_parts(identity, None).recipients
     return recipient
 
 
 def _signer(key: Path) -> str | None:
-    return keys.public_parts(None, key).signer if key.exists() else None
+    return init.public_parts(None, key).signer if key.exists() else None
 
 
 def _agent_reads() -> str | None:
@@ -175,7 +175,7 @@ def _agent_reads() -> str | None:
     )
     if unit is None:
         return None
-    said = configuration_in(text_files.read_text(unit, "the unit of the agent", "run setup as root"))
+    said = configuration_in(files.read_text(unit, "the unit of the agent", "run setup as root"))
     configuration = Path(said) if said is not None else DEFAULT_PATH
     return str(configuration) if _settings_in(configuration) is not None else None
 
@@ -183,7 +183,7 @@ def _agent_reads() -> str | None:
 def _missing_unit(configuration: Path) -> str | None:
     """Return the unit of the agent that this host needs; None if the existing unit reads this configuration."""
     is_packaged = configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
-    own = text_files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
+    own = files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
     if is_packaged if own is None else configuration_in(own) == str(configuration):
         return None
     return unit_text(examples.find(UNIT).text, own_command(), str(configuration))
@@ -221,7 +221,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
         cipher=encryption.at_rest([dataset])[dataset].cipher if dataset else None,
         version=said,
         page_size=seen.page_size if seen is not None else None,
-        used=0 if is_zfs else setup_files.size(Path(process.datadir)),
+        used=0 if is_zfs else setup_files.size_of_files(Path(process.datadir)),
         lets_root_in=seen is not None,
         is_read_only=seen is not None and seen.is_read_only,
         has_socket_login=seen is not None and seen.has_socket_login,

@@ -1,12 +1,4 @@
-"""The move of a server's files to ZFS: stop, create, copy, compare, switch, start. The old files are kept.
-
-The record of the move (`jobs/steps/move_state.py`) contains the reached phase, and the next run continues there. Before
-the switch it copies again, as the server may have run in between. After the switch it starts the server on the copies.
-The kernel shows whether the server runs there.
-
-The server is put back on its old files only if ZFS proves that the copies never changed. Files that may be newer are
-never overwritten.
-"""
+"""The move of a server's files to ZFS: checks, stop, create, copy, compare, switch, start. The old files are kept."""
 
 from __future__ import annotations
 
@@ -15,7 +7,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,22 +15,27 @@ from typing import NoReturn
 
 from pydantic import SecretStr
 
-from zsnapdb.base import atomic_file, safe_open
+from zsnapdb.base import files, safe_open
+from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, ConsistencyError, ExistsError, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.files import make_private
 from zsnapdb.base.quantities import size
 from zsnapdb.base.safe_open import Owner
-from zsnapdb.jobs.base.interruption import uninterrupted
-from zsnapdb.jobs.base.private_folder import make_private
+from zsnapdb.jobs.base.events import uninterrupted
 from zsnapdb.jobs.host import tree_copy
-from zsnapdb.jobs.setup import files as setup_files
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord, is_mounted
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process.discovery import FOLDER_VARIABLES, DiscoveredProcess, RootObservation, service_of
+from zsnapdb.mysql.process.server_files import links_in
 from zsnapdb.mysql.process.service import ServingProcess, serving
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.setup.facts import overridden
+from zsnapdb.planning.backup.placement import MountedFilesystem
+from zsnapdb.planning.server_family import family
+from zsnapdb.planning.setup.facts import FoundFiles, overridden
 from zsnapdb.planning.setup.move import (
+    FRAGMENT,
     MOVE_PROPERTY,
     MOVE_SNAPSHOT,
     CopiesState,
@@ -49,10 +46,68 @@ from zsnapdb.planning.setup.move import (
     ServerMove,
     decide,
     may_go_back,
+    option_folders,
+    places,
 )
 from zsnapdb.zfs import command, datasets, destruction, mounting, snapshots
 from zsnapdb.zfs.destruction import Mark
 from zsnapdb.zfs.snapshots import PendingSnapshots
+
+
+def files_of(
+    process: DiscoveredProcess, flavour: Flavour, seen: RootObservation, mounts: Sequence[MountedFilesystem]
+) -> FoundFiles:
+    """Return the facts for a move of this server's files."""
+    datadir, paths = process.datadir, seen.paths
+    is_mount = any(mount.path == datadir for mount in mounts)
+    below = [mount.path for mount in mounts if mount.path.startswith(f"{datadir}/")]
+    where = places(datadir, is_mount=is_mount)
+    folder = option_folder(flavour)
+    made = (*(() if is_mount else (where.old,)), where.staging, f"{folder}/{FRAGMENT}")
+    return FoundFiles(
+        service=service_of(process.pid),
+        is_mount=is_mount,
+        binlog=os.path.join(datadir, paths["log_bin_basename"]) if paths.get("log_bin_basename") else "",
+        binlog_index=os.path.join(datadir, paths["log_bin_index"]) if paths.get("log_bin_basename") else "",
+        has_relay_logs=bool(paths.get("relay_log_index")) and os.path.exists(f"{datadir}/{paths['relay_log_index']}"),
+        elsewhere=tuple(
+            f"{name} = {paths[name]}"
+            for name in FOLDER_VARIABLES
+            if paths.get(name) and os.path.realpath(os.path.join(datadir, paths[name])) != os.path.realpath(datadir)
+        ),
+        obstacles=(*(link.what.removeprefix("symbolic link ") for link in links_in(datadir)), *below),
+        option_folder=folder,
+        taken=tuple(path for path in made if os.path.lexists(path)),
+    )
+
+
+def option_folder(flavour: Flavour) -> str:
+    """Return the folder of this host whose option files the server reads, "" if there is none."""
+    return next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
+
+
+def server_id_file(flavour: Flavour) -> str:
+    """Return the option file for a new server_id after a rewind; "" if none is needed, or there is no folder.
+
+    All servers of a host may read the folder, so only the single server of a host may have its server_id there.
+    """
+    if family(flavour).has_uuid:
+        return ""
+    folder = option_folder(flavour)
+    return f"{folder}/zz-zsnapdb-rewind.cnf" if folder else ""
+
+
+def size_of_files(folder: Path) -> int:
+    """Return the size of the files below a folder in bytes. Files that disappear during the walk are skipped."""
+    total = 0
+    for parent, _, names in os.walk(folder, onerror=None, followlinks=False):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except OSError:
+                continue
+    return total
+
 
 _TRIES = 5
 
@@ -77,8 +132,8 @@ def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
         parts.append((Path(move.binlog_folder), set(binlogs), logs))
     copied = [(origin, tree_copy.copy_entries(origin, chosen, target), target) for origin, chosen, target in parts]
     tell(f"Compare {sum(len(files) for _, files, _ in copied)} copies with their files")
-    for origin, files, target in copied:
-        tree_copy.compare(origin, files, target)
+    for origin, done, target in copied:
+        tree_copy.compare(origin, done, target)
     _finish(move, source, logs, data)
 
 
@@ -232,7 +287,7 @@ class _Moving:
 
     def _check_room(self) -> None:
         """Raise PreflightError if the pool has no space for another copy in addition to the one in a snapshot."""
-        needed, free = setup_files.size(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
+        needed, free = size_of_files(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
         if free < needed:
             name = self.move.datasets[0].name
             raise PreflightError(
@@ -286,10 +341,10 @@ class _Moving:
                     f"renaming {move.server.datadir} to {move.places.old}: {error.strerror}",
                     hint="the folder must be entirely on one filesystem (not in a lower layer of an overlay)",
                 ) from error
-            atomic_file.sync_folder(Path(move.places.old).parent)
+            files.sync_folder(Path(move.places.old).parent)
 
     def _write_option_file(self) -> None:
-        atomic_file.replace(Path(self.move.fragment), self.move.option_file.encode(), 0o644)
+        files.replace(Path(self.move.fragment), self.move.option_file.encode(), 0o644)
 
     def _start_on_old_files(self, error: BaseException) -> None:
         """Restart the server after an error before the switch. If it does not start, add a note to the error."""
@@ -387,12 +442,12 @@ class _Moving:
         # Before the old files are back, as no server may start on a mixture of both, see `_switch`.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(move.fragment)
-            atomic_file.sync_folder(Path(move.fragment).parent)
+            files.sync_folder(Path(move.fragment).parent)
         if move.is_renaming:
             with contextlib.suppress(FileNotFoundError):
                 os.rmdir(move.server.datadir)
             os.rename(move.places.old, move.server.datadir)
-            atomic_file.sync_folder(Path(move.places.old).parent)
+            files.sync_folder(Path(move.places.old).parent)
         self._reach(MovePhase.COPIED)
         _systemctl(move.start)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from zsnapdb.base import atomic_file, text_files
+from zsnapdb.base import files
 from zsnapdb.base.errors import (
     CommandError,
     CommandTimeout,
@@ -21,16 +21,15 @@ from zsnapdb.base.errors import (
     ServerError,
     ZsnapdbError,
 )
-from zsnapdb.config.errors import every_error, explain
+from zsnapdb.config.errors import every_error, explain, read_toml
 from zsnapdb.config.settings import Settings, load
-from zsnapdb.config.toml_errors import read_toml
 from zsnapdb.jobs.backup import run
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.doctor import dependency_checks
 from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
-from zsnapdb.jobs.repository import init, keys
+from zsnapdb.jobs.repository import init
 from zsnapdb.jobs.setup import configuration
 from zsnapdb.jobs.setup import move as setup_move
 from zsnapdb.jobs.setup.discovery import before_keys
@@ -109,7 +108,7 @@ def execute(
 def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
     if step.action is SetupAction.CONFIGURATION:
         tables = plan.around.tables(plan.answers.instance)
-        configuration.write(Path(plan.configuration), plan.text(recipient), plan.answers.instance, tables)
+        configuration.write_tables(Path(plan.configuration), plan.text(recipient), plan.answers.instance, tables)
     elif step.action is SetupAction.BINLOG:
         _turn_binlogs_on(Path(plan.socket), step)
     elif step.action is SetupAction.ACCOUNT and plan.account is not None:
@@ -177,7 +176,7 @@ def _make_identity(plan: SetupPlan) -> str:
     assert plan.identity is not None
     file = Path(plan.identity)
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    (recipient,) = keys.generate(file, None).recipients
+    (recipient,) = init.generate_keys(file, None).recipients
     return recipient
 
 
@@ -185,12 +184,12 @@ def _make_signing_key(plan: SetupPlan) -> str | None:
     assert plan.signing_key is not None
     file = Path(plan.signing_key)
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    return keys.generate(None, file).signer
+    return init.generate_keys(None, file).signer
 
 
 def _write(file: Path, text: str, mode: int) -> None:
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    atomic_file.replace(file, text.encode(), mode)
+    files.replace(file, text.encode(), mode)
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
@@ -200,7 +199,7 @@ def _make_account(socket: Path, account: AccountPlan) -> None:
         file = Path(account.password_file)
         if not file.exists():
             write_secret(file, f"{secrets.token_urlsafe(24)}\n".encode())
-        password = text_files.password_in(file, "password_file")
+        password = files.password_in(file, "password_file")
     with Session.open(Address("root", socket), SecretStr("")) as session:
         accounts.run_statements(session, account.statements, password)
     try:
@@ -236,7 +235,7 @@ class AnswersDocument(BaseModel):
 def read(file: Path) -> SetupAnswers:
     """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message contains all of them."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
-    text = text_files.read_text(file, "the answers", hint)
+    text = files.read_text(file, "the answers", hint)
     raw = read_toml(text, str(file))
     try:
         document = AnswersDocument.model_validate(raw)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.base.patterns import first_problem
 
@@ -181,7 +181,7 @@ class JournalFolder(Generic[J]):
     def _write(self, path: Path, journal: J) -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_file.replace(path, self.form().dump_json(journal, indent=1))
+            files.replace(path, self.form().dump_json(journal, indent=1))
         except OSError as error:
             raise PreflightError(
                 f"writing the journal {path}: {error.strerror}", hint="run zsnapdb as root, or set restore.journal"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from zsnapdb.base import atomic_file
+from zsnapdb.base import files
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.host import live_server_checks, tree_copy
 from zsnapdb.mysql.process import discovery
@@ -84,14 +84,14 @@ def recorded() -> MoveRecord | None:
 
 def write(record: MoveRecord) -> MoveRecord:
     """Replace the record, durable on return, and return it."""
-    atomic_file.replace(journal(), _form().dump_json(record))
+    files.replace(journal(), _form().dump_json(record))
     return record
 
 
 def remove() -> None:
     """Remove the record: the move has ended."""
     journal().unlink()
-    atomic_file.sync_folder(journal().parent)
+    files.sync_folder(journal().parent)
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,16 @@ from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import LeasedChunks, settings_for, store_stream
+from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.interruption import undone_on_error
 from zsnapdb.jobs.base.run_locks import for_instance
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import stored_chain, volume_receive
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.volume_receive import ReceivingWork, pool_needs, receives_of
 from zsnapdb.jobs.trial import scratch_datasets
-from zsnapdb.planning.backup.chunk_size import decide_chunk_size
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
+from zsnapdb.planning.backup.send_form import decide_chunk_size
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
 from zsnapdb.planning.trial import consolidation
 from zsnapdb.repository import layout

@@ -25,6 +25,7 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.server_copy import Copy
 from zsnapdb.jobs.record.host_record import next_sequence, note_drilled
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import preflight, restore_run
@@ -32,12 +33,11 @@ from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
 from zsnapdb.jobs.restore.run import RestoreResult
-from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
-from zsnapdb.mysql.process import programs, server_program
+from zsnapdb.mysql.process import programs
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.server_plugins import plugin_hint
+from zsnapdb.planning.server_facts import plugin_hint
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
 from zsnapdb.repository import drills, layout, verifications
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
@@ -238,7 +238,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     accepts, history = request.accepts_older, request.history
     wanted = RestoreRequest(to, drawn.place.top, makes_parent=True, accepts_older=accepts, history=history)
     planned = restore_plan.make(settings, instance, repository, wanted)
-    binary = server_program.fitting(instance.settings.server, planned.flavour, planned.server_version).path
+    binary = programs.fitting_program(instance.settings.server, planned.flavour, planned.server_version).path
     innochecksum = innochecksum_for(instance, planned.flavour, binary)
     probes = len(instance.settings.drill.probe)
     return DrillPlan(**vars(drawn), restore=planned, probes=probes, innochecksum=innochecksum)

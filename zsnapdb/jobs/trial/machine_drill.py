@@ -50,9 +50,9 @@ from zsnapdb.planning.vm.restored_domain import is_of_restore
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.manifest_source import BoundPart, PositionPart, ServerInsidePart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.vm import guest_programs
+from zsnapdb.vm import guest_agent
+from zsnapdb.vm.guest_agent import Agent
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
-from zsnapdb.vm.thawing import Agent
 from zsnapdb.zfs import datasets
 
 Sleep = Callable[[float], None]
@@ -111,7 +111,7 @@ class InsideClient:
 
     def _ask(self, sql: str, deadline: float) -> Rows:
         argv = (*self.argv, *questions.CLIENT_OPTIONS)
-        end = guest_programs.run(self.hypervisor, self.uuid, argv, questions.question(sql), deadline, self.sleep)
+        end = guest_agent.run_program(self.hypervisor, self.uuid, argv, questions.question(sql), deadline, self.sleep)
         if end.is_good:
             return questions.rows(end.out)
         said = printable(end.err.strip() or f"exit status {end.code}")[:_LONGEST_ERROR]

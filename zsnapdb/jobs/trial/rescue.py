@@ -15,21 +15,21 @@ from pydantic import SecretStr
 from zsnapdb.base import filesystem_checks
 from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, SnapshotSet, backup_time, is_backup_id, pool_of
 from zsnapdb.base.errors import ExistsError, PreflightError, UsageError
-from zsnapdb.base.text_files import password_in
+from zsnapdb.base.files import password_in
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.jobs.host.installed_plugins import refuse_lacking
 from zsnapdb.jobs.host.local_snapshot_sets import described_sets
+from zsnapdb.jobs.host.server_copy import Copy, check_recovered, give_files
+from zsnapdb.jobs.host.startup_check import refuse_lacking_plugins
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.offline_restore import reopen, stored_or_here
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
 from zsnapdb.jobs.restore.target_selection import first_manifest
-from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered, give_files
 from zsnapdb.jobs.trial import scratch_datasets, table_delivery
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.jobs.trial.table_delivery import Delivered, Target, Tools
-from zsnapdb.mysql.process import programs, server_program
+from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
@@ -212,8 +212,8 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     )
     planned = restore_plan.make(settings, instance, repository, wanted)
     flavour = planned.flavour
-    binary = server_program.fitting(instance.settings.server, flavour, planned.server_version).path
-    refuse_lacking(instance.settings.server, binary, planned.plugins)
+    binary = programs.fitting_program(instance.settings.server, flavour, planned.server_version).path
+    refuse_lacking_plugins(instance.settings.server, binary, planned.plugins)
     paths = (
         programs.find(names, instance.settings.server, flavour, binary)
         for names in (family(flavour).dump_programs, family(flavour).client_programs)

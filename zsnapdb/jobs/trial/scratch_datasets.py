@@ -15,7 +15,7 @@ from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import for_instance
 from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.host.capacity import pool_for_copy
+from zsnapdb.jobs.host.startup_check import pool_for_copy
 from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult

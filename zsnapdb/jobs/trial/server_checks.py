@@ -10,18 +10,16 @@ from pydantic import SecretStr
 
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.config.settings import ProbeSettings
-from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
+from zsnapdb.jobs.host.server_copy import Copy, check_inside
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.process.programs import doublewrite_pages
 from zsnapdb.mysql.schema.schema_catalogue import engine_libraries, stored_tables
 from zsnapdb.mysql.schema.tables import check
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_copy.copy_options import Access
-from zsnapdb.planning.server_facts import ServerFacts
-from zsnapdb.planning.server_plugins import plugin_hint
-from zsnapdb.planning.storage_engines import RowPlace
+from zsnapdb.planning.server_facts import ServerFacts, plugin_hint
 from zsnapdb.planning.trial.drill import (
     Sized,
     judge_probe,

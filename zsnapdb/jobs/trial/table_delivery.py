@@ -14,20 +14,18 @@ from pydantic import SecretStr
 
 from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError
-from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.random_values import fresh_password
-from zsnapdb.jobs.server_copy.prepare import client_file
+from zsnapdb.jobs.base.events import undone_on_error
+from zsnapdb.jobs.base.host import fresh_password
+from zsnapdb.jobs.host.server_copy import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.schema import schema_catalogue, table_transfer, tables
 from zsnapdb.mysql.session import Address, Session, global_statement
 from zsnapdb.mysql.variables import global_variables, stop_logging
-from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
-from zsnapdb.planning.server_copy.server_identity_check import IDENTITY, only_on_server
+from zsnapdb.planning.schema_content import CatalogueTable, RowPlace, SchemaContent, TableType
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.sql_quoting import TableName
-from zsnapdb.planning.storage_engines import RowPlace
+from zsnapdb.planning.sql_quoting import IDENTITY, TableName, only_on_server
 from zsnapdb.planning.trial.rescue import (
     HISTORY_OPTION,
     DumpRuns,

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError, UsageError
-from zsnapdb.base.text_files import read_text
+from zsnapdb.base.files import make_private, read_text
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.private_folder import make_private
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record

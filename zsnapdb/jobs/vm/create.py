@@ -1,37 +1,160 @@
-"""Cloning of machines from a base, or from a backup of a machine: all requested machines, or none."""
+"""Cloning of machines from a base or a backup: all requested machines or none, and the wait until each is ready."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 
-from zsnapdb.base import atomic_file, caller_identity
-from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base import files, patterns
+from zsnapdb.base.errors import CommandTimeout, ConsistencyError, PreflightError, UsageError, ZsnapdbError
+from zsnapdb.base.files import make_passable
+from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.events import Events, undone_on_error
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.interruption import undone_on_error
-from zsnapdb.jobs.base.private_folder import make_passable
 from zsnapdb.jobs.copies import properties as copy_properties
 from zsnapdb.jobs.copies import record
 from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
-from zsnapdb.jobs.vm import catalogue, clone_sources, readiness, removal
+from zsnapdb.jobs.vm import catalogue, clone_sources, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineRecord, SeenMachine
 from zsnapdb.jobs.vm.clone_sources import MachineOrigin
-from zsnapdb.jobs.vm.readiness import ReadyMarker
+from zsnapdb.mysql.process.discovery import greeting_of
 from zsnapdb.planning.clone.lease import CloneLease, first_lease, policy, quota_of, stamp
 from zsnapdb.planning.dataset_properties import explicit_values
 from zsnapdb.planning.vm import cloud_init, request
 from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
 from zsnapdb.planning.vm.cloud_init import GuestIdentity
-from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, connected
+from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, MachineState, connected
 from zsnapdb.zfs import datasets, snapshots, zvols
+
+_POLL_SECONDS = 0.2
+_READ_BYTES = 1 << 20
+_TAIL_LINES = 5
+_SERVER_PORT = 3306
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_GREETING_SECONDS = 5.0
+"""The seconds of waiting for one address. A server greets at once (MySQL's connect_timeout is for clients)."""
+
+
+class ReadyKind(StrEnum):
+    """Kinds of signs that a machine is ready."""
+
+    STARTED = "started"
+    AGENT = "agent"
+    SERIAL = "serial"
+    SERVER = "server"
+
+
+@dataclass(frozen=True)
+class ReadyMarker:
+    """The sign that a machine is ready.
+
+    `text` is the expected text on its serial line, `port` the TCP port on which a MySQL or MariaDB server greets.
+    """
+
+    kind: ReadyKind = ReadyKind.STARTED
+    text: str = ""
+    port: int = 0
+
+    @property
+    def words(self) -> str:
+        """The marker in the form of the command line."""
+        details = {ReadyKind.SERIAL: f":{self.text}", ReadyKind.SERVER: f":{self.port}"}
+        return f"{self.kind}{details.get(self.kind, '')}"
+
+
+def ready_marker(text: str) -> ReadyMarker:
+    """Return the marker that `started`, `agent`, `serial:TEXT` or `server[:PORT]` names. UsageError for anything else.
+
+    The port of a server is 3306 if none is given.
+    """
+    kind, separator, words = text.partition(":")
+    if kind == ReadyKind.SERVER and (not separator or _PORT.fullmatch(words)) and int(words or _SERVER_PORT) < 1 << 16:
+        return ReadyMarker(ReadyKind.SERVER, port=int(words or _SERVER_PORT))
+    if kind not in set(ReadyKind) - {ReadyKind.SERVER} or (kind == ReadyKind.SERIAL) != bool(words):
+        raise UsageError(
+            f"{text!r} does not say what to wait for", hint="give started, agent, serial:TEXT or server:PORT"
+        )
+    return ReadyMarker(ReadyKind(kind), words)
+
+
+def refuse_unreachable(shows: ReadyMarker, network: str) -> None:
+    """Raise PreflightError if the marker is a server on a network where this host has no address."""
+    if shows.kind is ReadyKind.SERVER and network == f"network {ISOLATED_NETWORK}":
+        raise PreflightError(
+            f"this host has no address on the network {ISOLATED_NETWORK}, which --wait-for {shows.words} needs",
+            hint="name another network (--network), or wait for the agent or the serial line",
+        )
+
+
+def wait_until_ready(
+    hypervisor: Hypervisor, name: str, uuid: str, shows: ReadyMarker, log: Path, patience: float
+) -> None:
+    """Wait until the machine is ready.
+
+    ConsistencyError if it ends meanwhile, CommandTimeout after `patience` seconds; both have the last lines of its
+    serial line.
+    """
+    deadline = time.monotonic() + patience
+    while not _is_ready(hypervisor, uuid, shows, log, deadline):
+        known = hypervisor.find(uuid)
+        state = MachineState.MISSING if known is None else known.state
+        if state is not MachineState.RUNNING:
+            raise ConsistencyError(
+                f"the virtual machine {name} is {state} and not ready. Its serial line: {_tail(log)}",
+                hint=f"see the log of QEMU, usually /var/log/libvirt/qemu/{name}.log",
+            )
+        if time.monotonic() >= deadline:
+            addresses = f" {_addresses(hypervisor, uuid)}." if shows.kind is ReadyKind.SERVER else ""
+            raise CommandTimeout(
+                f"the virtual machine {name} did not show {shows.words} within {patience:g} s.{addresses}"
+                f" Its serial line: {_tail(log)}",
+                hint="raise vms.start_timeout, or wait for something else with --wait-for",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _addresses(hypervisor: Hypervisor, uuid: str) -> str:
+    addresses = ", ".join(printable(address) for address in hypervisor.addresses(uuid))
+    return f"No server greeted at {addresses}" if addresses else "libvirt knows no address of it (is there an agent?)"
+
+
+def _is_ready(hypervisor: Hypervisor, uuid: str, shows: ReadyMarker, log: Path, deadline: float) -> bool:
+    if shows.kind is ReadyKind.AGENT:
+        return hypervisor.agent_answers(uuid)
+    if shows.kind is ReadyKind.SERIAL:
+        return shows.text in _printed(log)
+    if shows.kind is ReadyKind.SERVER:
+        # A guest may name many addresses that never answer.
+        return any(
+            greeting_of(address, shows.port, min(_GREETING_SECONDS, left))
+            for address in hypervisor.addresses(uuid)
+            if (left := deadline - time.monotonic()) > 0
+        )
+    known = hypervisor.find(uuid)
+    return known is not None and known.state is MachineState.RUNNING
+
+
+def _printed(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            return file.read(_READ_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _tail(log: Path) -> str:
+    lines = [printable(line) for line in _printed(log).splitlines() if line.strip()]
+    return " / ".join(lines[-_TAIL_LINES:])[-500:] or "(nothing)"
+
 
 _CLONED_AT_ONCE = 4
 
@@ -112,7 +235,7 @@ def plan(settings: Settings, host: Host, wanted: MachinesRequest) -> MachinesPla
 def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: MachinesRequest) -> MachinesPlan:
     names = request.names(wanted.template, wanted.count)
     if wanted.starts:
-        readiness.refuse_unreachable(wanted.marker, _chosen_network(settings, wanted.network).words)
+        refuse_unreachable(wanted.marker, _chosen_network(settings, wanted.network).words)
     origin = clone_sources.find(settings, hypervisor, wanted.source)
     known = catalogue.known_machines(settings)
     domains = hypervisor.domains()
@@ -120,7 +243,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
     request.admit_requests(
-        quota_of(settings, is_subject=bool(caller_identity.current_subject())),
+        quota_of(settings, is_subject=bool(patterns.current_subject())),
         owner_text(wanted.owner),
         [*(machine.owner for machine in known.copies), *("" for _ in known.unreadable)],
         datasets.available(_existing(origin.home)),
@@ -262,7 +385,9 @@ def _execute(
         with phases.measured("ready"):
             for machine in planned.machines:
                 log = catalogue.machine_file(settings, machine.name, catalogue.SERIAL_LOG)
-                readiness.wait(hypervisor, machine.name, machine.uuid, planned.marker, log, settings.vms.start_timeout)
+                wait_until_ready(
+                    hypervisor, machine.name, machine.uuid, planned.marker, log, settings.vms.start_timeout
+                )
     anchors = [machine.anchor for machine in planned.machines]
     datasets.set_on_all(anchors, {copy_properties.PHASE_PROPERTY: CopyPhase.READY})
 
@@ -311,7 +436,7 @@ def copy_nvram(source: Path, target: Path) -> None:
     PreflightError if a file cannot be read or written.
     """
     try:
-        atomic_file.replace(target, source.read_bytes())
+        files.replace(target, source.read_bytes())
     except OSError as error:
         raise PreflightError(
             f"copying the NVRAM file {source}: {error.strerror}",

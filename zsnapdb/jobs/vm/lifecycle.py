@@ -13,12 +13,11 @@ from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.copies import catalogue as copies
 from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies.catalogue import KnownCopies
+from zsnapdb.jobs.copies.catalogue import KnownCopies, P, R, Verb
 from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.copies.verb import P, R, Verb
-from zsnapdb.jobs.vm import catalogue, create, readiness, removal
+from zsnapdb.jobs.vm import catalogue, create, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine, own_domain, ready_machine
-from zsnapdb.jobs.vm.readiness import ReadyMarker
+from zsnapdb.jobs.vm.create import ReadyMarker
 from zsnapdb.jobs.vm.removal import ForeignSnapshots
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import CloneLease
@@ -79,7 +78,7 @@ def start(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[Mach
             raise PreflightError(
                 f"a reset of the virtual machine {name} was interrupted", hint=f"finish it: `zsnapdb vm reset {name}`"
             )
-        readiness.refuse_unreachable(shows, seen.machine.network)
+        create.refuse_unreachable(shows, seen.machine.network)
         is_off = seen.state is not MachineState.RUNNING
         steps = (f"start the domain {name}",) if is_off else ()
         return MachineStep(seen, steps), lambda: _start(settings, opened[0], seen.machine, shows, is_off=is_off)
@@ -95,7 +94,7 @@ def _start(
         create.verify_devices(settings, list(machine.volumes.values()))
         create.prepare_log(settings, machine.name)
         hypervisor.start(machine.uuid)
-    readiness.wait(hypervisor, machine.name, machine.uuid, shows, log, settings.vms.start_timeout)
+    create.wait_until_ready(hypervisor, machine.name, machine.uuid, shows, log, settings.vms.start_timeout)
     return catalogue.observe(hypervisor, machine)
 
 
@@ -130,7 +129,7 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[Mach
         removal.refuse_bookmarks(f"the virtual machine {name}", foreign)
         back = tuple(f"zfs rollback {dataset}@{catalogue.START_SNAPSHOT}" for dataset in seen.machine.volumes.values())
         if seen.state is MachineState.RUNNING:
-            readiness.refuse_unreachable(shows, seen.machine.network)
+            create.refuse_unreachable(shows, seen.machine.network)
             back = (f"take the power of {name}", *back, f"start the domain {name}")
         return MachineStep(seen, back), partial(_roll_back, settings, *opened, shows)
 

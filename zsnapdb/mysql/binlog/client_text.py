@@ -26,8 +26,7 @@ from zsnapdb.mysql.binlog.events import (
     decisive_events,
     malformed,
 )
-from zsnapdb.mysql.binlog.logged_statement import raw_query
-from zsnapdb.mysql.binlog.rows import table_map
+from zsnapdb.mysql.binlog.logged_changes import raw_query, table_map
 from zsnapdb.mysql.binlog.transaction_changes import event_body
 
 _ROTATE, _USER_VARIABLE, _EXECUTE_LOAD = 4, 14, 18

@@ -27,9 +27,8 @@ from zsnapdb.mysql.binlog.events import (
     decisive_events,
     malformed,
 )
-from zsnapdb.mysql.binlog.logged_statement import first_word
-from zsnapdb.mysql.binlog.rows import table_map
-from zsnapdb.mysql.binlog.transaction_tracker import Walk, query_text
+from zsnapdb.mysql.binlog.logged_changes import first_word, table_map
+from zsnapdb.mysql.binlog.transactions import Walk, query_text
 from zsnapdb.planning.binlog.created_tables import CreatedTable
 from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in

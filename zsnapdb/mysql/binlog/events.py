@@ -8,13 +8,14 @@ their size.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
 from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from zsnapdb.base.errors import DamagedError, PreflightError
+from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 
 MAGIC = b"\xfebin"
 ENCRYPTED_MAGIC = b"\xfdbin"
@@ -237,3 +238,31 @@ def malformed(name: str, error: Exception, at: int | None = None) -> DamagedErro
     return DamagedError(
         f"binlog {name}: {event} is malformed: {error}", hint="see the server's error log and `zpool status`"
     )
+
+
+_FLAGS_AT = len(MAGIC) + HEADER.size - 2
+
+
+def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
+    """Return bytes of a binlog for the archive: unchanged, except that the in-use flag is cleared.
+
+    The server also clears this flag when it closes the file. Raise ConsistencyError if the file ends before `end`.
+    """
+    file.seek(start)
+    data = bytearray(file.read(end - start))
+    if len(data) < end - start:
+        raise ConsistencyError(
+            f"{file.name} became shorter while it was read",
+            hint="check whether the binlog was cut by hand, or its dataset was rolled back",
+        )
+    if start <= _FLAGS_AT < end:
+        data[_FLAGS_AT - start] &= ~_IN_USE
+    return data
+
+
+def fingerprint(file: BinaryIO, head_end: int) -> str:
+    """Return the SHA-256 of the head of a binlog: its first `head_end` bytes.
+
+    The head contains the server that started the file, the time, and the preceding GTIDs. It never changes.
+    """
+    return hashlib.sha256(read_plain(file, 0, head_end)).hexdigest()

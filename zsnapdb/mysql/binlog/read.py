@@ -16,15 +16,13 @@ from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.gtid import Gtids
-from zsnapdb.mysql.binlog.archived_bytes import fingerprint, read_plain
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.events import MAGIC, MALFORMED, decisive_events, malformed
-from zsnapdb.mysql.binlog.transaction_tracker import Walk
-from zsnapdb.mysql.binlog.transactions import gtid_text, read_head
+from zsnapdb.mysql.binlog.events import MAGIC, MALFORMED, decisive_events, fingerprint, malformed, read_plain
+from zsnapdb.mysql.binlog.transactions import Walk, gtid_text, read_head
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
-from zsnapdb.planning.binlog.completeness import CommitHorizon
+from zsnapdb.planning.binlog.archive_times import CommitHorizon
 from zsnapdb.planning.server_facts import Dialect
 
 _COMPARED = 4096

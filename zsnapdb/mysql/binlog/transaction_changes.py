@@ -29,8 +29,7 @@ from zsnapdb.mysql.binlog.events import (
     decisive_events,
     malformed,
 )
-from zsnapdb.mysql.binlog.logged_statement import query, statement
-from zsnapdb.mysql.binlog.rows import (
+from zsnapdb.mysql.binlog.logged_changes import (
     ROW_EVENTS,
     TEXTS,
     TEXTS_AND_GEOMETRY,
@@ -38,13 +37,14 @@ from zsnapdb.mysql.binlog.rows import (
     RowsHead,
     TableMap,
     count_rows,
+    query,
     row_images,
     rows_head,
+    statement,
     table_map,
     table_metadata,
 )
-from zsnapdb.mysql.binlog.transaction_tracker import Walk
-from zsnapdb.mysql.binlog.transactions import commit_time_of, gtid_text
+from zsnapdb.mysql.binlog.transactions import Walk, commit_time_of, gtid_text
 from zsnapdb.planning.binlog.changes import (
     MOST_STATEMENTS,
     MOST_TABLES,

@@ -1,28 +1,279 @@
-"""Complete transactions of a binlog file, one by one: offsets, GTID, commit time. Memory use is constant."""
+"""Complete transactions of a binlog file, tracked through the decisive events of both families."""
 
 from __future__ import annotations
 
+import struct
+import uuid
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from zsnapdb.base.domain_types import Flavour
-from zsnapdb.base.gtid import Gtids
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet
 from zsnapdb.mysql.binlog.events import (
     ANONYMOUS_GTID,
     FORMAT,
     GTID,
+    INCIDENT,
+    MAGIC,
     MALFORMED,
+    MARIADB_GTID,
     MARIADB_GTID_LIST,
+    MARIADB_QUERY_COMPRESSED,
+    PAYLOAD,
     PREVIOUS_GTIDS,
+    QUERY,
     TABLE_MAP,
     TAGGED_GTID,
+    XA_PREPARE,
+    XID,
     Event,
     decisive_events,
     malformed,
 )
-from zsnapdb.mysql.binlog.transaction_tracker import Walk, committed_at, tagged_gtid
 from zsnapdb.planning.server_family import flavour_in
+
+_COMMITTED_AT = 42
+_HAS_ORIGINAL = 1 << 55
+
+
+def previous_gtids(body: memoryview) -> GtidSet:
+    """Decode a Previous-GTIDs event: Gtid_set::encode of MySQL 8.3+, where byte 7 marks the format with tags."""
+    word = struct.unpack_from("<Q", body, 0)[0]
+    tagged = word >> 56 == 1
+    count = (word >> 8) & 0xFFFFFFFFFFFF if tagged else word & 0x00FFFFFFFFFFFFFF
+    at, pairs = 8, []
+    for _ in range(count):
+        source = str(uuid.UUID(bytes=bytes(body[at : at + 16])))
+        at += 16
+        if tagged:
+            length, at = _varlen(body, at)
+            if length:
+                source += ":" + bytes(body[at : at + length]).decode()
+            at += length
+        intervals = struct.unpack_from("<Q", body, at)[0]
+        at += 8
+        for _ in range(intervals):
+            first, after = struct.unpack_from("<qq", body, at)
+            at += 16
+            pairs.append((source, (first, after - 1)))
+    return GtidSet.of(pairs)
+
+
+def _varlen(body: memoryview, at: int) -> tuple[int, int]:
+    """Decode an unsigned integer of mysql::serialization; return the integer and the offset after it.
+
+    The number of low set bits in the first byte is the number of extra bytes.
+    """
+    first = body[at]
+    extra = 0
+    while extra < 8 and first >> extra & 1:
+        extra += 1
+    raw = int.from_bytes(body[at : at + extra + 1], "little")
+    return raw >> (extra + 1 if extra < 8 else 8), at + extra + 1
+
+
+def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
+    """Decode source, number and commit time (microseconds UTC; 0: none) of a tagged GTID event of MySQL 8.3+.
+
+    The format of mysql::serialization is: version, size, then id-value pairs. Field 1 is the UUID as 16 variable-length
+    integers, 2 the number (signed), 3 the tag, 6 the immediate commit timestamp; 0, 4 and 5 are single integers.
+    """
+    _, at = _varlen(body, 0)
+    _, at = _varlen(body, at)
+    _, at = _varlen(body, at)
+    source, number, tag, committed = "", 0, "", 0
+    while at < len(body):
+        field_id, at = _varlen(body, at)
+        if field_id in (0, 4, 5):
+            _, at = _varlen(body, at)
+        elif field_id == 1:
+            octets = bytearray()
+            for _ in range(16):
+                octet, at = _varlen(body, at)
+                octets.append(octet)
+            source = str(uuid.UUID(bytes=bytes(octets)))
+        elif field_id == 2:
+            raw, at = _varlen(body, at)
+            # Signed integers are stored as (magnitude << 1) | sign.
+            number = raw >> 1
+        elif field_id == 3:
+            length, at = _varlen(body, at)
+            tag = bytes(body[at : at + length]).decode()
+            at += length
+        elif field_id == 6:
+            committed, at = _varlen(body, at)
+            break
+        else:
+            break
+    return (f"{source}:{tag}" if tag else source), number, committed
+
+
+def committed_at(body: memoryview) -> int:
+    """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, in microseconds UTC.
+
+    It is 0 before 8.0.1. The timestamp is when this server wrote the transaction to its binlog: 7 bytes after the
+    logical clock. Its highest bit tells whether the timestamp of the original server follows
+    (Gtid_log_event::write_body_to_memory).
+    """
+    if len(body) < _COMMITTED_AT + 7:
+        return 0
+    return int.from_bytes(body[_COMMITTED_AT : _COMMITTED_AT + 7], "little") & ~_HAS_ORIGINAL
+
+
+_NUMBER = struct.Struct("<q")
+_MARIADB_HEAD = struct.Struct("<QIB")
+_STANDALONE = 1
+_MOST_RUNS = 1 << 16
+
+
+def query_text(body: memoryview) -> bytes:
+    """Return the first 32 bytes of a query event's statement, which follows header, status variables and schema."""
+    schema_length = body[8]
+    variables = struct.unpack_from("<H", body, 11)[0]
+    return bytes(body[13 + variables + schema_length + 1 :][:32])
+
+
+class Numbers:
+    """A growing set of GTIDs, stored as intervals: memory grows with the gaps, not with the transactions."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[list[int]]] = {}
+        self._most = _MOST_RUNS
+
+    def add(self, source: str, number: int) -> None:
+        runs = self._runs.setdefault(source, [])
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+            if len(runs) > self._most:
+                # Parallel appliers write numbers out of order; merging leaves few intervals.
+                joined = GtidSet.of((source, (run[0], run[1])) for run in runs).intervals[source]
+                self._runs[source] = [list(run) for run in joined]
+                self._most = max(self._most, 2 * len(joined))
+
+    def set(self) -> GtidSet:
+        return GtidSet.of((source, (first, last)) for source, runs in self._runs.items() for first, last in runs)
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+
+class Walk:
+    """State of a walk through the decisive events: the open transaction and the last complete one.
+
+    `opened` is the event that started the transaction. `number` is its GTID: source and number (MySQL), or domain,
+    server and sequence (MariaDB). `has_closed` tells whether the walk saw a transaction end. `last` is the GTID of the
+    last complete one.
+    """
+
+    def __init__(self) -> None:
+        self.offset = len(MAGIC)
+        self.base = GtidSet()
+        self.numbers = Numbers()
+        self.heads: dict[int, tuple[int, int]] = {}
+        self.family: Flavour | None = None
+        self.has_gtids = False
+        self.has_closed = False
+        self._open = False
+        self._begun = False
+        self.opened: Event | None = None
+        self.number: tuple[str, int] | tuple[int, int, int] | None = None
+        self.last: tuple[str, int] | tuple[int, int, int] | None = None
+        self._sources: dict[bytes, str] = {}
+
+    @classmethod
+    def after(cls, gtids: Gtids) -> Walk:
+        """Return a walk that starts after the head of a file and after transactions with these GTIDs."""
+        walk = cls()
+        if isinstance(gtids, GtidPosition):
+            walk.family, walk.has_gtids, walk.heads = Flavour.MARIADB, True, dict(gtids.heads)
+        else:
+            walk.family, walk.base = Flavour.MYSQL, gtids
+        return walk
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether the open transaction has its own BEGIN and end, and is not a single statement."""
+        return self._open and self._begun
+
+    def see(self, event: Event) -> bool:
+        """Process the next event. Return whether it ends a transaction."""
+        kind = event.kind
+        if not self._open:
+            # Events skipped since the last transaction belong to no transaction.
+            self.offset = event.start
+        if kind in (GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID):
+            self._begin(event)
+            return False
+        if kind == PREVIOUS_GTIDS:
+            self.base, self.family = previous_gtids(event.body), Flavour.MYSQL
+        elif kind == MARIADB_GTID_LIST:
+            self.family, self.has_gtids = Flavour.MARIADB, True
+            count = struct.unpack_from("<I", event.body, 0)[0] & 0x0FFFFFFF
+            for index in range(count):
+                # In a domain, the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
+                domain, server, sequence = struct.unpack_from("<IIQ", event.body, 4 + 16 * index)
+                self.heads[domain] = (server, sequence)
+        if not self._open:
+            self.offset = event.end
+        elif self._ends(event):
+            self._close(event.end)
+            return True
+        return False
+
+    def finish(self, end: int) -> None:
+        """Record that the walk ended at `end`. Events outside a transaction are complete."""
+        if not self._open:
+            self.offset = end
+
+    def _begin(self, event: Event) -> None:
+        self._open, self._begun, self.opened, self.number = True, False, event, None
+        if event.kind == GTID:
+            raw = bytes(event.body[1:17])
+            source = self._sources.get(raw) or self._sources.setdefault(raw, str(uuid.UUID(bytes=raw)))
+            self.number = (source, _NUMBER.unpack_from(event.body, 17)[0])
+        elif event.kind == TAGGED_GTID:
+            self.number = tagged_gtid(event.body)[:2]
+        elif event.kind == MARIADB_GTID:
+            sequence, domain, flags = _MARIADB_HEAD.unpack_from(event.body, 0)
+            self.number = (domain, event.server_id, sequence)
+            self._begun = not flags & _STANDALONE
+            self.family, self.has_gtids = Flavour.MARIADB, True
+
+    def _ends(self, event: Event) -> bool:
+        # MySQL gives an incident (changes it could not log) a GTID; no event follows it (binlog.cc, write_incident).
+        if event.kind in (XID, XA_PREPARE, PAYLOAD, INCIDENT):
+            return True
+        if event.kind == MARIADB_QUERY_COMPRESSED:
+            return not self._begun
+        if event.kind != QUERY:
+            return False
+        text = query_text(event.body)
+        if text == b"BEGIN" or text.startswith((b"XA START", b"XA BEGIN")):
+            self._begun = True
+            return False
+        return not self._begun or text in (b"COMMIT", b"ROLLBACK")
+
+    def _close(self, offset: int) -> None:
+        self.offset, self._open, self.last, self.has_closed = offset, False, self.number, True
+        if self.number is None:
+            return
+        if len(self.number) == 2:
+            self.has_gtids = True
+            self.numbers.add(*self.number)
+        else:
+            domain, server, sequence = self.number
+            self.heads[domain] = (server, sequence)
+
+    def gtids(self) -> Gtids | None:
+        if self.family is Flavour.MARIADB:
+            return GtidPosition(dict(sorted(self.heads.items())))
+        if self.family is Flavour.MYSQL and (self.has_gtids or self.base.intervals):
+            return self.base.union(self.numbers.set())
+        return GtidSet() if self.family is Flavour.MYSQL else None
+
 
 Number = tuple[str, int] | tuple[int, int, int]
 """Parts of a GTID: source and number (MySQL), or domain, server and sequence (MariaDB)."""

@@ -1,12 +1,10 @@
-"""Process managers for servers that zsnapdb starts: detached processes or transient systemd units.
-
-Neither restarts a server.
-"""
+"""Process managers for servers that zsnapdb starts: detached processes or systemd units, in a sandbox."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import os
 import pwd
@@ -15,9 +13,10 @@ import resource
 import secrets
 import shutil
 import subprocess
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,8 +24,90 @@ from zsnapdb.base import program_start
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.base.program_start import search_path
 from zsnapdb.base.safe_open import open_to_append
-from zsnapdb.mysql.process import sandbox as sandboxes
-from zsnapdb.planning.server_copy.sandbox import Sandbox
+from zsnapdb.planning.server_copy.sandbox import MountSeen, ProcessSeen, Sandbox
+
+_LAUNCHER = Path(__file__).with_name("sandbox_launcher.py")
+FAILED = "zsnapdb sandbox: "
+"""Prefix of the line that the launcher writes to the server's log if it cannot build the sandbox."""
+_HINT = (
+    'start zsnapdb as root on a kernel with mount namespaces and seccomp; sandbox = "off" under server of the'
+    " instance starts it without a sandbox"
+)
+
+
+def sandbox_prefix(sandbox: Sandbox, user: str) -> list[str]:
+    """Return the command prefix that starts a program in the sandbox as the account `user`.
+
+    Root must run the command. Raise PreflightError if the caller is not root.
+    """
+    if os.geteuid() != 0:
+        raise PreflightError("only root can start the server of a copy in a sandbox", hint=_HINT)
+    entry = pwd.getpwnam(user)
+    groups = os.getgrouplist(user, entry.pw_gid)
+    plan = {**asdict(sandbox), "account": {"uid": entry.pw_uid, "gid": entry.pw_gid, "groups": groups}}
+    return [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(plan)]
+
+
+def sandbox_refusal(log: str) -> PreflightError | None:
+    """Return the error if the end of the server's log says that the sandbox could not be built."""
+    last = log.splitlines()[-1] if log else ""
+    if not last.startswith(FAILED):
+        return None
+    return PreflightError(f"the sandbox of the server cannot be made: {last.removeprefix(FAILED)}", hint=_HINT)
+
+
+def inspect_process(pid: int) -> ProcessSeen:
+    """Return the kernel's facts about the running server. Raise OSError if the process has ended."""
+    process = Path(f"/proc/{pid}")
+    lines = (process / "status").read_text(errors="replace").splitlines()
+    return ProcessSeen(
+        os.readlink(process / "ns/mnt") == os.readlink("/proc/self/ns/mnt"),
+        mounts_in(os.fsdecode((process / "mountinfo").read_bytes())),
+        {name: value.strip() for name, _, value in (line.partition(":") for line in lines)},
+    )
+
+
+def mounts_in(text: str) -> tuple[MountSeen, ...]:
+    """Return the mounts of a mountinfo file (proc(5)) in mount order. Either `ro` makes one read-only."""
+    mounts = []
+    for line in text.split("\n"):
+        left, separator, right = line.partition(" - ")
+        if separator:
+            path, options = left.split(" ")[4:6]
+            fstype, _, of_system = right.split(" ")[:3]
+            is_writable = "rw" in options.split(",") and "rw" in of_system.split(",")
+            mounts.append(MountSeen(_plain(path), fstype, is_writable))
+    return tuple(mounts)
+
+
+def _plain(word: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        word = word.replace(code, char)
+    return word
+
+
+def sandbox_properties(sandbox: Sandbox) -> dict[str, str]:
+    """Return the properties of a unit that runs the launcher: systemd's restrictions around those of the launcher.
+
+    The launcher needs root and its capabilities until the server runs; the server runs without them. IPAddressDeny and
+    IPAddressAllow need a kernel with BPF for control groups (systemd.resource-control(5)); other kernels ignore them.
+    They filter both directions, so a server that accepts or opens remote connections gets neither.
+    """
+    used = [*sandbox.writable, *sandbox.readable, sys.executable, str(_LAUNCHER)]
+    is_temporary = any(path.startswith(("/tmp/", "/var/tmp/")) for path in used)  # noqa: S108 - not made here
+    network = {"IPAddressDeny": "any", "IPAddressAllow": "localhost"}
+    return {
+        "ProtectSystem": "strict",
+        "ReadWritePaths": " ".join(json.dumps(path.replace("%", "%%")) for path in sandbox.writable),
+        **({} if is_temporary else {"PrivateTmp": "yes"}),
+        "NoNewPrivileges": "yes",
+        "CapabilityBoundingSet": "CAP_SYS_ADMIN CAP_SETUID CAP_SETGID CAP_SETPCAP CAP_DAC_READ_SEARCH",
+        "RestrictSUIDSGID": "yes",
+        "LockPersonality": "yes",
+        "SystemCallArchitectures": "native",
+        **({} if sandbox.answers_beyond or sandbox.connects else network),
+    }
+
 
 SYSTEMD_RUNS = Path("/run/systemd/system")
 """This folder exists while systemd is process 1 (sd_booted(3))."""
@@ -226,7 +307,7 @@ def limiting_arguments(name: str, limits: Limits, processors: Sequence[int]) -> 
 
 def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
     if sandbox is not None:
-        return sandboxes.sandbox_prefix(sandbox, user)
+        return sandbox_prefix(sandbox, user)
     return _account_words(user) if os.geteuid() == 0 else []
 
 
@@ -275,7 +356,7 @@ class SystemdUnits:
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Launched:
-        entry = [] if sandbox is None else sandboxes.sandbox_prefix(sandbox, user)
+        entry = [] if sandbox is None else sandbox_prefix(sandbox, user)
         # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
         unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
         with open_to_append(log, None) as file:
@@ -313,7 +394,7 @@ def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sa
     if limits.processors is not None:
         properties["CPUQuota"] = f"{limits.processors * 100:.0f}%"
     if sandbox is not None:
-        properties |= sandboxes.unit_properties(sandbox)
+        properties |= sandbox_properties(sandbox)
     return [f"--property={key}={value}" for key, value in properties.items()]
 
 

@@ -1,7 +1,4 @@
-"""Programs that come with a server: innochecksum, the dump program, the client.
-
-This module locates them, checks that they belong to the server's family, and runs them.
-"""
+"""The server program for a version, and programs that come with a server: innochecksum, dump, client."""
 
 from __future__ import annotations
 
@@ -21,8 +18,11 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.base.safe_open import open_to_read
 from zsnapdb.config.settings import ServerSettings
+from zsnapdb.mysql.process import processes as server_processes
+from zsnapdb.mysql.process import server
+from zsnapdb.planning.server_copy.version_compatibility import objection_to, series_of
+from zsnapdb.planning.server_facts import plugin_hint
 from zsnapdb.planning.server_family import MARIADB, flavour_in
-from zsnapdb.planning.server_plugins import plugin_hint
 
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")
 _KEPT_OUTPUT = 2000
@@ -212,3 +212,36 @@ def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
     magic, *blocks = _FIELDS.unpack(read)
     extent = max(64, (1 << 20) // page_size)
     return tuple(range(first, first + extent) for first in blocks) if magic == _MAGIC else ()
+
+
+@dataclass(frozen=True)
+class ServerProgram:
+    """A server program of this host and the version that it prints."""
+
+    path: Path
+    version: str
+
+
+def choose_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
+    """Return the program for files of version `recorded`, without checking that it fits.
+
+    The order is: the program for their series, `server.binary`, an installed one. Raise PreflightError if there is
+    none.
+    """
+    return server.find_binary(settings.binaries.get(series_of(recorded), settings.binary), flavour)
+
+
+def fitting_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> ServerProgram:
+    """Return the program for files of version `recorded`. Raise PreflightError if none exists or it does not fit."""
+    path = choose_program(settings, flavour, recorded)
+    version = server_processes.version_of(path)
+    objection = objection_to(flavour, recorded, version)
+    if objection is not None:
+        raise PreflightError(
+            f"{path} cannot be started on these files: {objection}",
+            hint=(
+                f"keep a server program of series {series_of(recorded)} on this host, and name it: --binary PATH, or"
+                f' binaries = {{"{series_of(recorded)}" = "PATH"}} under server of the instance'
+            ),
+        )
+    return ServerProgram(path, version)

@@ -22,7 +22,7 @@ from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.safe_open import Owner, UnsafeFileError
-from zsnapdb.mysql.process import sandbox as sandboxes
+from zsnapdb.mysql.process import processes as sandboxes
 from zsnapdb.mysql.process.discovery import is_server_program
 from zsnapdb.mysql.process.processes import Launched, Limits, ProcessManager, is_younger
 from zsnapdb.mysql.session import Address, Session
@@ -273,7 +273,7 @@ class ServerProcess:
     def breaches(self, sandbox: Sandbox) -> tuple[str, ...]:
         """Return every way in which the running server can reach more than the sandbox allows."""
         number = self.pid()
-        return ("it does not run",) if number is None else breaches(sandboxes.look_at(number), sandbox)
+        return ("it does not run",) if number is None else breaches(sandboxes.inspect_process(number), sandbox)
 
     def _wait_until_it_answers(
         self, launched: Launched, login: Address, password: SecretStr, timeout: float
@@ -282,7 +282,7 @@ class ServerProcess:
         while True:
             end = launched.ended()
             if end is not None:
-                refused = sandboxes.refusal(self.log_tail())
+                refused = sandboxes.sandbox_refusal(self.log_tail())
                 if refused is not None:
                     raise refused
                 raise ServerError(

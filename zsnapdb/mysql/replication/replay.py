@@ -32,7 +32,7 @@ from zsnapdb.mysql.variables import BEFORE_ACCOUNTS
 from zsnapdb.planning.binlog.created_tables import Defaults, EngineStop
 from zsnapdb.planning.clone.migration_findings import AppliedSample
 from zsnapdb.planning.server_copy.copy_options import BRIEF
-from zsnapdb.planning.server_plugins import plugin_hint
+from zsnapdb.planning.server_facts import plugin_hint
 from zsnapdb.planning.sql_quoting import quoted
 
 CHANNEL = "zsnapdb_replay"

@@ -8,8 +8,7 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.schema.schema_catalogue import names, schemas, stored_programs
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.planning.binlog.row_values import ValueColumn
-from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, Trigger, UniqueKey
+from zsnapdb.planning.binlog.row_values import ForeignKey, TableShape, Trigger, UniqueKey, ValueColumn
 from zsnapdb.planning.clone.diff import definition
 from zsnapdb.planning.sql_quoting import TableName, quoted
 

@@ -11,8 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, SchemaContent, SequenceDefault, TableType
-from zsnapdb.planning.storage_engines import UNKNOWN
+from zsnapdb.planning.schema_content import (
+    UNKNOWN,
+    CatalogueTable,
+    ColumnName,
+    SchemaContent,
+    SequenceDefault,
+    TableType,
+)
 
 if TYPE_CHECKING:
     from zsnapdb.planning.advice.facts import TableFacts

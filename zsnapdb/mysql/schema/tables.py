@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.mysql.session import Row, Session
-from zsnapdb.planning.binlog.row_values import server_value
-from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape
+from zsnapdb.planning.binlog.row_values import ForeignKey, TableShape, server_value
 from zsnapdb.planning.binlog.undo import ExactRow, RowQuestion, key_columns, referring
 from zsnapdb.planning.clone.diff import Column
 from zsnapdb.planning.schema_content import CatalogueTable

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.planning.advice.facts import AdviceFacts, Hit, Rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, repairs_torn_pages
-from zsnapdb.planning.server_copy.encryption import missing_options
+from zsnapdb.planning.server_copy.source_facts import missing_options
 from zsnapdb.planning.server_family import family
 
 _HONOURS_DIRECT = (2, 3)

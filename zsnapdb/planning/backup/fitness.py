@@ -1,18 +1,129 @@
-"""Checks whether a server can be backed up in its present state, each with a result and a hint. Pure."""
+"""Checks whether a server can be backed up now: its state, space, unlogged changes, and its container. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.base.quantities import size
 from zsnapdb.planning.backup.lock_strategy import LockChoice, has_flawed_row_versions, unsafe_engines
-from zsnapdb.planning.backup.placement import Placement
+from zsnapdb.planning.backup.placement import MountedFilesystem, Placement, mount_of
+from zsnapdb.planning.schema_content import rows_not_restored
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.storage_engines import rows_not_restored
-from zsnapdb.planning.unlogged_changes import unlogged_changes
+
+_MOST_NAMED = 8
+_OFF = re.compile(r"\bsql_log_bin`?\s*:?=\s*(0|off|false)\b", re.IGNORECASE)
+_FORMAT = re.compile(r"\bbinlog_format`?\s*:?=\s*['\"]?statement\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class UnloggedChanges:
+    """Changes that a replay of binlogs does not restore exactly, the reason, and the fix."""
+
+    missing: str
+    reason: str
+    hint: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.missing} ({self.reason})"
+
+
+def unlogged_changes(facts: ServerFacts) -> tuple[UnloggedChanges, ...]:
+    """Return the changes that no replay of the server's binlogs restores exactly; none for an ordinary server."""
+    if not facts.has_binlog:
+        return ()
+    return (*_filtered(facts), *_by_policy(facts), *_by_format(facts), *_applied(facts))
+
+
+def _filtered(facts: ServerFacts) -> list[UnloggedChanges]:
+    found = []
+    if facts.binlog_do:
+        left = [schema for schema in facts.schemas if schema not in facts.binlog_do]
+        others = _names(left) if left else "other schemas"
+        found.append(
+            UnloggedChanges(
+                f"the binlog leaves out the changes of {others}, and of the accounts",
+                f"binlog_do_db = {', '.join(facts.binlog_do)}",
+                "remove binlog_do_db; what a replay must not apply is left out when it is restored",
+            )
+        )
+    elif facts.binlog_ignore:
+        found.append(
+            UnloggedChanges(
+                f"the binlog leaves out the changes of {_names(facts.binlog_ignore)}",
+                "binlog_ignore_db",
+                "remove binlog_ignore_db; what a replay must not apply is left out when it is restored",
+            )
+        )
+    return found
+
+
+def _by_policy(facts: ServerFacts) -> list[UnloggedChanges]:
+    found = []
+    if facts.variables.get("sql_log_bin", "ON").upper() in ("OFF", "0"):
+        found.append(
+            UnloggedChanges("the binlog leaves out all changes", "sql_log_bin = OFF", "SET GLOBAL sql_log_bin = ON")
+        )
+    if _OFF.search(facts.variables.get("init_connect", "")):
+        found.append(
+            UnloggedChanges(
+                "the binlog leaves out the changes of all accounts without administrative rights",
+                "init_connect turns sql_log_bin off",
+                "remove sql_log_bin from init_connect",
+            )
+        )
+    return found
+
+
+def _by_format(facts: ServerFacts) -> list[UnloggedChanges]:
+    name = ""
+    if facts.variables.get("binlog_format", "ROW").upper() == "STATEMENT":
+        name = "binlog_format = STATEMENT"
+    elif _FORMAT.search(facts.variables.get("init_connect", "")):
+        name = "init_connect sets binlog_format to STATEMENT"
+    if not name:
+        return []
+    missing = "the binlog has statements and not rows: replaying it may give other rows than the server had"
+    return [UnloggedChanges(missing, name, "set binlog_format = ROW")]
+
+
+def _applied(facts: ServerFacts) -> list[UnloggedChanges]:
+    """Return the changes that a replica or cluster node applies without logging, or does not apply."""
+    found = []
+    option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
+    is_off = facts.variables.get(option, "ON").upper() in ("OFF", "0")
+    sources = [f"{channel.host}:{channel.port}" for channel in facts.channels]
+    if facts.variables.get("wsrep_on", "OFF").upper() in ("ON", "1"):
+        sources.append("the other nodes of its cluster")
+    if is_off and sources:
+        found.append(
+            UnloggedChanges(
+                f"the binlog leaves out the changes that come from {', '.join(sources)}",
+                f"{option} = OFF",
+                f"set {option} = ON",
+            )
+        )
+    for channel in facts.channels:
+        if channel.filters:
+            source = f"{channel.host}:{channel.port}"
+            found.append(
+                UnloggedChanges(
+                    f"the replica does not have all changes of {source}, and no backup of it has them",
+                    ", ".join(channel.filters),
+                    "back up the source, or remove the replication filters",
+                )
+            )
+    return found
+
+
+def _names(schemas: Sequence[str]) -> str:
+    more = len(schemas) - _MOST_NAMED
+    return ", ".join(schemas[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 class Severity(StrEnum):
@@ -323,3 +434,99 @@ def judge(view: OtherView) -> FitnessFinding:
         return unfit("paths", detail, "keep the server's files on a dataset that this host mounts; see containers.md")
     hint = f"make {view.path} a symbolic link of this host to {view.here}; other ways are in containers.md"
     return unfit("paths", detail, hint)
+
+
+def judge_state(
+    folders: Iterable[str], mounts: Sequence[MountedFilesystem], *, is_container: bool
+) -> list[FitnessFinding]:
+    """Return a finding if a folder lies in the root file system of a container. On a host there is none."""
+    if not is_container:
+        return []
+    lost = [folder for folder in folders if (mount := mount_of(folder, mounts)) is None or mount.path == "/"]
+    if not lost:
+        return []
+    options = " ".join(f"--volume {folder}:{folder}:rshared" for folder in lost)
+    return [
+        unfit(
+            "container",
+            f"records, journals and locks in {', '.join(lost)} would be lost with this container",
+            f"mount the folders of the host: `{options}`",
+        )
+    ]
+
+
+POOL_FLOOR = 4 << 20
+"""Bytes that a pool must have free. A snapshot set, its properties, holds and bookmarks take a few blocks each."""
+LOW_PERCENT = 5
+"""The percentage of free space below which a dataset is reported."""
+
+
+@dataclass(frozen=True)
+class DatasetSpace:
+    """The space of a dataset in bytes: properties of zfsprops(7). 0 means that a limit is not set."""
+
+    name: str
+    available: int
+    used: int
+    written: int
+    used_by_refreservation: int
+    quota: int
+    refquota: int
+    refreservation: int
+
+
+def judge_space(pool: DatasetSpace, volumes: Sequence[DatasetSpace]) -> list[FitnessFinding]:
+    """Return the findings about the space of the pool's root dataset and of the volumes in it."""
+    if pool.available < POOL_FLOOR:
+        return [
+            unfit(
+                "space",
+                f"the pool {pool.name} has {size(pool.available)} free, a snapshot needs {size(POOL_FLOOR)}:"
+                " `zfs snapshot` would fail, and so may the server",
+                f"free space in {pool.name}: `zfs list -o space -r {pool.name}` shows what uses it (datasets,"
+                " snapshots, reservations); add a disk, or run `zsnapdb prune`",
+            )
+        ]
+    findings = [finding for volume in volumes for finding in _judge_volume(pool, volume)]
+    low = min(volumes, key=lambda volume: volume.available, default=pool)
+    return findings or [ok("space", f"{low.name} has {size(low.available)} free, {pool.name} {size(pool.available)}")]
+
+
+def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFinding]:
+    reserved = min(volume.written, volume.refreservation)
+    outside = max(volume.available - volume.used_by_refreservation, pool.available if volume.refquota else 0)
+    if reserved > outside:
+        return [
+            warning(
+                "space",
+                f"{volume.name} has a refreservation of {size(volume.refreservation)}, so a snapshot needs"
+                f" {size(reserved)} outside of it, and {size(outside)} are free there: `zfs snapshot` may fail",
+                f"lower the reservation (`zfs set refreservation=none {volume.name}`), or free space in {pool.name}",
+            )
+        ]
+    whole = volume.used + volume.available
+    if volume.available * 100 >= whole * LOW_PERCENT:
+        return []
+    limit, hint = _limit_of(pool, volume)
+    return [
+        warning(
+            "space",
+            f"{volume.name} has {size(volume.available)} free of {size(whole)}, because of {limit}: a snapshot keeps"
+            " what the server overwrites, and the server may find no space",
+            hint,
+        )
+    ]
+
+
+def _limit_of(pool: DatasetSpace, volume: DatasetSpace) -> tuple[str, str]:
+    """Return the limit of the volume's free space in words, and a hint."""
+    if volume.refquota and volume.available < pool.available:
+        return f"its refquota of {size(volume.refquota)}", f"raise it: `zfs set refquota=… {volume.name}`"
+    if volume.quota and volume.available < pool.available:
+        return (
+            f"its quota of {size(volume.quota)}",
+            f"raise it (`zfs set quota=… {volume.name}`), or keep fewer local snapshots (`local` of the policy)",
+        )
+    if volume.available < pool.available:
+        return "a quota of a dataset above it", f"see `zfs get -r quota {pool.name}`"
+    return f"the pool {pool.name}", f"free space: `zfs list -o space -r {pool.name}`; keep fewer local snapshots"

@@ -12,9 +12,9 @@ from typing import Any
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, PreflightError
+from zsnapdb.planning.schema_content import survives_a_crash
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.storage_engines import survives_a_crash
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
 """MySQL releases with an unreliable redo log for tables with row versions: from the first to before the second.

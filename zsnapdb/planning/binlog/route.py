@@ -17,7 +17,7 @@ from typing import overload
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
 from zsnapdb.planning.binlog.archive_start import NO_ARCHIVE, NOT_ARCHIVED, begin_of, heads_of
-from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.archive_times import complete_until
 from zsnapdb.planning.binlog.failover_history import failback, takeover
 from zsnapdb.planning.binlog.history import (
     NOTHING_KNOWN,

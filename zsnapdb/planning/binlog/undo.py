@@ -13,17 +13,19 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.planning.binlog.changes import ChangeKind
 from zsnapdb.planning.binlog.row_values import (
     NULL,
+    ForeignKey,
     LoggedColumn,
     SqlValue,
+    TableShape,
     ValueColumn,
     condition,
     exact_values,
     is_readable,
     is_readable_on_server,
     server_value,
+    shape_difference,
     sql_value,
 )
-from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape, shape_difference
 from zsnapdb.planning.sql_quoting import quoted
 
 MOST_ROWS = 100_000

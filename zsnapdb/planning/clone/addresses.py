@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.config.clones import AddressSettings
+from zsnapdb.config.tables import AddressSettings
 
 _BACKEND = "zsnapdb_"
 _SERVER = "clone"

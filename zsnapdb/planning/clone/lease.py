@@ -1,14 +1,11 @@
-"""The lifetimes of clones, and the decision which clones the reaper removes.
-
-Pure: `now` is a parameter, and each decision has its reason.
-"""
+"""The kinds of sources and the lifetimes of clones, and the decision which clones the reaper removes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from enum import Enum
+from enum import Enum, StrEnum
 
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.quantities import format_duration, size
@@ -368,3 +365,15 @@ def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
             hint="free space in the pool, or lower clones.free_floor",
             about=(),
         )
+
+
+class SourceKind(StrEnum):
+    """The origin of a clone's snapshots."""
+
+    BACKUP = "backup"
+    LIVE = "live"
+    COMMIT = "commit"
+    REPOSITORY = "repository"
+    SNAPSHOT = "snapshot"
+    POINT = "point"
+    REPLACED = "replaced"

@@ -12,11 +12,9 @@ from enum import StrEnum
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict, read_stamp
-from zsnapdb.planning.clone.source_kind import SourceKind
-from zsnapdb.planning.schema_content import CatalogueTable
+from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict, SourceKind, read_stamp
+from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.storage_engines import RowPlace
 
 MARGIN_NS = 100_000_000
 """The margin for file times. A file time can be behind the clock by one tick of the kernel, at most 10 ms."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.planning.binlog.changes import TransactionChanges
-from zsnapdb.planning.binlog.row_values import is_readable
-from zsnapdb.planning.binlog.table_shape import TableShape
+from zsnapdb.planning.binlog.row_values import TableShape, is_readable
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, shape_objection
 
 MOST_CHANGES = 2000

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.base import run_id
-from zsnapdb.config.engine import FleetVerb, WorkerSettings
+from zsnapdb.base import run_context
 from zsnapdb.config.settings import Settings
-from zsnapdb.planning.agent.jobs import JobKind, JobName
-from zsnapdb.planning.agent.runs import RunRecord, is_good
-from zsnapdb.planning.fleet.messages import CLOCKS, JobRequest, is_timely
-from zsnapdb.planning.fleet.retry import JobVerdict
+from zsnapdb.config.tables import FleetVerb, WorkerSettings
+from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, is_good
+from zsnapdb.planning.fleet.jobs import CLOCKS, JobRequest, JobVerdict, is_timely
 
 _KINDS = {FleetVerb.BACKUP: JobKind.BACKUP, FleetVerb.DRILL: JobKind.DRILL, FleetVerb.VERIFY: JobKind.VERIFY}
 
@@ -58,8 +56,8 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
         return Refusal(f"no instance of that name is configured on {own.host}", elsewhere)
     if request.host is not None and request.host != own.host:
         return Refusal(f"the job is for another host than {own.host}", never)
-    if not (is_timely(request.scheduled, now) and is_timely(run_id.time_of(request.run_id), now)):
-        is_ahead = request.host is not None and max(request.scheduled, run_id.time_of(request.run_id)) > now
+    if not (is_timely(request.scheduled, now) and is_timely(run_context.time_of(request.run_id), now)):
+        is_ahead = request.host is not None and max(request.scheduled, run_context.time_of(request.run_id)) > now
         planned = f"planned for {request.scheduled:%Y-%m-%d %H:%M:%S} UTC"
         kind = JobVerdict.AGAIN if is_ahead else elsewhere
         return Refusal(f"run {request.run_id}, {planned}, is not due now", kind)
@@ -86,7 +84,7 @@ def served_until(request: JobRequest, now: datetime) -> datetime:
 
     It is not later than the time in the run id: a run of long ago is answered again, and makes no new backup.
     """
-    return min(now, request.scheduled, run_id.time_of(request.run_id))
+    return min(now, request.scheduled, run_context.time_of(request.run_id))
 
 
 def served_by(request: JobRequest, last: RunRecord | None) -> str:

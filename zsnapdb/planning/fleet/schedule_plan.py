@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.config.engine import FleetVerb
 from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings, FleetScheduleSettings, WindowSettings
-from zsnapdb.planning.fleet.messages import FleetJob
+from zsnapdb.config.tables import FleetVerb
+from zsnapdb.planning.fleet.jobs import FleetJob
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MOST = 8

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.planning.binlog.completeness import least_limit
+from zsnapdb.planning.binlog.archive_times import least_limit
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, HealthFacts, LockFact

@@ -23,7 +23,7 @@ from zsnapdb.planning.restore.steps import (
     ResumedRun,
     Step,
 )
-from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.server_facts import ServerPlugins
 from zsnapdb.planning.time_zone import ServerZone
 
 TimeOf = Literal["transaction", "binlog"]

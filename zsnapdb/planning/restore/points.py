@@ -18,7 +18,7 @@ from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import AmbiguousPointError, HistoryError, NotFound, PreflightError, UsageError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
-from zsnapdb.planning.binlog.commit_times import TOLERANCE
+from zsnapdb.planning.binlog.archive_times import TOLERANCE
 from zsnapdb.planning.binlog.history import History, histories_of
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,

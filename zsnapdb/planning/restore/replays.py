@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import AmbiguousPointError, NotFound
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
-from zsnapdb.planning.binlog.commit_times import TOLERANCE
+from zsnapdb.planning.binlog.archive_times import TOLERANCE
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route, RouteFile, commit_time
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePoint
 from zsnapdb.planning.restore.points import RestoreRoute, readable_time

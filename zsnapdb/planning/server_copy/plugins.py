@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.planning.server_copy.source_facts import option_name
-from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, INFORMATION, LoadedBy, Plugin, ServerPlugins
+from zsnapdb.planning.server_facts import COMPONENT, FUNCTION, INFORMATION, LoadedBy, Plugin, ServerPlugins
 
 
 class PluginClass(StrEnum):

@@ -11,10 +11,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError, UsageError
-from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, SchemaContent
+from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, RowPlace, SchemaContent
 from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.sql_quoting import TableName, parse_table
-from zsnapdb.planning.storage_engines import RowPlace
 
 _LONGEST_NAME = 64
 """Characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""

@@ -12,8 +12,7 @@ from zsnapdb.report.clone.query import change_lines
 from zsnapdb.report.view import Part, Table, TabularView, View
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.branch_diff import BranchDifference, ComparedTable
-    from zsnapdb.jobs.clone.branches import CloneBranches, SwitchedBranch
+    from zsnapdb.jobs.clone.branches import BranchDifference, CloneBranches, ComparedTable, SwitchedBranch
 
 
 class BranchesView(TabularView, kind="clone-branches", document=documents.BranchesDocument):

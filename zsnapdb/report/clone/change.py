@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zsnapdb.base import audience
+from zsnapdb.base import run_context
 from zsnapdb.base.quantities import size
 from zsnapdb.documents import clone as documents
 from zsnapdb.jobs.clone.destroy import DestroyPlan
 from zsnapdb.jobs.copies.sweep import ReapOutcome
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
 from zsnapdb.report.clone.list import port, state
-from zsnapdb.report.units import table
-from zsnapdb.report.view import View
+from zsnapdb.report.view import View, table
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.catalogue import Intention
@@ -183,7 +182,7 @@ class DestroyedView(View, kind="clone-destroyed", document=documents.DestroyDocu
     def text(self) -> str:
         if not self.plans:
             return f"there is no clone {self.name}"
-        lines, shows_all = [], audience.current_audience().sees_all
+        lines, shows_all = [], run_context.current_audience().sees_all
         for plan in self.plans:
             lines.append(f"clone {plan.info.label} was destroyed: {', '.join(plan.info.datasets)}")
             lines += [f"  {mount.describe()}: unmounted there, too" for mount in plan.elsewhere if shows_all]
@@ -195,7 +194,7 @@ class DestroyedView(View, kind="clone-destroyed", document=documents.DestroyDocu
 def _steps(plan: DestroyPlan) -> list[str]:
     steps = plan.removal.steps
     lines = [f"end the server of clone {plan.info.label}, process {plan.info.pid}"] if plan.info.pid else []
-    if not audience.current_audience().sees_all:
+    if not run_context.current_audience().sees_all:
         return [
             *lines,
             f"destroy clone {plan.info.label}",
@@ -218,7 +217,7 @@ def _steps(plan: DestroyPlan) -> list[str]:
 
 def _heirs(plan: DestroyPlan) -> dict[str, str]:
     """Return the clone that takes over each commit, in words. Only administrators read its name."""
-    shows_all = audience.current_audience().sees_all
+    shows_all = run_context.current_audience().sees_all
     return {
         commit: f"clone {heir}" if shows_all else "another clone" for commit, heir in plan.removal.steps.kept.items()
     }

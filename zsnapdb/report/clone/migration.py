@@ -13,8 +13,7 @@ from zsnapdb.documents.comparison import MigrationDocument, RehearsalDocument
 from zsnapdb.jobs.clone.migration import CheckedMigration
 from zsnapdb.jobs.clone.upgrade import Rehearsal
 from zsnapdb.planning.clone.migration_findings import LoadFindings
-from zsnapdb.report.units import table
-from zsnapdb.report.view import View
+from zsnapdb.report.view import View, table
 
 _MOST_LINES = 200
 """The greatest number of schema difference lines in the text."""

@@ -16,7 +16,7 @@ from zsnapdb.base.untrusted_text import printed
 from zsnapdb.documents.comparison import AnswerDocument, ChangeFields, DifferenceDocument, MomentFields, plain
 from zsnapdb.jobs.clone.query import Answer, Difference
 from zsnapdb.planning.clone.diff import Change, DifferenceKind, Shape
-from zsnapdb.report.document_frame import VERSION
+from zsnapdb.report.view import VERSION
 
 _Beginning = TypedDict("_Beginning", {"from": MomentFields})
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from zsnapdb.documents.repository import InitDocument, KeysDocument, KeysPlanDocument
-from zsnapdb.jobs.repository.init import InitPlan, InitStep
-from zsnapdb.jobs.repository.keys import KeyFiles
+from zsnapdb.jobs.repository.init import InitPlan, InitStep, KeyFiles
 from zsnapdb.planning.repository.known_backups import SigningState, signing_hint
 from zsnapdb.report.view import View
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents import repository as documents
-from zsnapdb.report.backup_source import detail_lines, kind_of, position_column
-from zsnapdb.report.units import table
-from zsnapdb.report.view import Part, Table, TabularView, View
+from zsnapdb.report.backup import detail_lines, kind_of, position_column
+from zsnapdb.report.view import Part, Table, TabularView, View, table
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.repository.adopt import AdoptPlan, ForgetResult
-    from zsnapdb.jobs.repository.instances import RepositoryInstances
-    from zsnapdb.jobs.repository.inventory import Detail, Inventory
+    from zsnapdb.jobs.repository.inventory import Detail, Inventory, RepositoryInstances
     from zsnapdb.planning.damage_register import KnownDamage
-    from zsnapdb.repository.pins import Pin
+    from zsnapdb.repository.backup_marks import Pin
 
 
 def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:

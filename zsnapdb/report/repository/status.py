@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zsnapdb.base.quantities import format_duration
-from zsnapdb.documents.status import AllStatusDocument, InstanceStatusFields
+from zsnapdb.documents.protection import AllStatusDocument, InstanceStatusFields
 from zsnapdb.jobs.repository.status import InstanceStatus, ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
+from zsnapdb.planning.health.notification_events import FailedDelivery
 from zsnapdb.planning.health.objectives import Health, Verdict
-from zsnapdb.planning.notifications.events import FailedDelivery
-from zsnapdb.report.units import moment
-from zsnapdb.report.view import Labelled, Part, TabularView, missing_lines, spaced
+from zsnapdb.report.view import Labelled, Part, TabularView, missing_lines, moment, spaced
 
 _LABEL_WIDTH = 14
 """The width of the labels in a status."""

@@ -114,7 +114,7 @@ def test_chunks_that_vanished_meanwhile_are_stored_again(world: World) -> None:
 
 
 def test_other_hosts_see_that_it_is_unfinished(world: World) -> None:
-    from zsnapdb.repository.unfinished_backups import unfinished
+    from zsnapdb.repository.backup_marks import unfinished
 
     started = interrupt(world, "put main/chunks/", number=2)
     (mark,) = unfinished(world.repository, "main", world.ids())

@@ -12,9 +12,9 @@ from tests.unit.jobs.backup.test_store_away import Away
 from tests.unit.support.simulated_zfs import Snap
 from tests.unit.support.world import Died, World
 from zsnapdb.base.domain_types import Snapshot
-from zsnapdb.jobs.backup import base_holds, local_snapshot, plan
+from zsnapdb.jobs.backup import local_snapshot, plan, send
 from zsnapdb.jobs.backup import run as job
-from zsnapdb.jobs.base import snapshot_cache
+from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STATE_PROPERTY, STORED
 from zsnapdb.jobs.host.local_snapshot_sets import local_sets, newest_set
@@ -23,7 +23,7 @@ from zsnapdb.zfs import holds, snapshots
 from zsnapdb.zfs.snapshot_files import SnapshotNames
 
 COUNT = 12
-LOCAL_AND_FREE = {STATE_PROPERTY: LOCAL, snapshot_cache.HOLDS: "0"}
+LOCAL_AND_FREE = {STATE_PROPERTY: LOCAL, instance_snapshots.HOLDS: "0"}
 
 
 def snapshot(world: World) -> str:
@@ -158,22 +158,22 @@ def test_a_dataset_with_a_long_name_is_noted_and_forgotten_as_others_are(world: 
     assert len(place) < 256 - len("@zsnapdb-") - len(world.ids()[-1])
     names = {place: SnapshotNames(world.mount, {"zsnapdb-x": 7})}
     seen = snapshots.OwnedSnapshot(Snapshot(dataset=place, name="zsnapdb-x", guid=1, createtxg=1), LOCAL_AND_FREE)
-    snapshot_cache.note(world.instance, names, [seen], snapshot_cache.generation(world.instance))
-    assert snapshot_cache.recorded_snapshots(world.instance, place, names[place]) == {"zsnapdb-x"}
-    with snapshot_cache.changing(world.instance, [place]):
-        assert not snapshot_cache.recorded_snapshots(world.instance, place, names[place])
+    instance_snapshots.note_snapshots(world.instance, names, [seen], instance_snapshots.read_generation(world.instance))
+    assert instance_snapshots.recorded_snapshots(world.instance, place, names[place]) == {"zsnapdb-x"}
+    with instance_snapshots.changing_sets(world.instance, [place]):
+        assert not instance_snapshots.recorded_snapshots(world.instance, place, names[place])
 
 
 def test_who_read_before_something_was_changed_notes_nothing(world: World) -> None:
     made = snapshot(world)
     here = SetsHere.look(world.instance, world.instance.volumes.values())
-    seen = here.read((snapshot_cache.HOLDS,))
-    with snapshot_cache.changing(world.instance, world.instance.volumes.values()):
+    seen = here.read((instance_snapshots.HOLDS,))
+    with instance_snapshots.changing_sets(world.instance, world.instance.volumes.values()):
         pass
     here.note(seen)
     again = SetsHere.look(world.instance, world.instance.volumes.values())
     assert made in {one.properties[BACKUP_PROPERTY] for one in again.all_but_noted()}
-    again.note(again.read((snapshot_cache.HOLDS,)))
+    again.note(again.read((instance_snapshots.HOLDS,)))
     assert made not in {one.properties[BACKUP_PROPERTY] for one in again.all_but_noted()}
 
 
@@ -193,7 +193,7 @@ def test_who_reads_a_set_just_before_it_is_held_hides_it_from_nobody(
             ensure_held(names, tag)
             return
         here = SetsHere.look(world.instance, world.instance.volumes.values())
-        looks.append((here, here.read((snapshot_cache.HOLDS,))))
+        looks.append((here, here.read((instance_snapshots.HOLDS,))))
         ensure_held(names, tag)
         here.note(looks[-1][1])
         if is_killed:
@@ -238,7 +238,7 @@ def test_a_note_of_another_account_and_a_link_in_its_place_hide_nothing(
         other.setattr(os, "geteuid", lambda: uid + 1)
         assert len(here.all_but_noted()) == 6
     for place in world.instance.volumes.values():
-        file = snapshot_cache._file(world.instance, place)
+        file = instance_snapshots._file(world.instance, place)
         file.rename(file.with_suffix(".elsewhere"))
         file.symlink_to(file.with_suffix(".elsewhere"))
     assert len(here.all_but_noted()) == 6
@@ -296,6 +296,6 @@ def test_a_hold_on_a_base_of_a_dataset_that_was_renamed_meanwhile_is_released(wo
     kept = renamed(world)
     world.backup()
     world.zfs.run(["zfs", "hold", BASE_TAG, kept])
-    assert base_holds.may_hold(world.instance, ["tank/before@kept"]) == ["tank/before@kept"]
+    assert send.may_hold_base(world.instance, ["tank/before@kept"]) == ["tank/before@kept"]
     world.backup()
     assert not world.snapshots[kept].holds

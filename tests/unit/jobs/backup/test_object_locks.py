@@ -21,7 +21,7 @@ from zsnapdb.jobs.repository import verify
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import open_store
 
 LOCK = {"mode": "governance", "for": "30d"}
 STOLEN = "writer"

@@ -12,16 +12,18 @@ import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
 from tests.unit.support.world import made
-from zsnapdb.base import run_id
+from zsnapdb.base import run_context
 from zsnapdb.jobs.backup.source_interface import SnapshotRequest
 from zsnapdb.zfs import snapshots
 
 ID = "20261122T120000Z-0123abcd"
-PRINT = "from zsnapdb.base import run_id; print(run_id.current() == run_id.current(), run_id.current())"
+PRINT = (
+    "from zsnapdb.base import run_context; print(run_context.run_id() == run_context.run_id(), run_context.run_id())"
+)
 
 
 def printed(given: str | None) -> str:
-    variables = {run_id.VARIABLE: given} if given is not None else {}
+    variables = {run_context.VARIABLE: given} if given is not None else {}
     done = subprocess.run(
         [sys.executable, "-c", PRINT], env={**ENVIRONMENT, **variables}, capture_output=True, text=True, check=True
     )
@@ -41,13 +43,13 @@ def test_a_manifest_names_the_run_that_wrote_it(tmp_path: Path) -> None:
     with made(tmp_path) as world:
         stored = world.backup()
         manifest = world.repository.manifest("main", stored.manifest.backup_id)
-        assert manifest.run_id == run_id.current()
+        assert manifest.run_id == run_context.run_id()
 
 
 @pytest.mark.parametrize("given", [None, "", "x", f"{ID}0", f"{ID}\n", "$(reboot)"])
 def test_a_run_without_a_good_id_in_its_environment_makes_one(given: str | None) -> None:
     found = printed(given)
-    assert re.fullmatch(run_id.PATTERN, found)
+    assert re.fullmatch(run_context.PATTERN, found)
     assert found != ID
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.jobs.backup.send_format import zstd_effect
+from zsnapdb.jobs.backup.plan import zstd_effect
 
 MIB = 1 << 20
 

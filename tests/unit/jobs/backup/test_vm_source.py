@@ -12,18 +12,18 @@ from tests.unit.support.barn import DISKS, GOLD, UUID, Barn
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import CommandTimeout, ConfigError, ConsistencyError, PreflightError
 from zsnapdb.config import settings as config
-from zsnapdb.documents.manifest import ManifestFields
+from zsnapdb.documents.backup import ManifestFields
 from zsnapdb.jobs.backup import guest_freeze
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning.vm.consistency_level import Grade
-from zsnapdb.report.backup_source import detail_lines, result_lines
+from zsnapdb.report.backup import detail_lines, result_lines
 from zsnapdb.repository.manifest import Manifest, RightPart, SitePart, ZvolType
 from zsnapdb.repository.manifest_source import MachineSourcePart
-from zsnapdb.vm import thawing
+from zsnapdb.vm import guest_agent
 from zsnapdb.vm.hypervisor import MachineState
-from zsnapdb.zfs import delegated_permissions, own_properties
-from zsnapdb.zfs.delegated_permissions import Right
+from zsnapdb.zfs import own_settings
+from zsnapdb.zfs.own_settings import Right
 
 
 def test_a_running_machine_is_frozen_for_its_snapshot_and_its_grade_says_so(barn: Barn) -> None:
@@ -165,9 +165,9 @@ def test_the_manifest_says_what_was_frozen_and_is_read_again_by_its_form(
     barn: Barn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = {DISKS["vda"]: {"com.sun:auto-snapshot": "true", "refreservation": "33554432"}, DISKS["vdb"]: {}}
-    monkeypatch.setattr(own_properties, "own_values", lambda names: {name: own[name] for name in names})
+    monkeypatch.setattr(own_settings, "own_values", lambda names: {name: own[name] for name in names})
     given = [Right("local", "user", "daemon", "snapshot")]
-    monkeypatch.setattr(delegated_permissions, "rights_on", lambda dataset: given if dataset == DISKS["vda"] else [])
+    monkeypatch.setattr(own_settings, "rights_on", lambda dataset: given if dataset == DISKS["vda"] else [])
     source = barn.source()
     taken = barn.take()
     described = source.describe(source.observe(), taken.proof)
@@ -200,7 +200,7 @@ def test_the_manifest_says_what_was_frozen_and_is_read_again_by_its_form(
 def test_a_thaw_is_tried_again_until_the_agent_confirms_it(barn: Barn) -> None:
     barn.guests.is_frozen, barn.guests.deaf_thaws = True, 3
     pauses: list[float] = []
-    thawing.thaw(barn.guests, UUID, 60.0, pauses.append)
+    guest_agent.thaw(barn.guests, UUID, 60.0, pauses.append)
     assert (barn.guests.is_frozen, len(pauses)) == (False, 3)
 
 

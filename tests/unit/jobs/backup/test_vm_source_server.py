@@ -15,7 +15,7 @@ from tests.unit.support.barn import Barn
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position
 from zsnapdb.base.errors import LockNotGranted
-from zsnapdb.documents.manifest import ManifestFields
+from zsnapdb.documents.backup import ManifestFields
 from zsnapdb.jobs.backup import vm_source
 from zsnapdb.jobs.backup.vm_source import ExaminedInside, LockedGuestServer, MachineSource, ObservedInside
 from zsnapdb.jobs.base.instance import Instance
@@ -26,7 +26,7 @@ from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.vm import consistency_level
 from zsnapdb.planning.vm.consistency_level import Freeze, Grade, Power, ServerLock
-from zsnapdb.report.backup_source import detail_lines
+from zsnapdb.report.backup import detail_lines
 from zsnapdb.repository.manifest_source import MachineSourcePart
 
 

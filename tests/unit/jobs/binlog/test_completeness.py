@@ -17,7 +17,7 @@ from zsnapdb.base.errors import NotFound, RepositoryError, ServerError
 from zsnapdb.jobs.binlog import archiver as archiving
 from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.binlog.completeness import CommitHorizon
+from zsnapdb.planning.binlog.archive_times import CommitHorizon
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.server_facts import Dialect
 from zsnapdb.report.repository.status import StatusView

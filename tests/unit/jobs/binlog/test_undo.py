@@ -29,7 +29,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.undo import LoggedTransaction, find_transaction
 from zsnapdb.mysql.binlog.event_bytes import EventBytes
-from zsnapdb.mysql.binlog.rows import TEXTS, TEXTS_AND_GEOMETRY, table_map, table_metadata
+from zsnapdb.mysql.binlog.logged_changes import TEXTS, TEXTS_AND_GEOMETRY, table_map, table_metadata
 
 MAP = (TABLE_MAP, table())
 

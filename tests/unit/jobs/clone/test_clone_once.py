@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.config import settings as config
-from zsnapdb.config.clones import AddressSettings
 from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.config.tables import AddressSettings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, destroy, haproxy, once, reset, reset_baseline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, origin
-from zsnapdb.base import audience
+from zsnapdb.base import run_context
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.clone.sources import find_commit
 
@@ -23,6 +23,6 @@ def test_commit_with_an_id_of_two_clones_is_the_readers_own(monkeypatch: pytest.
         commit = pool.commit(revision, COMMIT)
         facts = {"origin": origin().encode(), "role": "data", "owner": owner, "clone": f"of-{owner}"}
         pool.things[commit].properties |= {f"zsnapdb:{name}": value for name, value in facts.items()}
-    monkeypatch.setenv(audience.AUDIENCE_VARIABLE, reader)
+    monkeypatch.setenv(run_context.AUDIENCE_VARIABLE, reader)
     found = find_commit(SETTINGS, COMMIT)
     assert (found.owner if found is not None else None) == (reader if reader != "carl" else None)

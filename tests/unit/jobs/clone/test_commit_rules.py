@@ -9,9 +9,9 @@ import pytest
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.clone import masking_policy, properties
+from zsnapdb.jobs.clone import clone_info, masking_policy
 from zsnapdb.jobs.clone.sources import CloneSource, origin_in
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
 
@@ -29,9 +29,9 @@ def source() -> CloneSource:
 
 def say(monkeypatch: pytest.MonkeyPatch, masked_by: str | None, *, masked: str = "2026-11-20T10:00:00Z") -> None:
     """Let the snapshots of the commit say that they are masked, and by which rules (None: it is not recorded)."""
-    said = {properties.MASKED_PROPERTY: Property(masked, "local")}
+    said = {clone_info.MASKED_PROPERTY: Property(masked, "local")}
     if masked_by is not None:
-        said[properties.MASKED_BY_PROPERTY] = Property(masked_by, "local")
+        said[clone_info.MASKED_BY_PROPERTY] = Property(masked_by, "local")
 
     def properties_of(names: Collection[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
         return {name: {key: said.get(key, Property("-", "-")) for key in keys} for name in names}
@@ -57,5 +57,5 @@ def test_commit_of_an_earlier_version_counts_as_before(source: CloneSource, monk
 
 
 def test_commit_that_is_not_masked_is_masked(source: CloneSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    say(monkeypatch, None, masked=properties.NOT_MASKED)
+    say(monkeypatch, None, masked=clone_info.NOT_MASKED)
     assert masking_policy.rules_for(source, NEW) == NEW

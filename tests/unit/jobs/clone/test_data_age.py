@@ -19,8 +19,7 @@ from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import cached_sets, catalogue, expected_clone
 from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.sources import CloneSource
-from zsnapdb.planning.clone.lease import CloneLease, first_lease, policy, quota_of, read_stamp, stamp
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import CloneLease, SourceKind, first_lease, policy, quota_of, read_stamp, stamp
 from zsnapdb.zfs import snapshots
 
 DAY = timedelta(days=1)

@@ -20,8 +20,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue, data_reset, destroy, locks, reaper, reset
 from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.mysql.process.server import ServerProcess
-from zsnapdb.planning.clone.lease import LeaseVerdict
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import LeaseVerdict, SourceKind
 from zsnapdb.report.clone.change import DestroyPlanView
 
 FIRST = "20261120T100000Z-0001"

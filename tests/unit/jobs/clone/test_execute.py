@@ -12,7 +12,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.clone import cached_sets, create_plan, source_fetch, space_limits, topology
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import RemoteBackup
-from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.jobs.host.server_copy import Copy
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.planning.clone.topology import CloneTopology
 from zsnapdb.planning.restore.plan import RestorePlan

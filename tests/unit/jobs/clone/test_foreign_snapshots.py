@@ -13,8 +13,8 @@ from zsnapdb.config.settings import CloneSettings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import destroy as job
 from zsnapdb.jobs.clone import volumes
+from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, COMMIT_PROPERTY
 from zsnapdb.jobs.clone.destroy import CloneRemoval
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY
 from zsnapdb.jobs.clone.volumes import DETACHING
 from zsnapdb.jobs.copies.sweep import ExtraRemoval
 from zsnapdb.planning.clone.removal import removal

@@ -14,7 +14,7 @@ from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import CommandError, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.clone import catalogue, destroy, heartbeat, lifecycle, reaper
+from zsnapdb.jobs.clone import catalogue, clone_info, destroy, lifecycle, reaper
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.planning.clone import lease
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
@@ -55,7 +55,7 @@ def verdict(host: Host) -> LeaseVerdict:
 
 
 def beat_file(host: Host, seconds_ago: float) -> None:
-    file = heartbeat.file_of(host, "ci")
+    file = clone_info.heartbeat_file(host, "ci")
     at = host.now().timestamp() - seconds_ago
     os.utime(file, (at, at))
 
@@ -86,7 +86,7 @@ def test_a_new_clone_of_that_name_does_not_live_by_the_heartbeats_of_the_old_one
     made(pool, "60")
     lifecycle.beat(SETTINGS, host, "ci")
     destroy.destroy(SETTINGS, host, "ci")
-    assert not heartbeat.file_of(host, "ci").exists()
+    assert not clone_info.heartbeat_file(host, "ci").exists()
 
 
 def test_where_no_heartbeat_is_expected_none_ends_the_clone_and_none_is_taken(pool: ClonePool, host: Host) -> None:
@@ -112,8 +112,8 @@ def test_a_heartbeat_that_cannot_be_read_leaves_the_clone_to_the_doctor(
 def test_a_link_in_place_of_the_file_is_not_followed(pool: ClonePool, host: Host, tmp_path: Path) -> None:
     made(pool, "60")
     lifecycle.beat(SETTINGS, host, "ci")
-    heartbeat.file_of(host, "ci").unlink()
-    heartbeat.file_of(host, "ci").symlink_to(tmp_path / "elsewhere")
+    clone_info.heartbeat_file(host, "ci").unlink()
+    clone_info.heartbeat_file(host, "ci").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PreflightError):
         lifecycle.beat(SETTINGS, host, "ci")
     assert not (tmp_path / "elsewhere").exists()
@@ -143,7 +143,7 @@ def test_a_holder_that_beats_after_the_judgement_keeps_its_clone(
 
     def late(*words: object) -> object:
         verdict = judged(*words)  # type: ignore[arg-type]
-        heartbeat.beat(host, "ci")
+        clone_info.beat(host, "ci")
         return verdict
 
     monkeypatch.setattr("zsnapdb.jobs.clone.reaper.judge", late)
@@ -163,7 +163,7 @@ def test_while_zfs_does_not_answer_the_holder_is_there_all_the_same(
     def fails_after_the_first(settings: Settings, host: Host, name: str) -> CloneInfo:
         looks.append(name)
         if len(looks) > 1:
-            beats.append(heartbeat.file_of(host, "ci").stat().st_mtime_ns)
+            beats.append(clone_info.heartbeat_file(host, "ci").stat().st_mtime_ns)
             if len(looks) > 3:
                 holder.kill()
             raise CommandError("zfs did not answer", hint="")

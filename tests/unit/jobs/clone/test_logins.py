@@ -20,7 +20,7 @@ from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import catalogue, credentials, lifecycle, logins
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.credentials import Login
-from zsnapdb.mysql import connections
+from zsnapdb.mysql import accounts
 from zsnapdb.planning.clone.lease import CloneLease, require_lease, stamp
 
 SETTINGS = Settings.model_construct(
@@ -116,9 +116,9 @@ class ServerOfClone:
 
 def test_sessions_of_one_user_end_and_others_stay() -> None:
     server = ServerOfClone({1: "zsnapdb_clone", 2: "zsnapdb_replica", 3: "zsnapdb_clone", 4: "app"})
-    connections.end_others(server, "zsnapdb_clone")  # type: ignore[arg-type]
+    accounts.end_others(server, "zsnapdb_clone")  # type: ignore[arg-type]
     assert server.sessions == {2: "zsnapdb_replica", 4: "app"}
-    connections.end_others(server)  # type: ignore[arg-type]
+    accounts.end_others(server)  # type: ignore[arg-type]
     assert server.sessions == {}
 
 

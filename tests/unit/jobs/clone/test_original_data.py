@@ -13,7 +13,7 @@ from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, data_reset
 from zsnapdb.jobs.clone.sources import CloneSource, key_of
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from zsnapdb.base.errors import NotFound, UsageError
-from zsnapdb.jobs.clone.point_in_time import Candidate, choose
+from zsnapdb.jobs.clone.query import Candidate, choose
 
 UUID = "3b539809-e55b-11f1-8822-4e3318db0587"
 SETS = [

@@ -13,7 +13,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone.cached_sets import name_of, prepared_form
 from zsnapdb.jobs.clone.sources import CloneSource, production_history
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind
 
 ABOVE = "tank/zsnapdb/prepared"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.jobs.clone.clone_info import requested_text
 from zsnapdb.jobs.clone.commits import message_text
-from zsnapdb.jobs.clone.properties import requested_text
 from zsnapdb.jobs.copies.properties import owner_text
 
 

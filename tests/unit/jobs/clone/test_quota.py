@@ -14,21 +14,12 @@ from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.clone import (
-    adopted_commits,
-    catalogue,
-    create_plan,
-    data_reset,
-    lifecycle,
-    reaper,
-    space_limits,
-    volumes,
-)
+from zsnapdb.jobs.clone import catalogue, create_plan, data_reset, lifecycle, reaper, space_limits, volumes
 from zsnapdb.jobs.clone import pool as clone_pool
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import CloneSource, commits
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.planning.clone.space_limits import LEAST
 from zsnapdb.verbs.delegation import parse
 from zsnapdb.verbs.requests import COMMANDS, SERVED
@@ -136,7 +127,7 @@ class Heir:
 
 def test_a_clone_may_write_as_much_as_before_when_it_took_something_over(heir: Heir) -> None:
     for number in (1, 3):
-        with adopted_commits.taking_over([heir.revision], 9 * GIB):
+        with catalogue.taking_over([heir.revision], 9 * GIB):
             assert heir.info.quota > 9 * GIB
             heir.gets(f"20260101T000000Z-000{number}", number * GIB)
             # What its users write meanwhile is no reason to give it more.
@@ -152,7 +143,7 @@ WAYS: dict[str, Callable[[Heir], object]] = {
 
 
 def takes_over(heir: Heir, written: int) -> None:
-    with adopted_commits.taking_over([heir.revision], 9 * GIB):
+    with catalogue.taking_over([heir.revision], 9 * GIB):
         if written:
             heir.gets("20260101T000000Z-0002", written)
 
@@ -162,13 +153,13 @@ def takes_over(heir: Heir, written: int) -> None:
 def test_a_kill_while_something_is_taken_over_leaves_no_larger_quota_than_is_right(
     heir: Heir, monkeypatch: pytest.MonkeyPatch, way: str, has_taken: bool
 ) -> None:
-    settle = adopted_commits.settle
+    settle = catalogue.settle_adopted_commits
     # Whoever is killed comes to no end.
-    monkeypatch.setattr(adopted_commits, "settle", lambda _: None)
+    monkeypatch.setattr(catalogue, "settle_adopted_commits", lambda _: None)
     takes_over(heir, 3 * GIB if has_taken else 0)
     assert heir.quotas[0] == 10 * GIB
     heir.uses(GIB // 2)
-    monkeypatch.setattr(adopted_commits, "settle", settle)
+    monkeypatch.setattr(catalogue, "settle_adopted_commits", settle)
     WAYS[way](heir)
     assert heir.quotas == ((4 * GIB, GIB) if has_taken else (GIB, GIB))
 
@@ -187,7 +178,7 @@ def test_other_data_gets_no_quota_for_what_was_taken_over_nor_for_what_commits_k
 
     heir.uses(GIB // 4)
     assert beside() == GIB, "the data goes: one that is full can be reset"
-    with adopted_commits.taking_over([heir.revision], 9 * GIB):
+    with catalogue.taking_over([heir.revision], 9 * GIB):
         heir.gets("20260101T000000Z-0002", 3 * GIB)
     assert (heir.quotas, beside()) == ((4 * GIB, GIB), 3 * GIB // 4)
     # The old data is kept for its commits, and the clone may have as much in all as before.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.base import caller_identity
+from zsnapdb.base import patterns
 from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base import run_locks
@@ -77,7 +77,7 @@ def test_eight_at_once_cannot_be_promised_the_same_bytes(monkeypatch: pytest.Mon
     assert all(made["quota"] == made["reservation"] == str(GIB // 2) for made in pool.made.values())
 
 
-@pytest.mark.parametrize("variable", [expected_clone.CAUSER_VARIABLE, caller_identity.SUBJECT_VARIABLE])
+@pytest.mark.parametrize("variable", [expected_clone.CAUSER_VARIABLE, patterns.SUBJECT_VARIABLE])
 def test_a_set_counts_to_the_subject_and_root_has_the_floor_alone(
     monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:

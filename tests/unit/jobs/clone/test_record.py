@@ -12,7 +12,7 @@ import pytest
 from tests.unit.support.clone_pool import HOME, ClonePool
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import catalogue, properties
+from zsnapdb.jobs.clone import catalogue, clone_info
 from zsnapdb.jobs.clone.clone_info import CloneInfo, CloneRecord
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CommitRecord
 from zsnapdb.jobs.copies import record
@@ -20,10 +20,10 @@ from zsnapdb.jobs.copies.catalogue import CopyDatasets
 from zsnapdb.jobs.copies.record import Fate
 from zsnapdb.zfs.datasets import Property
 
-PACKAGE = Path(properties.__file__).parent
+PACKAGE = Path(clone_info.__file__).parent
 DECLARED = {name for name in record.columns(CloneRecord) if name.startswith("zsnapdb:")}
 HOME_OF_ALL = {"zsnapdb:floor-quota"}
-BESIDE = {*HOME_OF_ALL, properties.CLONE_PROPERTY, *properties.OF_DATA, *properties.OF_COMMITS, *properties.OF_SETS}
+BESIDE = {*HOME_OF_ALL, clone_info.CLONE_PROPERTY, *clone_info.OF_DATA, *clone_info.OF_COMMITS, *clone_info.OF_SETS}
 
 
 def test_every_property_that_the_code_of_clones_names_is_declared() -> None:
@@ -84,6 +84,6 @@ def test_commit_is_read_as_it_was_recorded(clone: CloneInfo) -> None:
         masked_by=None,
     )
     facts = record.property_values(new, *record.declared(CommitRecord))
-    assert {*properties.OF_COMMITS, "zsnapdb:backup"} - {properties.LOG_END_PROPERTY} <= set(facts)
+    assert {*clone_info.OF_COMMITS, "zsnapdb:backup"} - {clone_info.LOG_END_PROPERTY} <= set(facts)
     values = {name: Property(facts.get(name, "-"), "local" if name in facts else "-") for name in COMMIT_COLUMNS}
     assert record.read(CommitRecord, CopyDatasets(new.id, new.id, {new.id: values})) == vars(new)

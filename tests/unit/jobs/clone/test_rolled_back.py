@@ -17,7 +17,7 @@ from zsnapdb.jobs.clone.sources import CloneSource, origin_in
 from zsnapdb.jobs.health import recovery_coverage
 from zsnapdb.jobs.restore import restore_inputs
 from zsnapdb.jobs.restore.restore_inputs import RestorableSet
-from zsnapdb.planning.clone.source_kind import SourceKind
+from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots, version

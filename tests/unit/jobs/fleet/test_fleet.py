@@ -17,13 +17,13 @@ from tests.unit.support.fleet_yard import NOW, FleetYard
 from zsnapdb.base.errors import UsageError
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.health.objectives import Verdict
-from zsnapdb.report.fleet.status import FleetView
-from zsnapdb.report.fleet.status import text as metrics_text
+from zsnapdb.report.fleet import FleetView
+from zsnapdb.report.fleet import text as metrics_text
 from zsnapdb.repository import keys
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.open import open_store
+from zsnapdb.store.layers import open_store
 
 DAILY = ObjectiveSettings(backup_age=86400.0, rpo=30 * 86400.0)
 DRILLED = ObjectiveSettings(drill_age=7 * 86400.0, rpo=30 * 86400.0)

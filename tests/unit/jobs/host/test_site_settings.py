@@ -16,7 +16,7 @@ from zsnapdb.jobs.host import site_settings
 from zsnapdb.jobs.host.site_settings import site_commands
 from zsnapdb.planning.dataset_properties import CLASSIFIED, SPACE, TEXTS, PropertyClass, property_class
 from zsnapdb.repository.manifest import FilesystemType, RightPart, SitePart
-from zsnapdb.zfs.delegated_permissions import Right
+from zsnapdb.zfs.own_settings import Right
 
 SOURCE, TARGET = "tank/mysql", "other/restored"
 SETTABLE = [

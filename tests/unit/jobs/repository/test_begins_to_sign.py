@@ -20,8 +20,8 @@ from zsnapdb.jobs.repository import adopt, inventory, status, verify
 from zsnapdb.jobs.restore import runbook as job
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredKind
-from zsnapdb.report.restore import runbook
-from zsnapdb.repository import drills, layout, pins, verifications
+from zsnapdb.report import runbook
+from zsnapdb.repository import backup_marks, drills, layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.verifications import Depth
@@ -41,7 +41,7 @@ def names(site: Site) -> list[str]:
     names = site.fill([None, 0, None, 2, None])
     instance, repository = site.instance(), site.instance().open_repository()
     drills.write(repository, evidence(Outcome.PASSED, repository.id))
-    pins.pin(repository, "main", names[0], "the year")
+    backup_marks.pin(repository, "main", names[0], "the year")
     host_record.note_pinned(instance, repository, names[0])
     verifications.add(repository, "main", datetime.now(UTC), {names[4]: ()}, "verify --deep")
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_old_backups_are_whole_counted_and_pruned(site: Site, names: list[str]) 
     assert verify.verify(site.instance(), Depth.READ).is_whole
     site.keep = "last = 1"
     assert set(prune(site).removed) == {names[1], names[2], names[3]}
-    assert pins.pins(site.instance().open_repository(), "main")[names[0]].reason == "the year"
+    assert backup_marks.pins(site.instance().open_repository(), "main")[names[0]].reason == "the year"
 
 
 def test_old_drills_findings_and_evidence_are_believed(site: Site, names: list[str]) -> None:

@@ -22,8 +22,8 @@ from zsnapdb.planning.repository.local_snapshot_sets import LocalLimits, LocalSn
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository import layout, verifications
+from zsnapdb.repository.backup_marks import Unfinished
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.unfinished_backups import Unfinished
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.zfs import datasets, destruction
 

@@ -14,7 +14,7 @@ from zsnapdb.jobs.repository import copy as job
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
 from zsnapdb.planning.binlog.history import CompleteUntil
-from zsnapdb.repository import layout, pins
+from zsnapdb.repository import backup_marks, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, remove_unneeded
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.local import LocalStore
@@ -247,10 +247,10 @@ def test_a_damaged_binlog_is_told_and_the_backups_are_copied(site: Site) -> None
 
 def test_a_pin_goes_over_with_its_backup_and_is_its_own_from_then_on(site: Site) -> None:
     names = site.fill([None, None])
-    pins.pin(site.instance().open_repository(), "main", names[0], "audit")
+    backup_marks.pin(site.instance().open_repository(), "main", names[0], "audit")
     copy(site)
     second = site.instance("there").open_repository()
-    assert {name: pin.reason for name, pin in pins.pins(second, "main").items()} == {names[0]: "audit"}
-    pins.unpin(second, "main", names[0])
+    assert {name: pin.reason for name, pin in backup_marks.pins(second, "main").items()} == {names[0]: "audit"}
+    backup_marks.unpin(second, "main", names[0])
     copy(site)
-    assert pins.pins(second, "main") == {}
+    assert backup_marks.pins(second, "main") == {}

@@ -17,7 +17,7 @@ from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.events import Recorder
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import ConfigError, RepositoryError
-from zsnapdb.cli import key
+from zsnapdb.cli import repository
 from zsnapdb.cli.commands import COMMANDS, Command
 from zsnapdb.cli.notified_commands import with_operator
 from zsnapdb.config.repository import EncryptionSettings
@@ -26,8 +26,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import masking as clone_masking
 from zsnapdb.jobs.health import evidence
 from zsnapdb.jobs.health.evidence import EvidenceLog, note_end, recorded, recorded_keys
-from zsnapdb.jobs.repository import evidence_report, init, keys
-from zsnapdb.planning.evidence.policy import POLICY, PolicyChange
+from zsnapdb.jobs.repository import evidence_report, init
+from zsnapdb.planning.evidence import POLICY, PolicyChange
 from zsnapdb.report.repository.evidence import EvidencePageView, EvidenceReportView
 
 COMMAND = ("zsnapdb", "prune", "main")
@@ -276,7 +276,7 @@ def test_the_first_run_records_the_policy_and_the_next_ones_what_differs_from_it
 
 
 def test_keys_that_come_and_go_are_recorded(site: Site, tmp_path: Path) -> None:
-    made = keys.generate(tmp_path / "identity", tmp_path / "signing")
+    made = init.generate_keys(tmp_path / "identity", tmp_path / "signing")
     (recipient,) = made.recipients
     encryption = EncryptionSettings(
         recipients=made.recipients, identity_file=tmp_path / "identity", signing_key_file=tmp_path / "signing"
@@ -343,7 +343,7 @@ def test_a_log_that_is_kept_no_more_says_so_once(site: Site) -> None:
 
 def test_changes_of_keys_by_a_command_are_in_the_log_and_in_the_report(site: Site, tmp_path: Path) -> None:
     with recorded_keys((keeping(site),), "key", ("zsnapdb", "key", "generate")) as noted:
-        made = keys.generate(tmp_path / "identity", None)
+        made = init.generate_keys(tmp_path / "identity", None)
         noted += made.changes
     (recipient,) = made.recipients
     assert changes(site, "key") == [(f"identity {recipient}", "", f"made, in {tmp_path}/identity")]
@@ -372,10 +372,10 @@ def test_keys_are_made_without_a_configuration_and_with_one_its_logs_hear_of_the
 
     monkeypatch.setattr(evidence, "recorded_keys", spy)
     monkeypatch.setenv("ZSNAPDB_CONFIG", str(tmp_path / "none.toml"))
-    key.generate(identity=tmp_path / "first")
+    repository.generate_key(identity=tmp_path / "first")
     assert seen == []
     config = tmp_path / "zsnapdb.toml"
     config.write_text(site.text().replace("[repository.here]\n", "[repository.here]\nevidence = true\n"))
-    key.generate(identity=tmp_path / "second", config=config)
+    repository.generate_key(identity=tmp_path / "second", config=config)
     ((names, job, noted),) = seen
     assert (names, job, [change.after for change in noted]) == (["main"], "key", [f"made, in {tmp_path}/second"])

@@ -17,7 +17,7 @@ from tests.unit.support.drilled import evidence
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.jobs.doctor import dependency_checks
 from zsnapdb.jobs.health import evidence as evidence_job
-from zsnapdb.jobs.host import installed_plugins
+from zsnapdb.jobs.host import startup_check
 from zsnapdb.jobs.repository import evidence_report
 from zsnapdb.jobs.repository.status import ProtectionStatus
 from zsnapdb.jobs.trial.drill import DrillDraw, DrillLog
@@ -26,7 +26,7 @@ from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.mysql.process import processes
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.server_copy.plugins import InstalledPlugins
-from zsnapdb.planning.server_plugins import Plugin, ServerPlugins
+from zsnapdb.planning.server_facts import Plugin, ServerPlugins
 from zsnapdb.repository import drills, evidence_log, layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.drills import Outcome, StepPart
@@ -334,7 +334,7 @@ def test_forged_document_takes_no_warning_of_the_doctor_away(
     protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch, forge: Callable[[Forger], None], signs: bool
 ) -> None:
     monkeypatch.setattr(processes, "version_of", lambda *_: "9.7.1")
-    monkeypatch.setattr(installed_plugins, "installed", lambda *_: InstalledPlugins("/plugins", frozenset()))
+    monkeypatch.setattr(startup_check, "installed_plugins", lambda *_: InstalledPlugins("/plugins", frozenset()))
     plugin = Plugin(name="rocksdb", kind="STORAGE ENGINE", library="ha_rocksdb.so")
     protected.plugins = ServerPlugins(plugins=(plugin,))
     protected.server.commit(1)

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import NotFound, UsageError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import inventory, status, verify
-from zsnapdb.jobs.repository.instances import list_instances
+from zsnapdb.jobs.repository.inventory import list_instances
 from zsnapdb.report.repository.list import StoredInstancesView
 from zsnapdb.repository.verifications import Depth
 

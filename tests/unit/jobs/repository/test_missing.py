@@ -13,8 +13,8 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository import adopt, inventory, prune, status, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.report.repository.list import InventoryView
+from zsnapdb.report.repository.prune import VerifyView
 from zsnapdb.report.repository.status import StatusView
-from zsnapdb.report.repository.verify import VerifyView
 from zsnapdb.repository import layout
 from zsnapdb.zfs import datasets
 

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.support.s3 import bucket
 from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs.repository import copy, prune, prune_facts, verify
-from zsnapdb.repository import layout, pins
+from zsnapdb.repository import backup_marks, layout
 from zsnapdb.repository.verifications import Depth
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site) -> None
     assert verify.verify(site.instance(), Depth.READ).is_whole
     copied = copy.copy(site.instance(), site.instance("there"))
     assert sorted(copied.copied) == names
-    pins.pin(site.instance().open_repository(), "main", names[3], "why not")
+    backup_marks.pin(site.instance().open_repository(), "main", names[3], "why not")
     result = prune.prune(site.instance(), local=prune_facts.NOTHING_LOCAL)
     assert result.removed == (names[2],)
     assert result.plan.afterlife.keeps_versions

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.support.pruning import manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Site, store_backup
 from zsnapdb.base.errors import NotFound, PreflightError
-from zsnapdb.jobs.repository import pin as job
-from zsnapdb.repository import layout, pins
+from zsnapdb.jobs.repository import inventory as job
+from zsnapdb.repository import backup_marks, layout
 from zsnapdb.store.base import DeletionPolicy, ObjectHold
 from zsnapdb.store.local import LocalStore
 
@@ -19,11 +19,11 @@ def test_a_pinned_backup_stays_with_its_chain_until_it_is_unpinned(site: Site) -
     names = site.fill([None, 0, 1, None])
     site.keep = "last = 1"
     repository = site.instance().open_repository()
-    pins.pin(repository, "main", names[1], "before the migration")
+    backup_marks.pin(repository, "main", names[1], "before the migration")
     assert prune(site).removed == (names[2],)
     decision = next(d for d in plan(site).retention.decisions if d.backup_id == names[1])
     assert decision.reasons == ("pinned: before the migration",)
-    pins.unpin(repository, "main", names[1])
+    backup_marks.unpin(repository, "main", names[1])
     assert prune(site).removed == (names[1], names[0])
 
 
@@ -58,9 +58,9 @@ def test_a_pin_that_cannot_be_read_pins(site: Site) -> None:
 def test_only_what_is_there_can_be_pinned(site: Site) -> None:
     site.fill([None])
     with pytest.raises(NotFound):
-        pins.pin(site.instance().open_repository(), "main", "20200101T000000Z-0000", "x")
+        backup_marks.pin(site.instance().open_repository(), "main", "20200101T000000Z-0000", "x")
     with pytest.raises(NotFound, match="no pin"):
-        pins.unpin(site.instance().open_repository(), "main", "20200101T000000Z-0000")
+        backup_marks.unpin(site.instance().open_repository(), "main", "20200101T000000Z-0000")
 
 
 def test_a_pin_that_comes_while_it_prunes_is_honoured(site: Site) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.kept_repositories import KeptRepository, unpack
 from zsnapdb.jobs.repository.verify import check_documents, verify
-from zsnapdb.report.repository.verify import VerifyView
+from zsnapdb.report.repository.prune import VerifyView
 from zsnapdb.repository import stored_document
 from zsnapdb.repository.verifications import Depth
 

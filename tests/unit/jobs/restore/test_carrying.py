@@ -12,7 +12,7 @@ from tests.unit.support.site_pool import SiteDataset, SitePool
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.planning.dataset_properties import CLASSIFIED, GUARANTEES, SPACE, PropertyClass, carried_names
 from zsnapdb.planning.restore.steps import PromotePart
-from zsnapdb.zfs.delegated_permissions import Right
+from zsnapdb.zfs.own_settings import Right
 
 OLD, PLACE = "tank/mysql-replaced-x", "tank/mysql"
 PART = PromotePart("data", "tank/z", PLACE, OLD, "/m", 1, "on", old_canmount_is_set=False)

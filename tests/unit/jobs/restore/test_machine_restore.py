@@ -17,9 +17,9 @@ from zsnapdb.jobs.steps.restore_journal import MachineJournals
 from zsnapdb.planning.restore.plan import MachineRestorePlan
 from zsnapdb.planning.restore.steps import DefineDomain
 from zsnapdb.planning.vm.domain import parse
-from zsnapdb.report.restore.result import MachineRestorePlanView, MachineRestoreView
+from zsnapdb.report.restore import MachineRestorePlanView, MachineRestoreView
 from zsnapdb.repository.manifest import FilesystemType, ZvolType
-from zsnapdb.stream import nvlist
+from zsnapdb.stream import resume_stream
 from zsnapdb.stream.download import Resumption
 from zsnapdb.vm.hypervisor import MachineState
 from zsnapdb.zfs.command import failure
@@ -124,7 +124,7 @@ def test_an_interrupted_restore_is_resumed_or_given_up(yard: Yard, monkeypatch: 
 def token(guid: int) -> str:
     """Return what ZFS says of an interrupted full stream to this snapshot."""
     numbers = {"object": 9, "offset": 4096, "bytes": 9000, "toguid": guid}
-    return f"1-0-d8-{zlib.compress(nvlist.with_numbers(b'', numbers)).hex()}"
+    return f"1-0-d8-{zlib.compress(resume_stream.with_nvlist_numbers(b'', numbers)).hex()}"
 
 
 @pytest.mark.parametrize("is_of_this", [True, False])

@@ -19,8 +19,8 @@ from zsnapdb.base.errors import AmbiguousPointError, NotFound, UsageError
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY, STORED
-from zsnapdb.jobs.clone import create_plan, point_in_time, query
-from zsnapdb.jobs.clone.point_in_time import Candidate, Moment, MomentMatch
+from zsnapdb.jobs.clone import create_plan, query
+from zsnapdb.jobs.clone.query import Candidate, Moment, MomentMatch
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.host.local_snapshot_sets import DescribedSet
 from zsnapdb.jobs.trial import drill, rescue
@@ -64,7 +64,7 @@ def host_has(monkeypatch: pytest.MonkeyPatch, sets: Sequence[Candidate]) -> None
         )
         for one in sets
     ]
-    monkeypatch.setattr(point_in_time, "described_sets", lambda instance, *states, more: known)
+    monkeypatch.setattr(query, "described_sets", lambda instance, *states, more: known)
 
 
 def moment(server_clock: int) -> str:
@@ -97,7 +97,7 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repeated:
         monkeypatch.setattr(module, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(create_plan, "plan_for", planned_clone)
     monkeypatch.setattr(snapshots, "describe", no_snapshot)
-    monkeypatch.setattr(point_in_time, "described_sets", lambda instance, *states, more: [])
+    monkeypatch.setattr(query, "described_sets", lambda instance, *states, more: [])
     return Repeated(protected, tmp_path, backup, moment(gone), gtids, old, new)
 
 
@@ -129,7 +129,7 @@ def cloned(made: Repeated, to: str, history: str | None) -> RestorePlan:
 
 
 def questioned(made: Repeated, to: str, history: str | None) -> RestorePlan:
-    found = point_in_time.find(made.settings, made.instance, to, history)
+    found = query.find_moment(made.settings, made.instance, to, history)
     assert found.match is MomentMatch.REPLAY
     assert found.point is not None
     return found.point
@@ -183,17 +183,17 @@ def test_a_snapshot_set_does_not_answer_for_a_moment_in_two_histories(
 ) -> None:
     made = datetime.fromtimestamp(1_700_000_000, UTC)
     known = [
-        point_in_time.Candidate(repeated.backup, made, "binlog.000001:500 " + f"{repeated.protected.server.uuid}:1"),
-        point_in_time.Candidate("20300101T000000Z-0001", made, f"binlog.000002:500 {repeated.gtids}"),
+        query.Candidate(repeated.backup, made, "binlog.000001:500 " + f"{repeated.protected.server.uuid}:1"),
+        query.Candidate("20300101T000000Z-0001", made, f"binlog.000002:500 {repeated.gtids}"),
     ]
     host_has(monkeypatch, known)
     for point in (repeated.time, repeated.gtids):
         with pytest.raises(AmbiguousPointError):
-            point_in_time.find(repeated.settings, repeated.instance, point)
-    found = point_in_time.find(repeated.settings, repeated.instance, repeated.gtids, repeated.new)
+            query.find_moment(repeated.settings, repeated.instance, point)
+    found = query.find_moment(repeated.settings, repeated.instance, repeated.gtids, repeated.new)
     assert (found.match, found.history) == (MomentMatch.REPLAY, repeated.new)
     assert f"of history {repeated.new} up to" in found.describe()
-    assert point_in_time.find(repeated.settings, repeated.instance, repeated.backup).match is MomentMatch.SNAPSHOT
+    assert query.find_moment(repeated.settings, repeated.instance, repeated.backup).match is MomentMatch.SNAPSHOT
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def test_the_latest_state_of_a_question_is_what_the_archive_leads_to_or_a_newer_
         for backup_id, made in ((repeated.backup, "2020-01-01"), ("20400101T000000Z-0001", newest))
     ]
     host_has(monkeypatch, sets)
-    latest = point_in_time.find(repeated.settings, repeated.instance, "latest")
+    latest = query.find_moment(repeated.settings, repeated.instance, "latest")
     assert latest.match is match
-    backup = point_in_time.find(repeated.settings, repeated.instance, "latest-backup")
+    backup = query.find_moment(repeated.settings, repeated.instance, "latest-backup")
     assert (backup.backup_id, backup.match) == (sets[-1].backup_id, MomentMatch.SNAPSHOT)
     if match is MomentMatch.REPLAY:
         assert latest.point is not None

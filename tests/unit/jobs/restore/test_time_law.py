@@ -20,7 +20,7 @@ from zsnapdb.base.errors import AmbiguousPointError, NotFound
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction
-from zsnapdb.planning.binlog.commit_times import (
+from zsnapdb.planning.binlog.archive_times import (
     MOST_STRETCHES,
     TOLERANCE,
     ArchiverObservation,

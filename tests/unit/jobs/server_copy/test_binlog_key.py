@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.jobs.host.server_copy import Copy
 from zsnapdb.planning.server_copy.copy_options import PathMap
 
 NAME = "MySQLReplicationKey_3b539809-e55b-11f1-8822-4e3318db0587_1"

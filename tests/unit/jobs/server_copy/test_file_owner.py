@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.jobs.server_copy.prepare import Copy, change_of_owner, give_files
+from zsnapdb.jobs.host.server_copy import Copy, change_of_owner, give_files
 from zsnapdb.planning.server_copy.copy_options import PathMap
 
 FORMER = Owner(12345, 12346)

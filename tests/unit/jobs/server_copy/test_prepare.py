@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.server_copy.prepare import lay_out
+from zsnapdb.jobs.host.server_copy import lay_out
 
 
 def test_nested_volumes_keep_their_shape_in_a_copy() -> None:

@@ -19,7 +19,7 @@ from zsnapdb.jobs.trial.server_checks import CheckOutcome
 from zsnapdb.planning.backup.fitness import unfit
 from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.planning.trial.rescue import DumpFile
-from zsnapdb.report.trial.drill import DrillPlanView
+from zsnapdb.report.trial import DrillPlanView
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.verifications import known_damage
 

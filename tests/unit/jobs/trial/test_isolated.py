@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.support.catalogue_session import CatalogueSession
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.jobs.host.server_copy import Copy
 from zsnapdb.jobs.trial import server_checks
 from zsnapdb.jobs.trial.server_checks import Isolated
-from zsnapdb.planning.server_plugins import ServerPlugins
+from zsnapdb.planning.server_facts import ServerPlugins
 
 
 class Opened(CatalogueSession):

@@ -19,7 +19,7 @@ from zsnapdb.jobs.trial import drill, machine_drill
 from zsnapdb.jobs.trial.drill import DrillRequest, DrillResult
 from zsnapdb.jobs.trial.machine_drill import MachineDrillPlan
 from zsnapdb.planning.vm.domain import parse, root_of
-from zsnapdb.report.trial.drill import EvidenceView, MachineDrillPlanView
+from zsnapdb.report.trial import EvidenceView, MachineDrillPlanView
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Evidence, Outcome
 from zsnapdb.repository.manifest_source import BoundPart, ServerInsidePart

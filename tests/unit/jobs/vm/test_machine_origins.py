@@ -13,14 +13,12 @@ from tests.unit.support.machine_pool import HOME, MachinePool, MemoryHypervisor
 from zsnapdb.base.errors import NotFound, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.config import settings as config
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
-from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.host import THIS_HOST, system_now
 from zsnapdb.jobs.vm import base, catalogue, create, lifecycle
 from zsnapdb.jobs.vm.base import BaseRequest
-from zsnapdb.jobs.vm.create import MachinesRequest
-from zsnapdb.jobs.vm.readiness import ReadyMarker
-from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView, MachinesView
+from zsnapdb.jobs.vm.create import MachinesRequest, ReadyMarker
+from zsnapdb.report.machines import MachinesMadeView, MachinesPlanView, MachinesView
 from zsnapdb.vm.hypervisor import MachineState
 
 GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
@@ -199,4 +197,4 @@ def test_a_base_comes_before_an_instance_of_its_name_and_latest_names_the_instan
 def test_the_list_names_the_backup_and_grade_of_each_machine(host: BackedUp) -> None:
     host.clone("web", 1)
     seen = lifecycle.listing(host.settings).copies
-    assert f"web@{NEW}  frozen" in MachinesView(seen, now()).text()
+    assert f"web@{NEW}  frozen" in MachinesView(seen, system_now()).text()

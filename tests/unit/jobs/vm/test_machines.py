@@ -23,19 +23,17 @@ from zsnapdb.base.errors import (
     ZsnapdbError,
 )
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.clock import now
 from zsnapdb.jobs.base.events import Silent
-from zsnapdb.jobs.base.host import THIS_HOST
+from zsnapdb.jobs.base.host import THIS_HOST, system_now
+from zsnapdb.jobs.copies.catalogue import Verb
 from zsnapdb.jobs.copies.sweep import ExtraRemoval
-from zsnapdb.jobs.copies.verb import Verb
 from zsnapdb.jobs.vm import base, catalogue, create, lifecycle, removal
 from zsnapdb.jobs.vm.base import BaseRequest
-from zsnapdb.jobs.vm.create import MachinesRequest
-from zsnapdb.jobs.vm.readiness import ReadyMarker, marker
+from zsnapdb.jobs.vm.create import MachinesRequest, ReadyMarker, ready_marker
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
 from zsnapdb.planning.vm.cloud_init import GuestIdentity, image, seed_files
 from zsnapdb.planning.vm.domain import parse
-from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView, MachinesView
+from zsnapdb.report.machines import MachinesMadeView, MachinesPlanView, MachinesView
 from zsnapdb.vm.hypervisor import MachineState
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.destruction import Mark
@@ -184,7 +182,7 @@ def test_plan_of_machine_verb_refuses_what_its_run_refuses(
 ) -> None:
     house.clone(1)
     spoil(house)
-    before, verb = house.state(), VERBS[name](house.settings, marker("server"))
+    before, verb = house.state(), VERBS[name](house.settings, ready_marker("server"))
     answers = []
     for way in (verb.plan, verb.run):
         try:
@@ -337,13 +335,13 @@ def test_a_reset_goes_back_to_the_disks_of_the_base_and_starts_what_ran(house: H
 def test_waiting_for_a_server_that_this_host_cannot_reach_is_refused_before_anything_is_made(house: House) -> None:
     before = house.state()
     with pytest.raises(PreflightError, match="no address on the network zsnapdb-isolated"):
-        house.clone(marker=marker("server"))
+        house.clone(marker=ready_marker("server"))
     assert house.state() == before
 
 
 def test_an_expired_machine_is_reaped_and_a_protected_one_stays(house: House) -> None:
     house.clone(2)
-    past = {"zsnapdb:expires": stamp(now() - timedelta(hours=1))}
+    past = {"zsnapdb:expires": stamp(system_now() - timedelta(hours=1))}
     for name in ("pxc1", "pxc2"):
         house.pool.things[f"{HOME}/machines/{name}"].properties |= past
     lifecycle.protect(house.settings, THIS_HOST, "pxc2", 3600)
@@ -414,7 +412,7 @@ def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: 
 
 
 def expire(house: House, *names: str) -> None:
-    past = stamp(now() - timedelta(hours=1))
+    past = stamp(system_now() - timedelta(hours=1))
     for name in names:
         datasets.set_properties(f"{HOME}/machines/{name}", {"zsnapdb:expires": past})
 
@@ -431,7 +429,10 @@ def test_a_machine_whose_phase_was_altered_is_named_and_kept_until_it_is_mended(
     with pytest.raises(ExistsError, match="a virtual machine pxc1 already exists"):
         house.clone(1)
     known = lifecycle.listing(house.settings)
-    assert "pxc1 cannot be read: zsnapdb:phase is 'redy'" in MachinesView(known.copies, now(), known.unreadable).text()
+    assert (
+        "pxc1 cannot be read: zsnapdb:phase is 'redy'"
+        in MachinesView(known.copies, system_now(), known.unreadable).text()
+    )
     with pytest.raises(DamagedError, match="zsnapdb:phase is 'redy'"):
         lifecycle.destroy(house.settings, "pxc1", snapshots_may_go=False).run()
     datasets.set_properties(f"{HOME}/machines/pxc1", {"zsnapdb:phase": "ready"})

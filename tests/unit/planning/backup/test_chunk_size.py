@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.planning.backup.chunk_size import (
+from zsnapdb.planning.backup.send_form import (
     MOST_ROWS,
     WANTED_ROWS,
     WINDOW,

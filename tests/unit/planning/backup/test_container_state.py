@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.jobs.host.container import is_container
-from zsnapdb.planning.backup.container_state import judge_state
-from zsnapdb.planning.backup.fitness import Severity
+from zsnapdb.jobs.backup.preflight import is_container
+from zsnapdb.planning.backup.fitness import Severity, judge_state
 from zsnapdb.planning.backup.placement import MountedFilesystem
 
 ROOT = MountedFilesystem("/", "overlay", "overlay", is_bind=False)

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.backup.space import DatasetSpace, judge_space
+from zsnapdb.planning.backup.fitness import DatasetSpace, Severity, judge_space
 
 G = 1 << 30
 POOL = DatasetSpace("tank", 50 * G, 50 * G, 0, 0, 0, 0, 0)

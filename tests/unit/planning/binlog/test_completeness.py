@@ -12,7 +12,7 @@ from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
 from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.base.errors import NotFound
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.planning.binlog.completeness import (
+from zsnapdb.planning.binlog.archive_times import (
     CommitHorizon,
     LastRecord,
     is_reached,

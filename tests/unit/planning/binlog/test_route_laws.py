@@ -32,7 +32,7 @@ from tests.unit.support.binlog_window import SECOND
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import HistoryError, NotFound
 from zsnapdb.base.gtid import contains, joined
-from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.archive_times import complete_until
 from zsnapdb.planning.binlog.route import (
     ArchiveState,
     BackupPoint,

@@ -10,20 +10,18 @@ import pytest
 from zsnapdb.planning.binlog.changes import ChangeKind
 from zsnapdb.planning.binlog.row_values import (
     NULL,
-    LoggedColumn,
-    ValueColumn,
-    condition,
-    form_difference,
-    server_value,
-    sql_value,
-)
-from zsnapdb.planning.binlog.table_shape import (
     ForeignKey,
+    LoggedColumn,
     TableShape,
     Trigger,
     UniqueKey,
+    ValueColumn,
+    condition,
+    form_difference,
     logged_difference,
+    server_value,
     shape_difference,
+    sql_value,
 )
 from zsnapdb.planning.binlog.undo import (
     LoggedRow,

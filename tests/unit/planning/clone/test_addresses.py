@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.config.clones import AddressSettings
+from zsnapdb.config.tables import AddressSettings
 from zsnapdb.planning.clone.addresses import KeptRoute, choose, configuration, read_state, switching
 
 SETTINGS = AddressSettings(first_port=24000, last_port=24009)

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
+from zsnapdb.planning.clone.lease import LeaseVerdict, SourceKind, stamp
 from zsnapdb.planning.clone.masking import MaskingCase, MaskingWay, UnusedSet, judge_set, masking_choice
-from zsnapdb.planning.clone.source_kind import SourceKind
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 WEEK = 7 * 86400.0

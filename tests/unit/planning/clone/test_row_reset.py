@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from zsnapdb.planning.binlog.changes import ChangeKind, LoggedStatement, TableChanges, TransactionChanges
-from zsnapdb.planning.binlog.row_values import NULL, ValueColumn
-from zsnapdb.planning.binlog.table_shape import ForeignKey, TableShape
+from zsnapdb.planning.binlog.row_values import NULL, ForeignKey, TableShape, ValueColumn
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange
 from zsnapdb.planning.clone.row_reset import (
     MOST_CHANGES,

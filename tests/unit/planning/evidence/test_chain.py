@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink, findings
-from zsnapdb.planning.evidence.daily_summary import CompletedRun, days, judge_day
+from zsnapdb.planning.evidence import NOTHING, RememberedLink, StoredLink, findings
+from zsnapdb.planning.health.daily_summary import CompletedRun, days, judge_day
 from zsnapdb.planning.health.objectives import Objective
 
 

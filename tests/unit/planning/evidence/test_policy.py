@@ -10,7 +10,7 @@ from zsnapdb.config.repository import (
     RepositorySettings,
 )
 from zsnapdb.config.settings import MaskingSettings
-from zsnapdb.planning.evidence.policy import PolicyChange, PolicyFacts, policy_changes, policy_lines
+from zsnapdb.planning.evidence import PolicyChange, PolicyFacts, policy_changes, policy_lines
 
 KEEP = KeepSettings(last=3, within=7200.0)
 

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from zsnapdb.base import run_id
-from zsnapdb.config.engine import FleetVerb
+from zsnapdb.base import run_context
 from zsnapdb.config.settings import Settings
-from zsnapdb.planning.agent.runs import RunRecord
+from zsnapdb.config.tables import FleetVerb
+from zsnapdb.planning.agent_jobs import RunRecord
 from zsnapdb.planning.fleet.host_jobs import command_arguments, is_too_soon, refusal, served_by, served_until
-from zsnapdb.planning.fleet.messages import JobRequest, is_timely, run_id_of
-from zsnapdb.planning.fleet.retry import JobVerdict
+from zsnapdb.planning.fleet.jobs import JobRequest, JobVerdict, is_timely, run_id_of
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 RUN = run_id_of(FleetVerb.BACKUP, "main", NOW)
@@ -155,6 +154,6 @@ def test_a_flood_of_requests_is_spaced_and_another_attempt_is_not() -> None:
 @given(st.datetimes(datetime(1980, 1, 1), datetime(2900, 1, 1), timezones=st.just(UTC)), st.sampled_from(FleetVerb))
 def test_a_time_of_a_schedule_has_one_run_whoever_begins_it(scheduled: datetime, verb: FleetVerb) -> None:
     made = run_id_of(verb, "main", scheduled)
-    assert run_id.is_one(made)
+    assert run_context.is_run_id(made)
     assert made == run_id_of(verb, "main", scheduled.replace(microsecond=0))
     assert made != run_id_of(verb, "other", scheduled)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.fleet.messages import JobAnswer, JobProgress
-from zsnapdb.planning.fleet.progress import answer_text, progress_text
+from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, answer_text, progress_text
 
 
 @given(st.integers(0, 2**62), st.integers(1, 2**62))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.base.errors import EXIT_CODES, retry_class
-from zsnapdb.planning.fleet.retry import JobVerdict, is_final, verdict
+from zsnapdb.planning.fleet.jobs import JobVerdict, is_final, verdict
 
 
 @pytest.mark.parametrize("code", [code for code in EXIT_CODES if code])

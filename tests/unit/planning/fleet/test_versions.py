@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from zsnapdb.planning.fleet.messages import FleetJob, JobAnswer, JobProgress, JobRequest, SlotsState
+from zsnapdb.planning.fleet.jobs import FleetJob, JobAnswer, JobProgress, JobRequest, SlotsState
 
 OLDEST: dict[type[BaseModel], dict[str, Any]] = {
     JobRequest: {

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.jobs.doctor.rule_facts import LoadReport
 from zsnapdb.planning.advice.facts import VolumeFacts
-from zsnapdb.planning.load.counters import DiskRequests, Histogram, Load, LoadSample, load_between
-from zsnapdb.planning.load.rules import (
+from zsnapdb.planning.advice.load_rules import (
     LEAST_PAGE_REQUESTS,
     EffectEstimate,
     LoadAdvice,
@@ -19,6 +18,7 @@ from zsnapdb.planning.load.rules import (
     Topic,
     judge_load,
 )
+from zsnapdb.planning.load_counters import DiskRequests, Histogram, Load, LoadSample, load_between
 from zsnapdb.report.doctor import LoadView
 
 GIB = 1 << 30

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, NotifiedJob
 from zsnapdb.planning.health.facts import HealthFacts
-from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Verdict
-from zsnapdb.planning.notifications.events import (
+from zsnapdb.planning.health.notification_events import (
     READABLE,
     JudgedInstance,
     Occasion,
@@ -22,6 +21,7 @@ from zsnapdb.planning.notifications.events import (
     judgement_metrics,
     overall,
 )
+from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Verdict
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 HOOK = NotificationTarget(webhook="https://example.net/hook", repeat="6h")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from zsnapdb.config.notifications import NotificationEvent
-from zsnapdb.planning.notifications.events import UnitEnd, unit_properties_of
+from zsnapdb.planning.health.notification_events import UnitEnd, unit_properties_of
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 

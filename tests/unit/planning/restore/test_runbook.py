@@ -38,7 +38,7 @@ from zsnapdb.planning.restore.steps import (
     Step,
 )
 from zsnapdb.planning.trial.drill import Timing
-from zsnapdb.report.restore import runbook as report
+from zsnapdb.report import runbook as report
 
 AT = datetime(2026, 11, 21, 10, 11, 12, tzinfo=UTC)
 BACKUP = "20261121T101112Z-7f3a"

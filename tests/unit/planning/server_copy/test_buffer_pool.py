@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.server_copy.buffer_pool import DEFAULT, buffer_pool, lines, still
+from zsnapdb.planning.server_copy.copy_options import (
+    DEFAULT_BUFFER_POOL,
+    buffer_pool,
+    buffer_pool_lines,
+    current_buffer_pool,
+)
 
 GIB = 1 << 30
 BIG = {"innodb_buffer_pool_size": str(100 * GIB)}
@@ -27,7 +32,7 @@ BIG = {"innodb_buffer_pool_size": str(100 * GIB)}
         (("innodb_buffer_pool_instances=4",), BIG, 32 * GIB, None, 16 * GIB),
         # A server never gets less than it would take by itself.
         ((), BIG, 200 << 20, None, None),
-        ((), {"innodb_buffer_pool_size": str(DEFAULT)}, 32 * GIB, None, None),
+        ((), {"innodb_buffer_pool_size": str(DEFAULT_BUFFER_POOL)}, 32 * GIB, None, None),
         ((), BIG, None, None, None),
         # What a repository says is no number that a server has.
         ((), {"innodb_buffer_pool_size": "-1"}, 8 * GIB, None, 4 * GIB),
@@ -46,14 +51,14 @@ def test_it_is_never_more_than_there_is_and_never_less_than_the_default(
     variables = {} if had is None else {"innodb_buffer_pool_size": str(had)}
     size = buffer_pool((), variables, free, limit)
     if size is not None:
-        assert DEFAULT < size <= min(bound for bound in (free // 2, limit, had) if bound is not None)
-        assert lines(size) == (f"innodb_buffer_pool_size={size}",)
+        assert DEFAULT_BUFFER_POOL < size <= min(bound for bound in (free // 2, limit, had) if bound is not None)
+        assert buffer_pool_lines(size) == (f"innodb_buffer_pool_size={size}",)
     else:
-        assert lines(size) == ()
+        assert buffer_pool_lines(size) == ()
 
 
 def test_a_restore_that_goes_on_takes_no_more_than_there_is_by_then() -> None:
-    assert still(4 * GIB, 8 * GIB) == 4 * GIB
-    assert still(4 * GIB, 2 * GIB) == 2 * GIB
-    assert still(4 * GIB, None) is None
-    assert still(None, 8 * GIB) is None
+    assert current_buffer_pool(4 * GIB, 8 * GIB) == 4 * GIB
+    assert current_buffer_pool(4 * GIB, 2 * GIB) == 2 * GIB
+    assert current_buffer_pool(4 * GIB, None) is None
+    assert current_buffer_pool(None, 8 * GIB) is None

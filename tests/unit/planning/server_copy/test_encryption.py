@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.planning.server_copy.encryption import advice, missing_options
+from zsnapdb.planning.server_copy.source_facts import advice, missing_options
 
 SOURCE = {"file_key_management_filename": "/etc/mysql/keys.enc", "innodb_page_size": "16384"}
 

@@ -17,7 +17,7 @@ from zsnapdb.planning.server_copy.plugins import (
     option_lines,
     with_later,
 )
-from zsnapdb.planning.server_plugins import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins, plugin_hint
+from zsnapdb.planning.server_facts import COMPONENT, FUNCTION, LoadedBy, Plugin, ServerPlugins, plugin_hint
 
 NEEDED_KINDS = ("AUTHENTICATION", "DATA TYPE", "FTPARSER", "PASSWORD VALIDATION", "STORAGE ENGINE", "VALIDATE PASSWORD")
 """Without such a plugin a table cannot be read, or a statement means something else."""

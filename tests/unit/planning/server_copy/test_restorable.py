@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.planning.server_copy.test_copy_options import VARIABLES
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.mysql.process.paths import fixed_links
+from zsnapdb.mysql.process.server_files import fixed_links
 from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, option_file
 from zsnapdb.planning.server_copy.version_compatibility import objections_to_files, objections_to_settings
 

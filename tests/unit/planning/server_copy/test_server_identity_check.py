@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.planning.server_copy.server_identity_check import only_below, only_on_server
+from zsnapdb.planning.sql_quoting import only_below, only_on_server
 
 VARIABLES = {"server_uuid": "u'1", "server_id": "7", "datadir": '/srv/a "b"\\c/', "port": "0"}
 

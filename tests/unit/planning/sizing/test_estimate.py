@@ -16,10 +16,22 @@ from tests.unit.support.world import made
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.config.repository import KeepRules
 from zsnapdb.jobs.backup import run as backup
-from zsnapdb.jobs.shell.sizing import parse_daily, parse_keep, parse_line, parse_prices, size_workload
-from zsnapdb.planning.sizing.estimate import DAY, SizingEstimate, Workload, count_chunks, kept_backups
-from zsnapdb.planning.sizing.prices import PRICES
-from zsnapdb.planning.sizing.rates import BACKUP_REQUESTS, GIB, MERGE_REQUESTS, MERGED, MIB, ROUND_REQUESTS, Requests
+from zsnapdb.jobs.repository.sizing import parse_daily, parse_keep, parse_line, parse_prices, size_workload
+from zsnapdb.planning.repository.sizing import (
+    BACKUP_REQUESTS,
+    DAY,
+    GIB,
+    MERGE_REQUESTS,
+    MERGED,
+    MIB,
+    PRICES,
+    ROUND_REQUESTS,
+    Requests,
+    SizingEstimate,
+    Workload,
+    count_chunks,
+    kept_backups,
+)
 from zsnapdb.store.local import LocalStore
 
 SMALL = Workload(10 * GIB, GIB, GIB)

@@ -1,0 +1,279 @@
+"""Files of this host: atomic replacement, the site's files and secrets, and locks that no other account can open."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import TextIO
+
+from pydantic import SecretStr
+
+from zsnapdb.base.errors import ConfigError, PreflightError
+
+_UNFINISHED = ".new-"
+
+
+def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace or create the file with this content in an existing folder. The file is durable on return.
+
+    A link at this path is replaced, not followed. OSError if the disk refuses; then the old file stays.
+    """
+    _replace(file, (content,), mode, is_durable=True)
+    sync_folder(file.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove unfinished files of killed processes from the folder. No process may write there meanwhile."""
+    for left in folder.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+def replace_disposable(file: Path, *parts: bytes | bytearray) -> None:
+    """Replace the file as `replace` does, but without waiting for the disk. After a power cut it may have any content.
+
+    It is for files that may be lost and whose readers detect a partial one.
+    """
+    _replace(file, parts, 0o600, is_durable=False)
+
+
+def _replace(file: Path, parts: Iterable[bytes | bytearray], mode: int, *, is_durable: bool) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=_UNFINISHED)
+    try:
+        with open(descriptor, "wb") as out:
+            out.writelines(parts)
+            out.flush()
+            os.fchmod(out.fileno(), mode)
+            if is_durable:
+                os.fsync(out.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make created, renamed and removed entries of the folder durable. OSError if the disk refuses."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_POLL_SECONDS = 0.01
+_OTHERS = 0o077
+_LOCK_LINE = re.compile(
+    r"[0-9]+: FLOCK +\S+ +(?:READ|WRITE) +(?P<pid>[0-9]+) "
+    r"(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>[0-9]+) "
+)
+"""A granted lock in /proc/locks (proc_locks(5))."""
+
+
+def open_private(path: Path) -> int:
+    """Open the lock file to read and append, and create it if it is missing. No other account can open it.
+
+    OSError if that is impossible, ELOOP if it is a link. A file system with one mode for all files keeps that mode.
+    """
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if os.fstat(opened).st_mode & _OTHERS:
+        with contextlib.suppress(OSError):
+            os.fchmod(opened, 0o600)
+    return opened
+
+
+@contextlib.contextmanager
+def locked_file(path: Path, seconds: float) -> Iterator[None]:
+    """Hold the lock file exclusively during the block, on all hosts that mount it (flock works over NFS).
+
+    TimeoutError with the file and the holder if another process holds it for `seconds`. OSError as for `open_private`.
+    """
+    deadline = time.monotonic() + seconds
+    opened = open_private(path)
+    try:
+        while not _is_taken(opened):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, f"{holder(opened)} held the lock {path} for {seconds:g} s")
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _is_taken(opened: int) -> bool:
+    """Try to take the lock. Return whether it was free."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder(opened: int) -> str:
+    """Return the process that holds a lock on the open file, as far as this host's kernel knows."""
+    status = os.fstat(opened)
+    wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+    with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as lines:
+        for line in lines:
+            found = _LOCK_LINE.match(line)
+            if found and (int(found["major"], 16), int(found["minor"], 16), int(found["inode"])) == wanted:
+                return f"process {found['pid']}{_account(found['pid'])}"
+    return "a process that this host does not know"
+
+
+def _account(pid: str) -> str:
+    with contextlib.suppress(OSError):
+        return f" of uid {os.stat(f'/proc/{pid}').st_uid}"
+    return ""
+
+
+def read_text(file: Path, what: str, hint: str) -> str:
+    """Return the text of a file of the site. ConfigError with `hint` if it cannot be read or is not UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"reading {what} {file}: {error.strerror}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"reading {what} {file}: it is not UTF-8 (byte {error.start + 1})", hint="save the file as UTF-8"
+        ) from error
+
+
+def open_regular(file: Path) -> BufferedReader:
+    """Open the file and follow links. OSError immediately if it is a folder, a pipe, a socket or a device."""
+    opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+    return open(opened, "rb")
+
+
+def secret_in(file: Path, what: str, hint: str) -> bytes:
+    """Return the content of a file with a secret. ConfigError with `hint` if the file cannot be read.
+
+    ConfigError also if another account may read or change the file. Only root and this account may own it, and only the
+    owner may access it. If root is the owner, a group may read it. A link of another account is not followed.
+    """
+    try:
+        if file.is_symlink() and not _is_trusted(os.lstat(file).st_uid):
+            raise ConfigError(
+                f"reading {what} {file}: it is a link of uid {os.lstat(file).st_uid}", hint="name the file itself"
+            )
+        with open(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
+            _refuse_public(os.fstat(opened.fileno()), file, what)
+            # Wait for a pipe of this account, for example of `--password-file <(command)`.
+            os.set_blocking(opened.fileno(), True)
+            content = opened.read()
+            if not content and stat.S_ISFIFO(os.fstat(opened.fileno()).st_mode):
+                raise ConfigError(f"reading {what} {file}: the pipe is empty, or nothing writes to it", hint=hint)
+            return content
+    except OSError as error:
+        raise ConfigError(f"reading {what} {file}: {error.strerror}", hint=hint) from error
+
+
+def _is_trusted(uid: int) -> bool:
+    return uid in (0, os.geteuid())
+
+
+def _refuse_public(status: os.stat_result, file: Path, what: str) -> None:
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
+        raise ConfigError(f"reading {what} {file}: it is neither a file nor a pipe", hint="name a file")
+    if not _is_trusted(status.st_uid):
+        raise ConfigError(
+            f"reading {what} {file}: it belongs to uid {status.st_uid}, who may read and change it",
+            hint=f"run `chown root {file}`, or give it to the account that runs zsnapdb",
+        )
+    allowed = 0o740 if status.st_uid == 0 else 0o700
+    if stat.S_IMODE(status.st_mode) & ~allowed & 0o777:
+        raise ConfigError(
+            f"reading {what} {file}: other accounts may read or change it (mode {stat.S_IMODE(status.st_mode):04o})",
+            hint=f"run `chmod 600 {file}` (a secret of a container: mount it with mode 0400); if others could read it,"
+            " replace the secret",
+        )
+
+
+def password_in(file: Path, what: str) -> SecretStr:
+    """Return the password in a file that contains nothing else.
+
+    ConfigError if the file cannot be read, or if another account may read or change it.
+    """
+    body = secret_in(
+        file, what, "the file must contain only the password, and be readable by the user that runs zsnapdb"
+    )
+    try:
+        return SecretStr(body.decode().rstrip("\n"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"reading {what} {file}: it is not UTF-8 (byte {error.start + 1})", hint="save the file as UTF-8"
+        ) from None
+
+
+_HINT = "run zsnapdb as root, or make the folder for its account"
+
+
+def make_private(folder: Path) -> None:
+    """Create the folder and missing parents, and make it accessible only to this account, its owner.
+
+    Raises PreflightError if the folder is a link, belongs to another account, or cannot be created.
+    """
+    _make(folder, 0o700)
+
+
+def make_passable(folder: Path) -> None:
+    """Create a folder like `make_private`, but let other accounts traverse it to their own files. They cannot list it.
+
+    QEMU opens its NVRAM file under its own account.
+    """
+    _make(folder, 0o711)
+
+
+def _make(folder: Path, mode: int) -> None:
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise PreflightError(f"making the folder {folder}: {error.strerror}", hint=_HINT) from error
+    try:
+        status = os.fstat(opened)
+        if status.st_uid != os.geteuid():
+            raise PreflightError(
+                f"the folder {folder} belongs to uid {status.st_uid}, and this is uid {os.geteuid()}", hint=_HINT
+            )
+        if status.st_mode & 0o077 != mode & 0o077:
+            os.fchmod(opened, mode)
+            if os.fstat(opened).st_mode & 0o077 & ~mode:
+                raise PreflightError(
+                    f"the file system of {folder} lets other accounts into a folder of mode {mode:04o}",
+                    hint="use a file system with the permissions of files, or mount it with umask=077",
+                )
+    finally:
+        os.close(opened)
+
+
+def lock_file(folder: Path, name: str) -> Path:
+    """Return the path of the lock file with that name."""
+    return folder / f"{name}.lock"
+
+
+def open_lock(folder: Path, name: str) -> TextIO:
+    """Return the open lock file of that name in a private folder; create both if they are missing.
+
+    Raises PreflightError like `make_private`, or if the lock file is a link.
+    """
+    make_private(folder)
+    path = lock_file(folder, name)
+    try:
+        opened = open_private(path)
+    except OSError as error:
+        raise PreflightError(f"making the lock file {path}: {error.strerror}", hint=_HINT) from error
+    return os.fdopen(opened, "a+", encoding="utf-8", errors="backslashreplace")

@@ -1,0 +1,86 @@
+"""The context of a run: its id, and the audience of a command that root runs for another account."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from zsnapdb.base.errors import EXIT_CODES, ZsnapdbError
+
+VARIABLE = "ZSNAPDB_RUN_ID"
+"""Environment variable by which the starter of a run, such as the agent, passes the id."""
+PATTERN = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}"
+
+
+def new_run_id() -> str:
+    """Return a new id: the time (UTC) and a random part."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+def is_run_id(text: str) -> bool:
+    """Whether the text has the form of a run id."""
+    return re.fullmatch(PATTERN, text) is not None
+
+
+def time_of(text: str) -> datetime:
+    """Return the time (UTC) in a run id; datetime.max if it is not a valid time."""
+    try:
+        return datetime.strptime(text[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def adopt_run_id(given: str) -> None:
+    """Set the run id of this process and of the programs that it starts. `given` is a valid id."""
+    os.environ[VARIABLE] = given
+    run_id.cache_clear()
+
+
+@functools.cache
+def run_id() -> str:
+    """Return the run id of this process: that of the environment if valid, else a new one."""
+    given = os.environ.get(VARIABLE, "")
+    return given if is_run_id(given) else new_run_id()
+
+
+AUDIENCE_VARIABLE = "ZSNAPDB_AUDIENCE"
+"""Environment variable with the clone owner for whom a command runs. Only root can set it for a command of root."""
+
+
+@dataclass(frozen=True)
+class Audience:
+    """The reader of a command's output: one owner, or a reader who may see everything ("")."""
+
+    owner: str = ""
+
+    @property
+    def sees_all(self) -> bool:
+        return not self.owner
+
+    def sees(self, owner: str) -> bool:
+        return self.sees_all or owner == self.owner
+
+    def told(self, error: ZsnapdbError) -> ZsnapdbError:
+        """Return the error as this audience may read it, with the same code and exit code."""
+        if self.sees_all or (error.about is not None and all(self.sees(owner) for owner in error.about)):
+            return error
+        reduced = ZsnapdbError(told_of(error.exit_code), hint=ASK, about=())
+        reduced.code, reduced.exit_code = error.code, error.exit_code
+        return reduced
+
+
+def told_of(exit_code: int) -> str:
+    """Return the public description of an error with this exit code: the meaning of that code."""
+    return EXIT_CODES.get(exit_code, EXIT_CODES[ZsnapdbError.exit_code]).partition(";")[0]
+
+
+ASK = "ask an administrator of this host: its log says why"
+
+
+def current_audience() -> Audience:
+    """Return the audience of this process."""
+    return Audience(os.environ.get(AUDIENCE_VARIABLE, ""))

@@ -1,1 +1,0 @@
-"""All instances of all hosts, as repositories show them."""

@@ -1,0 +1,467 @@
+"""Preparation of copied volumes for the start of a server: paths, indices, identity, option files.
+
+Restore and clone use this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from posixpath import relpath
+
+from pydantic import SecretStr
+
+from zsnapdb.base import safe_open
+from zsnapdb.base.domain_types import Flavour, Position
+from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.base.gtid import GtidSet, contains
+from zsnapdb.base.patterns import below
+from zsnapdb.base.safe_open import Owner
+from zsnapdb.config.settings import ServerSettings
+from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys, missing_key
+from zsnapdb.mysql.binlog.read import LOG_LISTS, KnownTail, find_position
+from zsnapdb.mysql.probe import probe, published_position
+from zsnapdb.mysql.process import processes, programs, server, time_zone
+from zsnapdb.mysql.process.processes import Limits
+from zsnapdb.mysql.process.server_files import links_in, written_paths
+from zsnapdb.mysql.schema import tablespace_files
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.tls import client_options
+from zsnapdb.planning.server_copy import copy_options
+from zsnapdb.planning.server_copy.copy_options import (
+    Access,
+    PathMap,
+    ServerIdentity,
+    binlog_paths,
+    is_loopback,
+    log_files,
+    option_file,
+    rewrite_index,
+    tls_keys,
+)
+from zsnapdb.planning.server_copy.plugins import option_lines
+from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
+from zsnapdb.planning.server_copy.source_facts import advice, kept_statements, missing_options
+from zsnapdb.planning.server_facts import ServerFacts, ServerPlugins
+from zsnapdb.planning.sql_quoting import option_value
+from zsnapdb.planning.time_zone import ServerZone, difference, expected_offsets, given_zone
+
+
+@dataclass(frozen=True)
+class CopyLayout:
+    """The places of a copy's volumes: dataset and mount point of each role. `top` is the dataset above all others."""
+
+    top: str
+    datasets: Mapping[str, str]
+    mountpoints: Mapping[str, str]
+
+
+def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> CopyLayout:
+    """Return the layout of a copy under the dataset `top`, mounted at `mount`.
+
+    `source` has dataset and mount point per role. Volumes below one volume keep their structure below `top`. Other
+    volumes are next to each other below `top`, each named by its role. DamagedError if a mount point is outside
+    `mount`.
+    """
+    outer = next(
+        (d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None
+    )
+    if outer is None:
+        return CopyLayout(
+            top, {role: f"{top}/{role}" for role in source}, {role: below(mount, role) for role in source}
+        )
+    outer_mount = next(point for dataset, point in source.values() if dataset == outer)
+    mountpoints = {}
+    for role, (_, point) in source.items():
+        inner = relpath(point, outer_mount)
+        if inner == ".":
+            mountpoints[role] = mount
+        else:
+            mountpoints[role] = below(mount, role if inner.split("/")[0] == ".." else inner)
+    return CopyLayout(top, {role: top + dataset[len(outer) :] for role, (dataset, _) in source.items()}, mountpoints)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A mounted copy of an instance's files: its source server, and the places of its volumes.
+
+    `key_files` are the known files from which that server read the keys of encrypted tables. `buffer_pool` is the size
+    in bytes for servers that run for one task and are stopped (None: as configured). `plugins` are the plugins of that
+    server, `zone` is the time zone of its process (None: not known).
+    """
+
+    flavour: Flavour
+    version: str
+    variables: Mapping[str, str]
+    paths: PathMap
+    root: Path
+    settings: ServerSettings
+    key_files: tuple[str, ...] = ()
+    buffer_pool: int | None = None
+    plugins: ServerPlugins | None = None
+    zone: ServerZone | None = None
+
+    @property
+    def for_one_task(self) -> tuple[str, ...]:
+        """The last lines of the option file of a server that runs for one task and is stopped."""
+        return copy_options.buffer_pool_lines(self.buffer_pool)
+
+    @property
+    def folder(self) -> Path:
+        """The private folder of the copy's server."""
+        return self.root / server.PRIVATE_FOLDER
+
+    @property
+    def datadir(self) -> Path:
+        return Path(self.paths.translate(self.variables["datadir"]))
+
+    @property
+    def keys(self) -> BinlogKeys:
+        """The keys of the copy's binlogs.
+
+        A keyring among the copied files is preferred, because it has the matching keys.
+        """
+        inside = [self.paths.translate(file) for file in self.key_files if self.paths.has(file)]
+        return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
+
+    def key_objection(self, binlog_key: str | None) -> PreflightError | None:
+        """Return why the copy's binlogs cannot be read, if they are encrypted with this key; None if they can be.
+
+        The copy's server recovers with them, so it must see the keyring too. A keyring on a volume is searched in the
+        mounted copy, because that one is from the time of the snapshot.
+        """
+        if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
+            return None
+        files = [Path(file) for file in self.key_files]
+        if BinlogKeys(tuple(files)).key(binlog_key) is None:
+            return missing_key(binlog_key, "the binlog of the copied server", files)
+        hidden = hidden_files(self.settings, self.key_files)
+        if len(hidden) < len(self.key_files):
+            return None
+        return PreflightError(
+            f"the binlog of the copied server is encrypted, and its sandbox lacks {', '.join(hidden)}",
+            hint="add the file to server.sandbox_reads of the instance",
+        )
+
+    def process(self) -> server.ServerProcess:
+        """Return the copy's server, running or not."""
+        return server.ServerProcess(self.folder)
+
+    def make_private(self) -> None:
+        """Make the private folder, and make every list of binlogs and relay logs name the copy's files.
+
+        Afterwards no list names a source path.
+        """
+        self._refuse_links()
+        server.make_private_folder(self.folder, self.settings.user)
+        self.turn_lists()
+
+    def remove_identity(self) -> None:
+        """Remove the identity of the source: its UUID, its persisted variables and its TLS keys."""
+        server.remove_uuid(self.datadir)
+        server.remove_persisted(self.datadir)
+        self.remove_keys()
+
+    def remove_keys(self) -> None:
+        """Remove the TLS keys in the copy that the source created, or was configured with."""
+        server.remove_keys(self.datadir)
+        for file in tls_keys(self.variables, self.paths):
+            # A record from a repository may name a folder, or a path through a file.
+            with contextlib.suppress(IsADirectoryError, NotADirectoryError):
+                safe_open.remove(Path(file))
+
+    def turn_lists(self) -> None:
+        """Make every list of binlogs and relay logs name the copy's files. Afterwards no list names a source path."""
+        for base, index in log_files(self.variables):
+            folder = os.path.dirname(self.paths.translate(base))
+            main = Path(self.paths.translate(index))
+            # Replication channels have separate indices next to it: relay-CHANNEL.index.
+            stems = {os.path.basename(base), main.stem}
+            beside = {
+                file
+                for stem in stems
+                for suffix in LOG_LISTS
+                for file in main.parent.glob(f"{glob.escape(stem)}*{suffix}")
+            }
+            for file in sorted({main, *beside}):
+                if os.path.lexists(file):
+                    safe_open.rewrite_text(file, rewrite_index(safe_open.read_text(file), folder))
+
+    def _refuse_links(self) -> None:
+        """Raise PreflightError if a symbolic link in the copy's data directory leads out of the copy.
+
+        A server would write to the target of such a link.
+        """
+        top = os.path.realpath(self.root)
+        for link in links_in(str(self.datadir)):
+            if not link.path.startswith(top + "/"):
+                raise PreflightError(
+                    f"{link.what} points to {link.path}, outside the copy",
+                    hint="a server on the copy would open the source's file; it was not started",
+                )
+
+    def render(self, identity: ServerIdentity, last: Sequence[str] = ()) -> str:
+        """Return the option file for the identity, with the lines `last` at its end.
+
+        PreflightError if a path of the source lies outside the copy.
+        """
+        site = self.settings.options
+        options = (*site, *option_lines(self.plugins, site, reads_rows=identity.access is Access.ACCOUNTS))
+        return option_file(self.flavour, self.variables, self.paths, identity, options, last)
+
+    def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
+        """Write the option file for the identity.
+
+        Settings that no option sets become statements, which the server runs at each start.
+        """
+        if self._statements and identity.access is Access.ACCOUNTS and identity.init_file is None:
+            identity = replace(identity, init_file=str(self._write_statements("settings.sql", "")))
+        server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
+
+    def write_init_file(self, sql: str) -> Path:
+        """Write an init file with the settings of the source, then these statements; return its path."""
+        return self._write_statements("init.sql", sql)
+
+    @property
+    def _statements(self) -> tuple[str, ...]:
+        return kept_statements(self.variables)
+
+    def _write_statements(self, name: str, sql: str) -> Path:
+        path = self.folder / name
+        server.write_private(path, "".join(f"{line}\n" for line in self._statements) + sql, self.settings.user)
+        return path
+
+    def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
+        """Return the position to which the copy must recover: the end of the newest binlog in its own files.
+
+        If this is the binlog of the `known` tail, only the part after the tail is read.
+        """
+        paths = binlog_paths(self.variables, "log_bin")
+        if self.variables.get("log_bin") != "ON" or paths is None:
+            return Position(self.flavour, None, None, "no binlog")
+        base, index = (Path(self.paths.translate(path)) for path in paths)
+        return find_position(index, base.parent, self.flavour, known, has_gtids=has_gtids, keys=self.keys).position
+
+    def identity(
+        self,
+        *,
+        server_id: int,
+        port: int | None,
+        access: Access,
+        init_file: str | None = None,
+        bind_address: str = "127.0.0.1",
+        trusts_creators: bool = False,
+    ) -> ServerIdentity:
+        return ServerIdentity(
+            server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address, trusts_creators
+        )
+
+    def sandbox(
+        self, program: Path, identity: ServerIdentity, *, connects: bool = False, reads: Sequence[Path] = ()
+    ) -> Sandbox | None:
+        """Return the sandbox of the copy's server; None if the configuration switches it off.
+
+        `reads` are additional visible files.
+        """
+        if self.settings.sandbox == "off":
+            return None
+        shown = [str(path) for path in (*self.settings.sandbox_reads, *reads)]
+        source, volumes = zip(*self.paths.pairs, strict=True)
+        programs = (str(program), os.path.realpath(program))
+        made = sandbox_of(str(self.folder), volumes, source, programs, self.settings.options, shown)
+        is_open = identity.port is not None and not is_loopback(identity.bind_address)
+        return replace(made, connects=connects, answers_beyond=is_open)
+
+    def breaches(self, identity: ServerIdentity, *, connects: bool = False) -> tuple[str, ...]:
+        """Return all ways by which the running server can reach targets outside its sandbox."""
+        program = programs.choose_program(self.settings, self.flavour, self.version)
+        made = self.sandbox(program, identity, connects=connects)
+        return () if made is None else self.process().breaches(made)
+
+    def start(
+        self,
+        identity: ServerIdentity,
+        user: str,
+        password: SecretStr,
+        last: Sequence[str] = (),
+        *,
+        connects: bool = False,
+        reads: Sequence[Path] = (),
+    ) -> Session:
+        """Write the option file, start the server in its sandbox and return a session on its private socket.
+
+        PreflightError, and no server is started, unless the server program fits the version of the files. `connects`:
+        the server may connect to other servers. `reads`: further files of the host that its sandbox shows.
+        """
+        binary = programs.fitting_program(self.settings, self.flavour, self.version).path
+        self.write_option_file(identity, last)
+        login = Address(user=user, socket=Path(identity.socket))
+        limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice)
+        manager = processes.choose(self.settings.manager)
+        try:
+            session = self.process().start(
+                binary,
+                self.settings.user,
+                login,
+                password,
+                timeout=self.settings.start_timeout,
+                manager=manager,
+                limits=limits,
+                sandbox=self.sandbox(binary, identity, connects=connects, reads=reads),
+                zone=self.given_zone,
+            )
+        except ServerError as error:
+            missing = missing_options(self.variables, self.settings.options)
+            hint = advice(missing, error.message, absent_files(self.key_files))
+            raise ServerError(error.message, hint=hint or error.hint) from error
+        try:
+            self._check_zone(session)
+        except BaseException:
+            session.close()
+            self.process().kill()
+            raise
+        return session
+
+    @property
+    def given_zone(self) -> str | None:
+        """The time zone for the server's process; None: the time zone of this host."""
+        return None if self.zone is None else given_zone(self.zone, time_zone.host_zones(self.zone))
+
+    def _check_zone(self, session: Session) -> None:
+        """Raise ConsistencyError unless the started server has the local times of the plan."""
+        if self.zone is None:
+            return
+        seen = time_zone.offsets_of(session)
+        when = difference(expected_offsets(time_zone.host_zones(self.zone)), seen)
+        if when is not None:
+            raise ConsistencyError(
+                f"the server was started with the time zone {self.zone.describe()}, but its times differ {when}",
+                hint="it was stopped; set default_time_zone in server.options, and report this",
+            )
+
+
+def absent_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return those of these files that are not on this host."""
+    return tuple(path for path in paths if not os.path.exists(path))
+
+
+def hidden_files(settings: ServerSettings, paths: Sequence[str]) -> tuple[str, ...]:
+    """Return those of these files that are invisible in the sandbox of a copy's server."""
+    reads = [str(path) for path in settings.sandbox_reads]
+    return tuple(path for path in paths if settings.sandbox != "off" and not is_shown(path, settings.options, reads))
+
+
+def check_recovered(
+    session: Session, expected: Position, unlogged: GtidSet | None = None
+) -> tuple[ServerFacts, Position]:
+    """Return the facts about the started copy, and its position.
+
+    ConsistencyError unless its GTIDs are exactly the expected GTIDs, and it can read its encrypted tables.
+
+    `unlogged` are GTIDs that the source has in no binlog. The copy may have them in addition to the expected GTIDs.
+    """
+    facts = probe(session)
+    reached = published_position(session, facts)
+    allowed = expected.gtids
+    if unlogged is not None and isinstance(expected.gtids, GtidSet):
+        allowed = expected.gtids.union(unlogged)
+    if expected.gtids is not None and (
+        reached.gtids is None
+        or allowed is None
+        or not (contains(reached.gtids, expected.gtids) and contains(allowed, reached.gtids))
+    ):
+        raise ConsistencyError(
+            f"the server started with GTIDs {reached.gtids}, the backup's are {expected.gtids}",
+            hint="the copy is not in the recorded state and must not be used; keep its error log and report this",
+        )
+    tablespace_files.check(session, facts)
+    return facts, reached
+
+
+def check_inside(facts: ServerFacts, root: Path) -> None:
+    """Raise ConsistencyError if a path that the started copy writes to lies outside its own mount."""
+    top = os.path.realpath(root)
+    for path in written_paths(facts):
+        if path.path != top and not path.path.startswith(top + "/"):
+            raise ConsistencyError(
+                f"the copy's server uses {path.what} = {path.path}, outside {top}", hint="it was stopped; report this"
+            )
+
+
+def change_of_owner(recorded: Owner | None, user: str) -> str | None:
+    """Return the new owner of the files in words; None if they belong to this account, or if no owner was recorded."""
+    if recorded is None:
+        return None
+    owner = Owner(*server.account(user))
+    if recorded == owner:
+        return None
+    return f"files are given from uid {recorded.uid}, gid {recorded.gid} to {user} (uid {owner.uid}, gid {owner.gid})"
+
+
+def give_files(copy: Copy, recorded: Owner | None = None) -> int:
+    """Change the owner of a copy's mounted files to the account of its server, which does not run.
+
+    Return the number of changed files. Only files of the source server's account change: `recorded`, or the owner of
+    the data directory. The data directory changes last, so an interrupted call can be repeated.
+    """
+    owner = Owner(*server.account(copy.settings.user))
+    former = recorded or _owner_of(copy.datadir, owner)
+    if former is None or former == owner:
+        return 0
+    places = [Path(place) for _, place in copy.paths.pairs]
+    root = Path(os.path.commonpath(places))
+    given = sum(
+        safe_open.give_tree(root, place.relative_to(root).parts, owner, former, copy.datadir) for place in places
+    )
+    return given + safe_open.give_folder(copy.datadir, owner, former)
+
+
+def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
+    """Return the owner of the data directory; None if it is root or already the account on this host."""
+    with safe_open.folder(datadir) as at:
+        status = os.fstat(at)
+    assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
+    return None if status.st_uid in (0, owner.uid) else Owner(status.st_uid, status.st_gid)
+
+
+def port_is_free(port: int) -> bool:
+    """Whether the port of the loopback address is free now."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def client_text(address: Address, password: SecretStr) -> str:
+    """Return the text of an option file for a client."""
+    lines = ["[client]", f"user={option_value(address.user)}", f"password={option_value(password.get_secret_value())}"]
+    lines += (
+        [f"socket={option_value(str(address.socket))}"]
+        if address.socket
+        else [f"host={option_value(address.host)}", f"port={address.port}"]
+    )
+    lines += () if address.socket else client_options(address.tls, address.host)
+    return "\n".join([*lines, ""])
+
+
+@contextlib.contextmanager
+def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
+    """Write an option file for a client, with the lines `more` at its end, and remove it after the block.
+
+    The file is in a new folder that only this account can enter. In a folder of the server's account, that account
+    could replace the file by one that names a plugin (refman 8.4, "plugin_dir"), which the client would load as root.
+    """
+    with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
+        file = Path(folder, "client.cnf")
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            out.write(client_text(address, password) + more)
+        yield file

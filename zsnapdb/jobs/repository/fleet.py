@@ -1,0 +1,176 @@
+"""One view of all instances of all hosts, only from repositories or from their last readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from zsnapdb.base.errors import NotFound, UnreachableError, UsageError, ZsnapdbError
+from zsnapdb.config.fleet import FleetSettings
+from zsnapdb.jobs.base.host import Host
+from zsnapdb.jobs.repository.fleet_reader import SeenFiles, SeenMemory, SeenProblem, SeenRepository
+from zsnapdb.planning.fleet import overview
+
+
+@dataclass(frozen=True)
+class RepositoryState:
+    """The known state of a repository of the fleet, or why there is no new one.
+
+    `seen` was read now or, with an `error`, last (None: never). `changed` counts the instances that were read again.
+    `is_believed_by_key`: only documents with a known signature are trusted.
+    """
+
+    name: str
+    seen: SeenRepository | None
+    error: ZsnapdbError | None
+    changed: int
+    is_believed_by_key: bool
+    has_identity: bool
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether its backups are encrypted, and this host has no key for them."""
+        return self.seen is not None and self.seen.is_encrypted and not self.has_identity
+
+
+@dataclass(frozen=True)
+class FleetState:
+    """The state of a fleet at a time (UTC). `rows` are the requested ones, in order."""
+
+    at: datetime
+    is_cached: bool
+    repositories: tuple[RepositoryState, ...]
+    hosts: tuple[overview.HostState, ...]
+    rows: tuple[overview.FleetRow, ...]
+    chosen: int
+    """The number of instances that pass the filters, including those that are not in `rows`."""
+    counts: overview.FleetCounts
+    """The counts of all instances, including those that are not shown."""
+
+    @property
+    def total(self) -> int:
+        return self.counts.instances
+
+    @property
+    def exit_code(self) -> int:
+        """The greatest code of the shown rows, and of the repositories that could not be read."""
+        return max(
+            (
+                *(one.exit_code for one in self.rows),
+                *(one.error.exit_code for one in self.repositories if one.error is not None),
+            ),
+            default=0,
+        )
+
+
+@dataclass(frozen=True)
+class FleetRequest:
+    """The requested rows and their order. `cached`: no repository is read.
+
+    The first `after` rows of this order are left out, and at most `most` are returned (None: all). `tells_errors`: a
+    problem shows the text of the error, otherwise only its code.
+    """
+
+    filters: Sequence[overview.Filter] = ()
+    order: overview.SortKey = overview.SortKey.RED
+    cached: bool = False
+    after: int = 0
+    most: int | None = None
+    tells_errors: bool = True
+
+    @classmethod
+    def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
+        """Return the request for typed filters and a typed order. Raises UsageError if one is invalid."""
+        if order not in list(overview.SortKey):
+            raise UsageError(
+                f"--sort {order!r} is not a sort order", hint=f"choose from: {', '.join(overview.SortKey)}"
+            )
+        return cls(tuple(overview.Filter.parse(text) for text in filters), overview.SortKey(order), cached)
+
+    def part(self, after: int, most: int) -> FleetRequest:
+        return replace(self, after=after, most=most)
+
+    def told(self, problem: SeenProblem) -> str:
+        """Return the shown text of a problem."""
+        return problem.message if self.tells_errors else problem.code
+
+
+def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
+    """Return the state of the fleet now. An unreadable repository hides no other one.
+
+    `memory` spares frequent callers the parsing of unchanged files.
+    """
+    at = host.now()
+    states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
+    known = overview.hosts(_signs(states), at, settings.heard_within)
+    silent = {one.host: one for one in known if one.is_silent}
+    rows = [one for state in states for one in _rows(settings, request, state, at, silent)]
+    shown = overview.ordered(overview.filter_rows(rows, request.filters), request.order)
+    wanted = shown[request.after :][: request.most]
+    return FleetState(at, request.cached, tuple(states), known, wanted, len(shown), overview.counts(rows))
+
+
+def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
+    """Return the facts with their trusted signs of life.
+
+    If a trusted document names a host, signs of life that anybody can write do not count for that host.
+    """
+    facts = [
+        (state.is_believed_by_key, one.facts())
+        for state in states
+        if state.seen is not None
+        for one in state.seen.instances.values()
+    ]
+    proved = {one.host for is_believed, one in facts if is_believed}
+    return [one if is_believed or one.host not in proved else replace(one, heard=None) for is_believed, one in facts]
+
+
+def _repository(
+    settings: FleetSettings, name: str, request: FleetRequest, host: Host, memory: SeenMemory | None
+) -> RepositoryState:
+    reading, error, encryption = None, None, settings.repository[name].encryption
+    files = SeenFiles.of(settings, name)
+    if not request.cached:
+        # Loading the reader takes longer than showing cached states, so it is imported here.
+        from zsnapdb.jobs.repository.fleet_reader import RepositoryReader
+
+        try:
+            reading = RepositoryReader(name, settings.repository[name], settings, host).read()
+        except ZsnapdbError as failed:
+            error = failed
+            files.note_failure(failed, host.now())
+    elif (before := files.failure()) is not None:
+        error = UnreachableError(
+            f"the reading at {before.at:%Y-%m-%d %H:%M} UTC failed: {request.told(before.problem)}"
+        )
+    seen = reading.seen if reading is not None else memory.repository(files) if memory else files.repository()
+    if seen is None and error is None:
+        error = NotFound(f"repository {name} has not been read yet", hint="run `zsnapdb fleet status` once")
+    return RepositoryState(
+        name=name,
+        seen=seen,
+        error=error,
+        changed=reading.changed if reading is not None else 0,
+        is_believed_by_key=bool(encryption.signers),
+        has_identity=encryption.identity_file is not None,
+    )
+
+
+def _rows(
+    settings: FleetSettings,
+    request: FleetRequest,
+    state: RepositoryState,
+    at: datetime,
+    silent: dict[str, overview.HostState],
+) -> Iterator[overview.FleetRow]:
+    seen = state.seen.instances if state.seen is not None else {}
+    problems = state.seen.problems if state.seen is not None else {}
+    for name in sorted({*seen, *problems}):
+        made = (
+            overview.row(seen[name].facts(), seen[name].read, at, settings.objectives, silent)
+            if name in seen
+            else overview.FleetRow(name, state.name, None, None, None, ())
+        )
+        problem = problems.get(name)
+        yield made if problem is None else replace(made, problem=request.told(problem), problem_code=problem.exit_code)

@@ -1,1 +1,0 @@
-"""Preparation of a server's start on a copy of another server's files."""

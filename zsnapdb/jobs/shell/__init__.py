@@ -1,1 +1,0 @@
-"""Data for the completion of command lines: examples and table names."""

@@ -1,1 +1,0 @@
-"""The jobs of the agent: when and in which order they run."""

@@ -1,0 +1,418 @@
+"""The jobs that a configuration gives the agent, the records of their runs, and the choice of the next ones. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from zsnapdb.base.errors import BusyError, ConfigError
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import ScheduleSettings
+
+_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_NUMBERS = {name: number for number, name in enumerate(_NAMES)}
+_SUNDAY = 7
+"""Sunday at the end of a range."""
+_EVERY = re.compile(r"\*(?:/([0-9]{1,3}))?")
+_SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
+
+
+@dataclass(frozen=True)
+class CronDays:
+    """Days of the month and weekdays of a schedule, which must both match. Weekdays are names or `*`."""
+
+    day: str
+    weekday: str
+
+
+@dataclass(frozen=True)
+class CronTimes:
+    """The times of a job: these minutes, hours and months, on the days that match one of `days`."""
+
+    minute: str
+    hour: str
+    month: str
+    days: tuple[CronDays, ...]
+
+
+def cron_times(expression: str) -> CronTimes:
+    """Return the times of a cron expression of five fields.
+
+    Raises ConfigError if the weekdays are invalid; the other fields are not checked.
+    """
+    minute, hour, day, month, weekday = expression.split()
+    try:
+        named = _weekdays(weekday.lower())
+    except ValueError as error:
+        raise ConfigError(
+            f"cron = {expression!r}: {error}",
+            hint="a weekday is 0 to 7 (0 and 7 are Sunday) or sun to sat; write 6, 1-5, mon-fri, 1,3 or */2",
+        ) from error
+    if day.startswith("*") or weekday.startswith("*"):
+        return CronTimes(minute, hour, month, (CronDays(day, named),))
+    return CronTimes(minute, hour, month, (CronDays(day, "*"), CronDays("*", named)))
+
+
+def _weekdays(field: str) -> str:
+    """Return the names of the weekdays, or `*` for all of them."""
+    numbers = {number % 7 for part in field.split(",") for number in _part(part)}
+    return "*" if len(numbers) == 7 else ",".join(_NAMES[number] for number in sorted(numbers))
+
+
+def _part(part: str) -> range:
+    every, some = _EVERY.fullmatch(part), _SOME.fullmatch(part)
+    if every is not None:
+        return range(0, _SUNDAY + 1, _step(every[1]))
+    if some is None:
+        raise ValueError(f"{part!r} is not a weekday")
+    first = _number(some[1])
+    if some[2] is None:
+        return range(first, first + 1)
+    last = _number(some[2])
+    if last == 0 and first > 0:
+        last = _SUNDAY
+    if last < first:
+        raise ValueError(f"the weekdays {part} end before they begin")
+    return range(first, last + 1, _step(some[3]))
+
+
+def _number(word: str) -> int:
+    number = int(word) if word.isdecimal() else _NUMBERS.get(word)
+    if number is None:
+        raise ValueError(f"{word!r} is not a weekday")
+    return number
+
+
+def _step(word: str | None) -> int:
+    step = int(word) if word is not None else 1
+    if step == 0:
+        raise ValueError("a step is at least 1")
+    return step
+
+
+HOST = "_host"
+"""The value in place of the instance for a job of the host. No instance can have this name."""
+
+
+class JobKind(StrEnum):
+    """The kinds of jobs. ARCHIVE runs all the time; the others by a schedule."""
+
+    ARCHIVE = "archive"
+    SNAPSHOT = "snapshot"
+    BACKUP = "backup"
+    FULL = "full"
+    VERIFY = "verify"
+    DEEP_VERIFY = "deep-verify"
+    DRILL = "drill"
+    PREPARE = "prepare"
+    POOL = "pool"
+    PRUNE = "prune"
+    PURGE = "purge"
+    COPY = "copy"
+    DOCTOR = "doctor"
+    REAP = "reap"
+    STATUS = "status"
+
+
+ASIDE = (JobKind.ARCHIVE, JobKind.SNAPSHOT, JobKind.POOL)
+"""The kinds of jobs that run in parallel with every other job of their instance."""
+
+
+@dataclass(frozen=True, order=True)
+class JobName:
+    """A job of an instance, or of the host (`instance` is HOST)."""
+
+    instance: str
+    kind: JobKind
+
+    @property
+    def own_instance(self) -> str | None:
+        """The instance (None: the job is of the host)."""
+        return None if self.instance == HOST else self.instance
+
+    def __str__(self) -> str:
+        return self.kind.value if self.own_instance is None else f"{self.kind.value} {self.instance}"
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job: the arguments of `zsnapdb`, and its schedule (None: it runs all the time)."""
+
+    name: JobName
+    words: tuple[str, ...]
+    schedule: ScheduleSettings | None
+    timezone: str
+
+    @property
+    def is_continuous(self) -> bool:
+        return self.schedule is None
+
+
+def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
+    """Return every job that the configuration gives the agent, in the order of their names."""
+    return tuple(sorted((*_of_host(settings), *_of_instances(settings)), key=lambda job: job.name))
+
+
+def run_one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
+    """Return the configured job of that kind. Raises ConfigError if there is none, or if several instances have one."""
+    known = [job for job in jobs_of(settings) if job.name.kind == kind and instance in (None, job.name.instance)]
+    if len(known) == 1:
+        return known[0]
+    names = ", ".join(str(job.name) for job in jobs_of(settings)) or "none"
+    what = f"{kind} {instance or ''}".rstrip()
+    problem = "several instances have the job" if known else "the agent has no job"
+    raise ConfigError(f"{problem} {what}", hint=f"configured jobs: {names}")
+
+
+def _of_host(settings: Settings) -> Iterator[PlannedJob]:
+    agent = settings.agent
+    metrics = ("--metrics", str(agent.metrics_file)) if agent.metrics_file is not None else ()
+    for kind, schedule, words in (
+        (JobKind.REAP, agent.reap, ("reap",)),
+        (JobKind.STATUS, agent.status, ("status", "--all", "--notify", *metrics)),
+    ):
+        if schedule is not None:
+            yield _planned_job(JobName(HOST, kind), words, schedule, settings)
+
+
+def _of_instances(settings: Settings) -> Iterator[PlannedJob]:
+    for name, instance in settings.instance.items():
+        jobs, copies = instance.agent, instance.agent.copy_to
+        if jobs.archive:
+            yield PlannedJob(JobName(name, JobKind.ARCHIVE), ("binlog", "archive", name), None, settings.agent.timezone)
+        for kind, schedule, words in (
+            (JobKind.SNAPSHOT, jobs.snapshot, ("snapshot", name)),
+            (JobKind.BACKUP, jobs.backup, ("backup", name)),
+            (JobKind.FULL, jobs.full, ("backup", name, "--full")),
+            (JobKind.VERIFY, jobs.verify, ("verify", name)),
+            (JobKind.DEEP_VERIFY, jobs.deep_verify, ("verify", name, "--deep")),
+            (JobKind.DRILL, jobs.drill, ("drill", name)),
+            (JobKind.PREPARE, jobs.prepare, ("clone", "prepare", name)),
+            (JobKind.POOL, jobs.pool, ("clone", "pool", name)),
+            (JobKind.PRUNE, jobs.prune, ("prune", name)),
+            (JobKind.PURGE, jobs.purge, ("binlog", "purge", name)),
+            (JobKind.COPY, copies, ("copy", name, "--to", copies.to if copies is not None else "")),
+            (JobKind.DOCTOR, jobs.doctor, ("doctor", name)),
+        ):
+            if schedule is not None:
+                yield _planned_job(JobName(name, kind), words, schedule, settings)
+
+
+def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettings, settings: Settings) -> PlannedJob:
+    return PlannedJob(name, (*words, *schedule.arguments), schedule, schedule.timezone or settings.agent.timezone)
+
+
+AGAIN = 60.0
+"""The seconds after which a job starts again that found another run active, or a continuous job that ended."""
+MOST = 3600.0
+"""The longest time in seconds until a continuous job that keeps failing starts again."""
+_STEADY = 600.0
+"""A continuous job that ran for this many seconds was not failing."""
+
+
+class _FrozenRecord(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunRecord(_FrozenRecord):
+    """The last run of a job. It served every time of the schedule up to `scheduled` (UTC).
+
+    `exit_code` is None while it runs, and negative if a signal ended it. After its end, None means that the agent ended
+    it or died: the run is made up for, and has not failed. `failures` counts failed runs since the last good one.
+    """
+
+    format: Literal[1] = 1
+    run_id: Annotated[str, Field(max_length=100)] = ""
+    scheduled: AwareDatetime
+    started: AwareDatetime
+    finished: AwareDatetime | None = None
+    exit_code: int | None = None
+    failures: Annotated[int, Field(ge=0)] = 0
+    succeeded: AwareDatetime | None = None
+    """The end of the last good run."""
+    tail: Annotated[str, Field(max_length=20_000)] = ""
+    """The last lines of its output."""
+
+    @classmethod
+    def begin(cls, before: RunRecord | None, run_id: str, scheduled: datetime, started: datetime) -> RunRecord:
+        """Return the record of a run that starts after the last one (None: unknown)."""
+        failures, succeeded = (before.failures, before.succeeded) if before is not None else (0, None)
+        return cls(run_id=run_id, scheduled=scheduled, started=started, failures=failures, succeeded=succeeded)
+
+    @property
+    def is_running(self) -> bool:
+        return self.finished is None
+
+    def is_steady(self, now: datetime) -> bool:
+        """Return whether it has run so long that a continuous job no longer counts as failing."""
+        return self.is_running and (now - self.started).total_seconds() >= _STEADY
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run was interrupted before its end."""
+        return self.finished is not None and self.exit_code is None
+
+    def ended(self, at: datetime, exit_code: int | None, tail: str, *, is_good: bool) -> RunRecord:
+        """Return the record of the run after its end."""
+        changes = {
+            "finished": at,
+            "exit_code": exit_code,
+            "tail": tail,
+            # A run that found another one active, or that was interrupted, has neither succeeded nor failed.
+            "failures": 0 if is_good else self.failures + (exit_code not in (None, BusyError.exit_code)),
+            "succeeded": at if is_good else self.succeeded,
+        }
+        return self.model_copy(update=changes)
+
+
+class PauseRecord(_FrozenRecord):
+    """A pause of an instance: none of its jobs starts before `until` (UTC)."""
+
+    format: Literal[1] = 1
+    until: AwareDatetime
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class GivenRecord(_FrozenRecord):
+    """The time when the fleet last gave this host a job (UTC)."""
+
+    format: Literal[1] = 1
+    given: AwareDatetime
+
+
+@dataclass(frozen=True)
+class DueJob:
+    """A job and the next time of its schedule."""
+
+    name: JobName
+    scheduled: datetime
+    begins: datetime
+    """The earliest start: the scheduled time plus the jitter, or later after a run that found another one active."""
+
+
+def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:
+    """Return whether the exit code is that of a good run. A job that judges ends with 1 for a warning."""
+    return exit_code == 0 or (warns_with_one and exit_code == 1)
+
+
+def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
+    """Return the delay of a run in seconds, from 0 to `longest`: always the same for the same run."""
+    digest = hashlib.blake2b(f"{name}/{scheduled.isoformat()}".encode(), digest_size=8).digest()
+    return longest * int.from_bytes(digest) / 2**64
+
+
+def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float) -> float:
+    """Return the seconds for which the agent leaves a job to the fleet before it starts the job itself.
+
+    `record` is the last run of agent or fleet; `given` is when the fleet last gave this host the job. If that was
+    before the last run, the fleet is unreachable, and the agent keeps to its own times.
+    """
+    is_away = record is not None and (given is None or given < record.started)
+    return 0.0 if is_away else longest
+
+
+def is_later(record: RunRecord, other: RunRecord) -> bool:
+    """Return whether the last known event of this run was after that of the other."""
+    return (record.finished or record.started) > (other.finished or other.started)
+
+
+def before_clock(record: RunRecord, now: datetime) -> RunRecord:
+    """Return the record with no time after now, so that a clock that was set back stops no job."""
+    times = {"scheduled": record.scheduled, "started": record.started, "finished": record.finished}
+    changes = {name: now for name, time in times.items() if time is not None and time > now}
+    return record.model_copy(update=changes) if changes else record
+
+
+def retry_delay(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
+    """Return when the job starts again because of its last run. Return None if only its schedule decides.
+
+    An interrupted run is made up for at once. A job that found another run active starts again soon. A continuous job
+    that keeps failing waits longer each time.
+    """
+    if record is None or record.finished is None:
+        return None
+    if record.is_lost:
+        return record.finished
+    if is_continuous:
+        lasted = (record.finished - record.started).total_seconds()
+        wait = AGAIN if lasted >= _STEADY else min(MOST, AGAIN * 2 ** min(10, max(0, record.failures - 1)))
+        return record.finished + timedelta(seconds=wait)
+    if record.exit_code == BusyError.exit_code:
+        return record.finished + timedelta(seconds=AGAIN)
+    return None
+
+
+def starts_at(
+    due: Sequence[DueJob],
+    running: Collection[str],
+    held: Collection[str],
+    pauses: Mapping[str, PauseRecord],
+    now: datetime,
+) -> tuple[DueJob, ...]:
+    """Return the jobs that start now: for each instance without a running job the one that is due longest.
+
+    `running` are the instances with a running job, `held` those whose jobs do not start. Jobs of the kinds ASIDE do not
+    wait for others.
+    """
+    due = [job for job in due if job.name.instance not in held]
+    beside = tuple(job for job in due if job.name.kind in ASIDE and _may_begin(job, pauses, now))
+    chosen: dict[str, DueJob] = {}
+    for job in sorted(due, key=lambda job: (job.begins, job.name)):
+        name = job.name.instance
+        if job not in beside and name not in running and name not in chosen and _may_begin(job, pauses, now):
+            chosen[name] = job
+    return (*beside, *chosen.values())
+
+
+def _may_begin(job: DueJob, pauses: Mapping[str, PauseRecord], now: datetime) -> bool:
+    pause = pauses.get(job.name.instance)
+    return job.begins <= now and (pause is None or pause.until <= now)
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """A job of the agent and its last run (None: unknown)."""
+
+    name: JobName
+    last: RunRecord | None
+
+
+def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[str, ...]:
+    """Return the problems. Return nothing if all is well.
+
+    All is well if the objectives were judged within `stale` seconds, none was broken, and no job's last run failed. An
+    unknown state is a problem. An archive that was started again and has run long enough does not count as failing.
+    """
+    reasons = [
+        f"{job.name} failed {job.last.failures} times in a row"
+        for job in jobs
+        if job.name.kind is not JobKind.STATUS
+        and job.last is not None
+        and job.last.failures
+        and not (job.name.kind is JobKind.ARCHIVE and job.last.is_steady(now))
+    ]
+    judged = next((job.last for job in jobs if job.name.kind is JobKind.STATUS), None)
+    return (*_of_judgement(judged, stale, now), *reasons)
+
+
+def _of_judgement(judged: RunRecord | None, stale: float, now: datetime) -> tuple[str, ...]:
+    if judged is None:
+        return ("the objectives were not judged yet",)
+    if not judged.is_running and not is_good(judged.exit_code, warns_with_one=True):
+        return (f"the last judgement of the objectives ended with {judged.exit_code}",)
+    if judged.failures:
+        return ("the last judgement of the objectives was not good",)
+    if judged.succeeded is None:
+        return ("the objectives were not judged yet",)
+    age = (now - judged.succeeded).total_seconds()
+    if not -stale <= age <= stale:
+        return (f"the objectives were judged last {format_duration(max(0, round(age)))} ago",)
+    return ()

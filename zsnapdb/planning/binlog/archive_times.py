@@ -1,0 +1,206 @@
+"""Commit times of archived transactions, and the time up to which an archive is complete. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zsnapdb.base.domain_types import BinlogCoordinates
+from zsnapdb.config.instance import ObjectiveSettings
+from zsnapdb.planning.binlog.history import CompleteUntil, EndKind, RouteEnd, RouteFile
+
+INTERVAL = 60.0
+"""Seconds between two records of one archiver, unless an objective needs a shorter interval."""
+_SECOND = 1_000_000
+_SLACK = 5.0
+"""Seconds that a round and its record may take; the server's time is truncated to whole seconds."""
+
+_FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
+
+
+@dataclass(frozen=True)
+class CommitHorizon:
+    """A proven horizon: transactions with a commit time up to `until` are before `end` in the server's binlogs.
+
+    `until` is in microseconds UTC, by the clock of the server.
+    """
+
+    until: int
+    end: BinlogCoordinates
+
+
+def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
+    """Return whether an archive that ends at `end` contains everything before the horizon.
+
+    Binlogs with another base name prove nothing.
+    """
+    if end is None:
+        return False
+    (base, _, number), (asked, _, least) = end.file.rpartition("."), horizon.end.file.rpartition(".")
+    return base == asked and (int(number), end.offset) >= (int(least), horizon.end.offset)
+
+
+@dataclass(frozen=True)
+class LastRecord:
+    """The last record of an archiver: the time up to which the archive was complete, and its age in seconds."""
+
+    until: int
+    age: float
+
+
+def is_worth_recording(last: LastRecord | None, until: int, interval: float, archived: int | None) -> bool:
+    """Return whether an archiver writes a record of completeness up to this time after a round.
+
+    - `last`: None if this archiver has written no record
+    - `interval`: seconds between two records
+    - `archived`: the time of the last archived commit, which already shows how far the archive reaches
+
+    If the server's clock was set back, the last record claims a future time and is replaced immediately.
+    """
+    if last is None or until < last.until:
+        return True
+    is_said = archived is not None and until - archived < interval * _SECOND
+    return last.age >= interval and not is_said
+
+
+def record_interval(objectives: ObjectiveSettings) -> float:
+    """Return the seconds between two records: a third of the shortest time until an archive objective warns.
+
+    So the objectives of an idle server stay met.
+    """
+    limits = [limit for limit in (objectives.archive_lag, objectives.rpo) if limit is not None]
+    return min(INTERVAL, *(limit * objectives.warn_at / 3 for limit in limits)) if limits else INTERVAL
+
+
+def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
+    """Return the smallest limit in seconds that never causes a warning for an idle server.
+
+    The archive's end is at most one record interval plus one archiver round old.
+    """
+    return 1.5 * (round_interval + _SLACK) / objectives.warn_at
+
+
+def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:
+    """Return the time up to which a route through these files is complete; None if no record proves it.
+
+    A record counts if the route passes through its position and ends in its incarnation. A record of another position
+    is old, or of bytes that the archive lost. After a failover that the archive cannot follow, the old server does not
+    know the commits of the new server.
+    """
+    if not files or end.kind in _FAILOVERS:
+        return None
+    last = files[-1].incarnation
+    own = [record for record in records if record.incarnation == last]
+    return max((record.until for record in own if record.end <= _end_of(files, record)), default=None)
+
+
+def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
+    """Return the end of the record's binlog in a route, in bytes; -1 if the route does not pass it.
+
+    The search begins at the end of the route: records are of the newest binlogs.
+    """
+    for file in reversed(files):
+        if file.incarnation != record.incarnation:
+            break
+        if file.name == record.name:
+            return file.end
+    return -1
+
+
+TOLERANCE = 2 * _SECOND
+"""Tolerated error of an event time in microseconds: it is in whole seconds, and is the start of the statement."""
+MOST_STRETCHES = 256
+"""The maximum number of stretches in the description of a binlog. Beyond it, neighbours are joined."""
+
+
+@dataclass(frozen=True)
+class ArchiverObservation:
+    """A moment at which the archiver read the binlogs, in microseconds.
+
+    `wall` is the clock of the host (UTC). `steady` is the monotonic clock of this process (None: another process read
+    them).
+    """
+
+    wall: int
+    steady: int | None = None
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """The bounds of the commit time of transactions, in microseconds UTC. None: unknown."""
+
+    earliest: int | None
+    latest: int
+
+    def agrees(self, stamp: int) -> bool:
+        """Return whether the commit can have been at `stamp`, the time in the events."""
+        return (self.earliest is None or stamp >= self.earliest - TOLERANCE) and stamp <= self.latest + TOLERANCE
+
+    def joined(self, other: Sighting) -> Sighting:
+        """Return the smallest sighting that covers both."""
+        is_open = self.earliest is None or other.earliest is None
+        earliest = None if is_open else min(self.earliest or 0, other.earliest or 0)
+        return Sighting(earliest, max(self.latest, other.latest))
+
+
+def sighting_between(before: ArchiverObservation | None, after: ArchiverObservation) -> Sighting:
+    """Return the commit time bounds of transactions that were found in one look but not in the previous one.
+
+    If the clock of the host was set in between, the bounds cover all times that it is known to have shown.
+    """
+    if before is None:
+        return Sighting(None, after.wall)
+    if before.steady is None or after.steady is None:
+        return Sighting(min(before.wall, after.wall), max(before.wall, after.wall))
+    passed = after.steady - before.steady
+    if abs(after.wall - before.wall - passed) <= TOLERANCE:
+        return Sighting(min(before.wall, after.wall), max(before.wall, after.wall))
+    return Sighting(max(0, min(before.wall, after.wall - passed)), max(after.wall, before.wall + passed))
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A byte range of a binlog whose transactions have event times that differ from the commit time."""
+
+    start: int
+    end: int
+    sighting: Sighting
+
+    def joined(self, following: Stretch) -> Stretch:
+        return Stretch(self.start, following.end, self.sighting.joined(following.sighting))
+
+
+def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, ...]:
+    """Return the stretches with a following one appended, joined if there are more than a description may have."""
+    last = stretches[-1] if stretches else None
+    if last is not None and last.end == more.start and last.sighting == more.sighting:
+        return (*stretches[:-1], last.joined(more))
+    if len(stretches) < MOST_STRETCHES:
+        return (*stretches, more)
+    pairs = [stretches[at : at + 2] for at in range(0, len(stretches), 2)]
+    return (*(pair[0].joined(pair[-1]) if len(pair) > 1 else pair[0] for pair in pairs), more)
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The knowledge of an archiver about the commit times of a binlog.
+
+    `stretches` are the ones already known up to byte `end`. Later transactions were committed within `sighting` (None:
+    unknown).
+    """
+
+    sighting: Sighting | None = None
+    stretches: tuple[Stretch, ...] = ()
+    end: int = 0
+
+    def contradiction(self, start: int, end: int, stamp: int) -> Sighting | None:
+        """Return the bounds for the commit of the transaction in these bytes; None if its event time is plausible."""
+        if end <= self.end:
+            place = bisect_right(self.stretches, start, key=lambda one: one.start)
+            before = self.stretches[place - 1] if place else None
+            return before.sighting if before is not None and end <= before.end else None
+        return None if self.sighting is None or self.sighting.agrees(stamp) else self.sighting
+
+
+NO_WITNESS = Witness()

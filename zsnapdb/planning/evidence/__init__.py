@@ -1,1 +1,0 @@
-"""Decisions about the evidence log of an instance and its backups."""

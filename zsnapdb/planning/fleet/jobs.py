@@ -1,0 +1,184 @@
+"""The jobs of a fleet: messages between engine and hosts, texts of progress, and the action after an attempt. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zsnapdb.base.errors import ConfigError, PreflightError, RetryClass, UsageError, retry_class
+from zsnapdb.base.patterns import InstanceName, Moment, RunId, ShortLine
+from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.fleet_jobs import BucketName, WindowSettings
+from zsnapdb.config.tables import FleetHostName, FleetVerb
+
+JOB = "zsnapdb-job"
+"""The name of a job's workflow, and of the activity on a host."""
+SLOTS = "zsnapdb-slots"
+CONTROL = "control"
+"""The queue of the workflows."""
+DRILL = "drill"
+ANY = "any"
+"""The queues that several hosts serve: drills, and jobs that need only a repository."""
+OLDEST = timedelta(days=8)
+"""The greatest age of a planned run that a host still does."""
+CLOCKS = timedelta(minutes=5)
+"""The allowed difference between clocks."""
+
+
+class _Message(BaseModel):
+    # A newer control may send more fields; an older host ignores them.
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    format: Literal[1] = 1
+
+
+class JobRequest(_Message):
+    """A request to a host. `scheduled` (UTC) is the time of the schedule that the run serves."""
+
+    verb: FleetVerb
+    instance: InstanceName
+    run_id: RunId
+    scheduled: Moment
+    host: FleetHostName | None = None
+    """The host that must do it (None: any host)."""
+
+
+class JobProgress(_Message):
+    """The progress of a job. `step` is a text of zsnapdb."""
+
+    host: FleetHostName
+    step: Annotated[str, Field(max_length=80)] = ""
+    done: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    total: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
+class JobAnswer(_Message):
+    """The result of a job on a host. `served`: the earlier run that had already done the job, if any."""
+
+    host: FleetHostName
+    exit_code: Annotated[int, Field(ge=-255, le=255)]
+    seconds: Annotated[float, Field(ge=0, lt=1e12)] = 0.0
+    error: Annotated[str, Field(pattern=r"^[a-z-]{0,40}$")] = ""
+    message: ShortLine = ""
+    served: Annotated[str, Field(max_length=100)] = ""
+
+
+class FleetJob(_Message):
+    """A job as control knows it. `host` None: any host of the queue `queue` may do it.
+
+    `timeout` is the longest duration in seconds. A host that is silent for `heartbeat` seconds counts as dead. `run_id`
+    None: that of the schedule's time.
+    """
+
+    verb: FleetVerb
+    instance: InstanceName
+    host: FleetHostName | None = None
+    bucket: BucketName | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 1
+    windows: tuple[WindowSettings, ...] = ()
+    timeout: Annotated[float, Field(ge=1, le=30 * 86400.0)] = 86400.0
+    heartbeat: Annotated[float, Field(ge=1, le=3600)] = 15.0
+    run_id: RunId | None = None
+
+    @property
+    def queue(self) -> str:
+        if self.host is not None:
+            return queue_of(self.host)
+        return DRILL if self.verb is FleetVerb.DRILL else ANY
+
+
+class SlotsState(_Message):
+    """The holders of a bucket's slots, and the waiting runs in order: ids of workflows."""
+
+    bucket: BucketName
+    limit: Annotated[int, Field(ge=1, le=1000)]
+    holders: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    most: int = 0
+    """The greatest number of simultaneous holders so far."""
+
+
+def queue_of(host: str) -> str:
+    """Return the queue that only this host serves."""
+    return f"host.{host}"
+
+
+def run_id_of(verb: FleetVerb, instance: str, scheduled: datetime) -> str:
+    """Return the id of the run for this time of a schedule. It is the same for every caller."""
+    moment = scheduled.astimezone(UTC).replace(microsecond=0)
+    digest = hashlib.blake2b(f"{verb.value}/{instance}/{moment.isoformat()}".encode(), digest_size=4)
+    return f"{moment:%Y%m%dT%H%M%SZ}-{digest.hexdigest()}"
+
+
+def is_timely(scheduled: datetime, now: datetime) -> bool:
+    """Return whether a host still does a run that was planned for this time."""
+    return now - OLDEST <= scheduled <= now + CLOCKS
+
+
+_PERCENT_STEP = 10
+"""Progress is given in steps of so many percent: a line for each would fill the screen of an operator."""
+
+
+def progress_text(progress: JobProgress) -> str:
+    """Return the step of a job, with its progress in tens of percent; "" if the host named no step."""
+    if not progress.step or not progress.total:
+        return progress.step
+    percent = min(100, 100 * progress.done // progress.total)
+    return f"{progress.step} {percent - percent % _PERCENT_STEP} %"
+
+
+def answer_text(answer: JobAnswer) -> str:
+    """Return how a job ended well: how long its command took, or the run that had done the same before."""
+    if answer.served:
+        return f"run {answer.served} had done it"
+    return f"took {format_duration(round(answer.seconds))}"
+
+
+class JobVerdict(StrEnum):
+    """The continuation of a job after an attempt."""
+
+    DONE = "done"
+    AGAIN = "again"
+    TWICE = "twice"
+    NEVER = "never"
+    ELSEWHERE = "elsewhere"
+    """A job for any host: this host cannot do it, and has changed nothing. Another host is tried."""
+
+
+_OF_A_HOST = frozenset({UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code})
+"""Exit codes for causes on this host alone. The command changed nothing."""
+_OF_CLASSES = {
+    RetryClass.AGAIN: JobVerdict.AGAIN,
+    RetryClass.TWICE: JobVerdict.TWICE,
+    RetryClass.NEVER: JobVerdict.NEVER,
+}
+_MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
+"""The greatest number of attempts. Other verdicts are tried as long as the job may take.
+
+A job that 30 hosts could not do is given again later, and has no slot of its bucket meanwhile.
+"""
+
+
+def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
+    """Return the continuation of a job whose command ended with this exit code (negative: a signal ended it).
+
+    `error_code` is the stable code of its error ("": unknown). `anywhere`: any host may do the job.
+    """
+    if exit_code == 0:
+        return JobVerdict.DONE
+    if exit_code < 0:
+        # A cause outside the command ended it, such as a reboot or a lack of memory.
+        return JobVerdict.AGAIN
+    if anywhere and exit_code in _OF_A_HOST:
+        return JobVerdict.ELSEWHERE
+    return _OF_CLASSES[retry_class(exit_code, error_code or None)]
+
+
+def is_final(kind: JobVerdict, attempt: int) -> bool:
+    """Return whether no further attempt follows the one of this number (from 1 on)."""
+    most = _MOST.get(kind)
+    return most is not None and attempt >= most

@@ -1,1 +1,0 @@
-"""Advice about memory, pool and records from the load of a server. Pure."""

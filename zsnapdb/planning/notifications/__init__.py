@@ -1,1 +1,0 @@
-"""Selection of notification targets and events."""

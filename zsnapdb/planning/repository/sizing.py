@@ -1,0 +1,345 @@
+"""The estimate for a server of a size: simulated backups, measured rates, list prices of stores. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from zsnapdb.config.repository import KeepRules
+from zsnapdb.planning.repository.retention import decide
+
+
+@dataclass(frozen=True)
+class StorePrice:
+    """A price list: for a GiB and month, for 1,000 requests by kind, and for a GiB that leaves the provider."""
+
+    name: str
+    date: str
+    source: str
+    currency: str
+    gib_month: float
+    put_thousand: float
+    list_thousand: float
+    get_thousand: float
+    traffic_gib: float = 0.0
+
+
+DATE = "2026-11-29"
+NOTE = (
+    "List prices without discounts and taxes, written down on that date without reading the providers' pages again."
+    " Compare them with the source before a decision."
+)
+PRICES: dict[str, StorePrice] = {
+    "s3": StorePrice(
+        "Amazon S3 Standard, us-east-1",
+        DATE,
+        "https://aws.amazon.com/s3/pricing/",
+        "USD",
+        gib_month=0.023,
+        put_thousand=0.005,
+        list_thousand=0.005,
+        get_thousand=0.0004,
+        traffic_gib=0.09,
+    ),
+    "azure": StorePrice(
+        "Azure Blob Storage, hot tier, LRS, East US",
+        DATE,
+        "https://azure.microsoft.com/pricing/details/storage/blobs/",
+        "USD",
+        gib_month=0.018,
+        put_thousand=0.0065,
+        list_thousand=0.0065,
+        get_thousand=0.0005,
+        traffic_gib=0.087,
+    ),
+    "google": StorePrice(
+        "Google Cloud Storage Standard, us-east1",
+        DATE,
+        "https://cloud.google.com/storage/pricing",
+        "USD",
+        gib_month=0.02,
+        put_thousand=0.005,
+        list_thousand=0.005,
+        get_thousand=0.0004,
+        traffic_gib=0.12,
+    ),
+}
+"""Price lists by the name of `--prices`."""
+
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class MeasuredRate:
+    """A measured value, and the conditions under which it was measured."""
+
+    value: float
+    source: str
+
+
+BACKUP = MeasuredRate(
+    1280 * MIB / 2.59,
+    "1,280 MiB of InnoDB in 2.59 s, zstd 1, encrypted, two processors with the S3 server on them"
+    " (benchmark of throughput, 2026-11-24)",
+)
+"""Bytes of a stream that a backup stores in a second."""
+RESTORE = MeasuredRate(
+    8.4 * GIB / 31.3,
+    "8.4 GiB in 31.3 s with the recovery of the server, MariaDB, a guest with one processor and the S3 server in it"
+    " (benchmark of restores)",
+)
+"""Bytes of a stream that a restore receives in a second."""
+STORED = MeasuredRate(
+    0.43, "the recorded stream of InnoDB in the benchmark of throughput; that of restores is stored as 0.26"
+)
+"""Stored bytes for a byte of a stream."""
+BINLOG_STORED = MeasuredRate(0.53, "22.9 MiB of binlog stored as 12.1 MiB, encrypted, in a guest of the lab")
+"""Stored bytes for a byte of a binlog."""
+BACKUP_MEMORY = MeasuredRate(250 * MIB, "a backup of 1, 4 and of 16 GiB (benchmark of throughput)")
+RESTORE_MEMORY = MeasuredRate(220 * MIB, "a restore of 1, 4 and of 16 GiB (benchmark of throughput)")
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests to a store, by the kinds that have different prices."""
+
+    put: float = 0.0
+    list: float = 0.0
+    get: float = 0.0
+
+    def __add__(self, other: Requests) -> Requests:
+        return Requests(self.put + other.put, self.list + other.list, self.get + other.get)
+
+    def times(self, number: float) -> Requests:
+        """Return as many of the same requests."""
+        return Requests(self.put * number, self.list * number, self.get * number)
+
+
+BACKUP_REQUESTS = Requests(put=17, list=6, get=7)
+"""Requests of a backup besides its chunks, at most. A unit test counts them."""
+ROUND_REQUESTS = Requests(put=2)
+"""Requests of a round of the archiver that stores a segment, at most. A unit test counts them."""
+MERGE_REQUESTS = Requests(put=2, get=1)
+"""Requests of the archiver that replace MERGED segments by one, at most."""
+MERGED = 32
+"""Number of segments that the archiver merges into one."""
+
+
+DAY = 86400.0
+MONTH = 30 * DAY
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+_HOURS = {"hourly": 1, "daily": 24, "weekly": 7 * 24, "monthly": 31 * 24, "yearly": 366 * 24}
+"""Hours of the longest period of each rule."""
+_PERIODS = 3
+"""Number of full backups that are simulated after the oldest backup that the rules keep."""
+_PRUNES = 24
+"""Number of prunes that are simulated, about."""
+
+DEFAULT_KEEP = KeepRules.model_construct(daily=14, weekly=8)
+ChunkSize = Callable[[int], int]
+"""Returns the size in bytes of the chunk with this number (from 1) of a stream."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A server: bytes of data, changed bytes and bytes of binlog a day, and how it is backed up.
+
+    `every` and `full_every` are seconds. `line` is the bandwidth to the store in bytes per second. `binlog` 0: no
+    binlog is archived.
+    """
+
+    size: int
+    change: float
+    binlog: float
+    keep: KeepRules = DEFAULT_KEEP
+    every: float = DAY
+    full_every: float = 30 * DAY
+    interval: float = 10.0
+    line: float = 119.0 * MIB
+
+
+@dataclass(frozen=True)
+class KeptBackups:
+    """The largest number of full backups and increments that a policy keeps, and the age of the oldest (days)."""
+
+    full: int
+    increments: int
+    days: float
+
+
+@dataclass(frozen=True)
+class MonthlyCost:
+    """The cost at a price list: storage and requests in a month, and the traffic of one restore elsewhere."""
+
+    price: StorePrice
+    storage: float
+    requests: float
+    restore: float
+
+    @property
+    def month(self) -> float:
+        """The cost of a month without a restore."""
+        return self.storage + self.requests
+
+
+@dataclass(frozen=True)
+class SizingEstimate:
+    """The estimate for a server. Times are in seconds, sizes in bytes, requests are those of a month."""
+
+    workload: Workload
+    kept: KeptBackups
+    full_seconds: float
+    increment_seconds: float
+    restore_seconds: float
+    backup_memory: int
+    restore_memory: int
+    full_objects: int
+    stored_full: int
+    stored_increments: int
+    stored_binlogs: int
+    objects: int
+    requests: Requests
+    costs: tuple[MonthlyCost, ...] = field(default_factory=tuple)
+
+    @property
+    def stored(self) -> int:
+        """All stored bytes."""
+        return self.stored_full + self.stored_increments + self.stored_binlogs
+
+
+@dataclass(frozen=True)
+class _Volume:
+    role: str
+    dataset: str
+    guid: int
+    from_guid: int | None
+    send_flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Backup:
+    backup_id: str
+    volumes: tuple[_Volume, ...]
+    made: datetime
+
+
+def estimate(load: Workload, chunk_size: ChunkSize, prices: tuple[StorePrice, ...] = (PRICES["s3"],)) -> SizingEstimate:
+    """Return the estimate for a server whose data is one stream. `chunk_size` is that of the configured streams."""
+    kept = kept_backups(_rules(load.keep), load.every, load.full_every)
+    increment = load.change * load.every / DAY
+    chunks, increment_chunks = count_chunks(load.size, chunk_size), count_chunks(increment, chunk_size)
+    binlog_chunks = count_chunks(load.binlog, chunk_size)
+    backups, fulls = MONTH / load.every, MONTH / load.full_every
+    requests = (
+        BACKUP_REQUESTS.times(backups)
+        + Requests(put=chunks * fulls + increment_chunks * max(0.0, backups - fulls))
+        + _archive_requests(load, binlog_chunks)
+    )
+    stored_full = round(load.size * STORED.value)
+    stored_increment = round(increment * STORED.value)
+    made = SizingEstimate(
+        workload=load,
+        kept=kept,
+        full_seconds=_seconds(load.size, BACKUP.value, STORED.value, load.line),
+        increment_seconds=_seconds(increment, BACKUP.value, STORED.value, load.line),
+        restore_seconds=_restore_seconds(load, increment),
+        backup_memory=round(BACKUP_MEMORY.value),
+        restore_memory=round(RESTORE_MEMORY.value),
+        full_objects=chunks,
+        stored_full=stored_full * kept.full,
+        stored_increments=stored_increment * kept.increments,
+        stored_binlogs=round(load.binlog * kept.days * BINLOG_STORED.value),
+        objects=round(
+            (chunks + 1) * kept.full + (increment_chunks + 1) * kept.increments + (binlog_chunks + 1) * kept.days
+        ),
+        requests=requests,
+    )
+    return replace(made, costs=tuple(_cost(made, chunks, price) for price in prices))
+
+
+def count_chunks(size: float, chunk_size: ChunkSize) -> int:
+    """Return the number of objects for a stream. `size` is in bytes."""
+    count = 0
+    while size > 0:
+        count += 1
+        size -= chunk_size(count)
+    return count
+
+
+@lru_cache(64)
+def kept_backups(rules: tuple[tuple[str, Any], ...], every: float, full_every: float) -> KeptBackups:
+    """Return the largest numbers of backups under the policy, once it removes backups."""
+    keep = KeepRules.model_construct(**dict(rules))
+    reach = max(
+        keep.within, keep.last * every, *(getattr(keep, name) * hours * 3600.0 for name, hours in _HOURS.items())
+    )
+    stored: list[_Backup] = []
+    most, full_age, pruned = KeptBackups(0, 0, 0.0), full_every, 0.0
+    number, passed, pause = 0, 0.0, max(every, DAY, reach / _PRUNES)
+    while passed <= reach + _PERIODS * full_every:
+        number, now = number + 1, _BEGIN + timedelta(seconds=passed)
+        is_full = full_age >= full_every
+        full_age = every if is_full else full_age + every
+        volume = _Volume("data", "tank/data", number, None if is_full else number - 1)
+        stored.append(_Backup(f"{now:%Y%m%dT%H%M%SZ}-{number % 65536:04x}", (volume,), now))
+        if passed - pruned >= pause:
+            pruned = passed
+            kept = decide(stored, keep, now).kept
+            stored = [one for one in stored if one.backup_id in kept]
+            if passed >= reach + full_every:
+                most = _larger(most, stored, now)
+        passed += every
+    return most
+
+
+def _larger(most: KeptBackups, stored: Sequence[_Backup], now: datetime) -> KeptBackups:
+    fulls = sum(one.volumes[0].from_guid is None for one in stored)
+    age = (now - stored[0].made).total_seconds() / DAY
+    return KeptBackups(max(most.full, fulls), max(most.increments, len(stored) - fulls), max(most.days, age))
+
+
+def _rules(keep: KeepRules) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, getattr(keep, name)) for name in KeepRules.model_fields)
+
+
+def _archive_requests(load: Workload, binlog_chunks: int) -> Requests:
+    """Return the requests of the archiver in a month in which the server never stops writing."""
+    if not load.binlog:
+        return Requests()
+    rounds = MONTH / load.interval
+    whole_files = Requests(put=(binlog_chunks + 1) * MONTH / DAY)
+    return ROUND_REQUESTS.times(rounds) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files
+
+
+def _seconds(size: float, rate: float, stored: float, line: float) -> float:
+    """Return how long a stream takes: the slower one of the program and the line decides."""
+    return max(size / rate, size * stored / line)
+
+
+def _restore_seconds(load: Workload, increment: float) -> float:
+    """Return the seconds to restore the last backup before a new full one, without a replay."""
+    return _seconds(_chain(load, increment), RESTORE.value, STORED.value, load.line)
+
+
+def _chain(load: Workload, increment: float) -> float:
+    """Return the bytes of a whole chain: a full backup and the increments before the next one."""
+    return load.size + increment * max(0.0, load.full_every / load.every - 1)
+
+
+def _cost(made: SizingEstimate, chunks: int, price: StorePrice) -> MonthlyCost:
+    thousands = made.requests.times(0.001)
+    requests = (
+        thousands.put * price.put_thousand + thousands.list * price.list_thousand + thousands.get * price.get_thousand
+    )
+    load = made.workload
+    fetched = _chain(load, load.change * load.every / DAY) * STORED.value / GIB
+    return MonthlyCost(
+        price,
+        storage=made.stored / GIB * price.gib_month,
+        requests=requests,
+        restore=fetched * price.traffic_gib + chunks / 1000 * price.get_thousand,
+    )

@@ -1,1 +1,0 @@
-"""Hours, memory, objects, requests and money for a server of a given size. Pure."""

@@ -1,1 +1,0 @@
-"""Views of restores, rewinds and runbooks."""

@@ -1,1 +1,0 @@
-"""Views of drills, rescues and consolidations."""

@@ -1,0 +1,360 @@
+"""Objects of a bucket: their listing and removal, their locks, and parallel reading of large ones."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError
+from botocore.parsers import ResponseParserError
+
+from zsnapdb.base.deadline import is_slow, rate_of
+from zsnapdb.base.errors import RepositoryError, UnreachableError
+from zsnapdb.store.base import DeletionPolicy, ObjectHold
+from zsnapdb.store.s3_client import (
+    BUSY,
+    MISSING,
+    NOT_ALLOWED,
+    UNKNOWN_REQUEST,
+    error_code,
+    http_status,
+    request_limit,
+    transfer_limit,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+
+SECONDS = 120.0
+"""Time limit for the requests of a listing, in addition to the time for its names."""
+LEAST_NAMES = 50
+"""Minimum names per second. Providers send a page of a thousand names in less than a second."""
+MOST_NAMES = 100_000_000
+MOST_TOKEN = 64 << 10
+
+
+@dataclass
+class ListingPace:
+    """The time and the number of names of one listing so far. `doing` describes it in errors."""
+
+    doing: str
+    seconds: float = 0.0
+    names: int = 0
+    tokens: set[int] = field(default_factory=set)
+
+    @contextlib.contextmanager
+    def page(self) -> Iterator[None]:
+        """Measure the request of a page. UnreachableError if all pages together were too slow."""
+        began = time.monotonic()
+        yield
+        self.seconds += time.monotonic() - began
+        if self.seconds > SECONDS + self.names / LEAST_NAMES:
+            raise UnreachableError(
+                f"{self.doing}: {self.names} names in {self.seconds:.0f} s",
+                hint="check the endpoint and the network; the next run continues",
+            )
+
+    def add(self, names: int) -> None:
+        """Count the names of a page. RepositoryError if there are more than any repository has."""
+        self.names += names
+        if self.names > MOST_NAMES:
+            raise RepositoryError(
+                f"{self.doing}: more than {MOST_NAMES} names",
+                hint="check the bucket and the prefix in the url of the repository",
+            )
+
+    def next_token(self, token: str) -> str:
+        """Return the token of the next page. RepositoryError if it is repeated: the listing would never end."""
+        if hash(token) in self.tokens or len(token) > MOST_TOKEN:
+            raise RepositoryError(
+                f"{self.doing}: the provider repeats a page", hint="see the endpoint's log; is it an S3 server?"
+            )
+        self.tokens.add(hash(token))
+        return token
+
+
+BATCH = 1000
+"""Maximum number of objects in one request."""
+_MOST_REFUSED = 10
+"""After this many refusals the rest of a batch is not tried: the account may have no right to remove objects."""
+DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)"
+
+
+@dataclass
+class ObjectRemoval:
+    """Removes objects from one bucket. `one` removes a single object and raises RepositoryError if it is refused."""
+
+    bucket: str
+    one: Callable[[str], None]
+    in_batches: bool = True
+    """False after the provider refused a batch request but removed a single object."""
+
+    def remove(self, client: S3Client, keys: Sequence[str]) -> None:
+        """Remove at most BATCH objects. ClientError if the provider is busy.
+
+        RepositoryError for an object that cannot be removed. The others are removed, unless many are refused.
+        """
+        if not self.in_batches or len(keys) == 1:
+            self._one_by_one(keys)
+            return
+        left, is_known = self._batch(client, keys)
+        self._one_by_one(left)
+        # An error of the provider (5xx) may be temporary: the next batch tries a batch request again.
+        self.in_batches = is_known
+
+    def _batch(self, client: S3Client, keys: Sequence[str]) -> tuple[list[str], bool]:
+        """Return the objects that may be left after a batch request, and whether the provider supports it."""
+        try:
+            with request_limit():
+                answer = client.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys]})
+        except ClientError as error:
+            status = http_status(error)
+            if error_code(error) in BUSY or status == 429:
+                raise
+            return list(keys), status >= 500 and status != 501 and "NotImplemented" not in error_code(error)
+        except ResponseParserError:
+            return list(keys), False
+        removed = {item.get("Key") for item in answer.get("Deleted", [])}
+        removed |= {item.get("Key") for item in answer.get("Errors", []) if item.get("Code") in MISSING}
+        left = [key for key in keys if key not in removed]
+        return left, len(left) < len(keys) or bool(answer.get("Errors"))
+
+    def _one_by_one(self, keys: Sequence[str]) -> None:
+        refused: list[RepositoryError] = []
+        for key in keys:
+            try:
+                self.one(key)
+            except UnreachableError:
+                raise
+            except RepositoryError as error:
+                refused.append(error)
+                if len(refused) >= _MOST_REFUSED:
+                    break
+        if refused:
+            raise refused[0]
+
+
+_NO_LOCKS = {"ObjectLockConfigurationNotFoundError", *UNKNOWN_REQUEST}
+
+
+def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
+    """Return the lock or legal hold of the object's newest version, from its headers. None if there is none."""
+    try:
+        head = client.head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        if error_code(error) in MISSING:
+            return None
+        raise
+    if head.get("ObjectLockLegalHoldStatus") == "ON":
+        return ObjectHold(None)
+    until = head.get("ObjectLockRetainUntilDate")
+    return ObjectHold(until) if until is not None and until > datetime.now(UTC) else None
+
+
+def extend_lock_of(
+    client: S3Client, bucket: str, key: str, mode: Literal["GOVERNANCE", "COMPLIANCE"], until: datetime
+) -> None:
+    """Lock the object's newest version at least until then. ClientError if the provider refuses.
+
+    A lock can always be extended. It is shortened only by a request to bypass it (S3 User Guide, "Object Lock"). So a
+    refusal is not an error if the existing lock ends later.
+    """
+    try:
+        client.put_object_retention(Bucket=bucket, Key=key, Retention={"Mode": mode, "RetainUntilDate": until})
+    except ClientError as error:
+        if error_code(error) not in NOT_ALLOWED:
+            raise
+        held = hold_of(client, bucket, key)
+        if held is None or held.until is None or held.until < until.replace(microsecond=0):
+            raise
+
+
+def afterlife_of(client: S3Client, bucket: str) -> DeletionPolicy:
+    """Return the bucket's versioning, its rule for older versions, and whether it has locks.
+
+    Only lifecycle rules for the complete bucket count.
+    """
+    try:
+        status = client.get_bucket_versioning(Bucket=bucket).get("Status")
+    except (ClientError, BotoCoreError):
+        # Many accounts may remove objects, but not read the versioning. Locks need versions, so unknown versioning
+        # means that there may be locks.
+        return DeletionPolicy(keeps_versions=None, has_locks=True)
+    if status != "Enabled":
+        return DeletionPolicy(keeps_versions=False)
+    return DeletionPolicy(keeps_versions=True, days=_version_days(client, bucket), has_locks=_has_locks(client, bucket))
+
+
+def _has_locks(client: S3Client, bucket: str) -> bool:
+    try:
+        client.get_object_lock_configuration(Bucket=bucket)
+    except ClientError as error:
+        return error_code(error) not in _NO_LOCKS
+    except BotoCoreError:
+        return True
+    return True
+
+
+def _version_days(client: S3Client, bucket: str) -> int | None:
+    try:
+        rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+    except (ClientError, BotoCoreError):
+        return None
+    days = [
+        rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
+        for rule in rules
+        if rule["Status"] == "Enabled"
+        and "NoncurrentDays" in rule.get("NoncurrentVersionExpiration", {})
+        and not rule.get("Prefix")
+        and not any(rule.get("Filter", {}).values())
+    ]
+    return min(days, default=None)
+
+
+PARTS = 4
+"""Maximum number of connections for one object."""
+LEAST = 4 << 20
+"""Minimum size of a part in bytes. The request for a shorter part costs more than it gains."""
+MOST = 32
+"""Maximum number of connections for all objects together."""
+_BLOCK = 1 << 20
+_NOT_IN_PARTS = {"PreconditionFailed", "InvalidRange", "NotImplemented"}
+_TOTAL = re.compile(r"bytes [0-9]+-[0-9]+/([0-9]+)")
+
+
+class Pace:
+    """The recent rate of one connection, in bytes per second. Threads share it."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0
+        self._lock = threading.Lock()
+
+    def note(self, size: int, seconds: float) -> None:
+        """Record the size in bytes and the duration of one request. Short answers are ignored."""
+        rate = rate_of(size, seconds)
+        if rate is None:
+            return
+        with self._lock:
+            self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether one connection was fast. False if nothing was recorded yet."""
+        return self._rate > 0 and not is_slow(self._rate)
+
+
+Get = Callable[[str, Mapping[str, str]], "GetObjectOutputTypeDef"]
+"""Requests an object by its key, with further parameters of GetObject. ClientError as from botocore."""
+
+
+@dataclass(frozen=True)
+class RangedReader:
+    """Reads objects into memory with `get`. Threads may share it."""
+
+    get: Get
+    pace: Pace = field(default_factory=Pace)
+    _pools: list[ThreadPoolExecutor] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read_into(self, key: str, target: memoryview) -> int:
+        """Write as much of the object as fits to `target`. Return the object's full size in bytes.
+
+        After an error nothing writes to `target` any more. An object that is replaced during the read is read again.
+        """
+        if len(target) < 2 * LEAST or self.pace.is_fast:
+            return self._whole(key, target)
+        part = max(LEAST, -(-len(target) // PARTS))
+        began = time.monotonic()
+        try:
+            answer = self.get(key, {"Range": f"bytes=0-{part - 1}"})
+        except ClientError as error:
+            if error_code(error) != "InvalidRange":
+                raise
+            return self._whole(key, target)
+        total = _TOTAL.fullmatch(answer.get("ContentRange", ""))
+        if total is None:
+            # The server does not support ranges and sends the whole object.
+            return self._received(answer, target, began)
+        if self._in_parts(key, target[: min(int(total[1]), len(target))], part, answer, began):
+            return int(total[1])
+        return self._whole(key, target)
+
+    def _in_parts(self, key: str, target: memoryview, part: int, first: GetObjectOutputTypeDef, began: float) -> bool:
+        """Fill the target, its first part from the answer. No thread writes to the target after the return.
+
+        Return whether the server confirms that all parts are of one object. If not, the caller reads it in one request.
+        """
+        running: list[Future[bool]] = []
+        tag = first.get("ETag", "")
+        try:
+            for begin in range(part, len(target), part):
+                one = self._pool().submit(self._part, key, target[begin : begin + part], begin, tag)
+                running.append(one)
+            self._exactly(first, target[:part], began)
+        except BaseException:
+            for one in running:
+                one.cancel()
+            raise
+        finally:
+            wait(running)
+        return False not in {one.result() for one in running}
+
+    def _whole(self, key: str, target: memoryview) -> int:
+        began = time.monotonic()
+        return self._received(self.get(key, {}), target, began)
+
+    def _part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
+        """Fill the target with this part. Return whether the server confirms that the object still has the tag."""
+        with transfer_limit(len(target)):
+            return self._limited_part(key, target, begin, tag)
+
+    def _limited_part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
+        began = time.monotonic()
+        # A proxy that changes an answer makes its tag weak (RFC 9110), and no weak tag matches.
+        same = {"IfMatch": tag} if tag and not tag.startswith("W/") else {}
+        try:
+            answer = self.get(key, {"Range": f"bytes={begin}-{begin + len(target) - 1}", **same})
+        except ClientError as error:
+            if error_code(error) in _NOT_IN_PARTS or http_status(error) in (412, 416, 501):
+                return False
+            raise
+        self._exactly(answer, target, began)
+        return True
+
+    def _exactly(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> None:
+        """Fill the target from the answer. IncompleteReadError unless the answer has exactly that size."""
+        size = self._received(answer, target, began)
+        if size != len(target):
+            raise IncompleteReadError(actual_bytes=size, expected_bytes=len(target))
+
+    def _received(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> int:
+        """Write as much of the answer as fits to the target, in blocks. Return the answer's full size.
+
+        Reading a large object in one call would need new memory every time.
+        """
+        with closing(answer["Body"]) as body:
+            done = 0
+            # Only the last read detects a truncated answer.
+            while block := body.read(_BLOCK):
+                taken = min(len(block), max(0, len(target) - done))
+                target[done : done + taken] = memoryview(block)[:taken]
+                done += len(block)
+                if done > len(target):
+                    return max(done, answer.get("ContentLength", 0))
+        self.pace.note(done, time.monotonic() - began)
+        return done
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if not self._pools:
+                self._pools.append(ThreadPoolExecutor(MOST - MOST // PARTS, thread_name_prefix="range"))
+            return self._pools[0]

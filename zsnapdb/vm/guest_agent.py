@@ -1,0 +1,102 @@
+"""Requests to the agent of a guest: the thaw of its file systems with proof, and programs until their end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from zsnapdb.base.errors import CommandError, CommandTimeout, DamagedError
+from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm.agent import GuestProgramEnd
+
+_ANSWER_SECONDS = 5.0
+_PAUSE_SECONDS = 0.5
+
+
+class Agent(Protocol):
+    """The part of a hypervisor that asks the agent in a guest."""
+
+    def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
+        """Return the agent's answer. CommandError without one."""
+
+
+@dataclass(frozen=True)
+class Thawed:
+    """A thawed guest: the number of file systems that its agent thawed, and the problem meanwhile ("": none).
+
+    The number does not include file systems that another program had thawed before. The agent's status does not show
+    those: it is the last request to the agent, not the state in the kernel (qga/commands-linux.c,
+    qmp_guest_fsfreeze_do_thaw).
+    """
+
+    count: int
+    trouble: str = ""
+
+
+def is_frozen(hypervisor: Agent, uuid: str) -> bool:
+    """Whether the agent reports frozen file systems. CommandError without an answer."""
+    return agent.is_frozen(hypervisor.ask_agent(uuid, agent.STATUS, _ANSWER_SECONDS))
+
+
+def thaw(hypervisor: Agent, uuid: str, patience: float, sleep: Callable[[float], None] = time.sleep) -> Thawed:
+    """Thaw the guest's file systems until the agent reports them as thawed.
+
+    An agent that still runs an earlier freeze answers late, so the function repeats the request for up to `patience`
+    seconds. CommandTimeout if the agent has not reported it by then.
+    """
+    deadline, problem = time.monotonic() + patience, ""
+    while True:
+        try:
+            count = agent.count(hypervisor.ask_agent(uuid, agent.THAW, _ANSWER_SECONDS))
+            if not is_frozen(hypervisor, uuid):
+                return Thawed(count, problem)
+            problem = "it says that they are still frozen"
+        except (CommandError, DamagedError) as error:
+            problem = error.message
+        if time.monotonic() >= deadline:
+            raise CommandTimeout(
+                f"the guest agent of the domain {uuid} does not confirm that the guest's file systems are thawed:"
+                f" {problem}",
+                hint="run `virsh domfsthaw`; if the guest does not answer, restart the machine",
+            )
+        sleep(_PAUSE_SECONDS)
+
+
+_PROGRAM_ANSWER_SECONDS = 30.0
+_PROGRAM_PAUSE_SECONDS = 0.2
+
+
+def run_program(
+    hypervisor: Agent,
+    uuid: str,
+    argv: Sequence[str],
+    text: str,
+    deadline: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> GuestProgramEnd:
+    """Run the program with the text as its stdin, and return its end.
+
+    CommandError if the agent refuses, as many are configured to do; CommandTimeout if the program has not ended at
+    `deadline` (of the monotonic clock). The program then continues. DamagedError for an unexpected answer.
+    """
+    try:
+        number = agent.started(hypervisor.ask_agent(uuid, agent.start(argv, text), _PROGRAM_ANSWER_SECONDS))
+    except CommandTimeout:
+        raise
+    except CommandError as error:
+        raise CommandError(
+            f"the guest agent does not run {argv[0]}: {error.message}",
+            hint="let the agent in the guest run programs: guest-exec and guest-exec-status must not be in block-rpcs,"
+            f" and must be in allow-rpcs if that is set (qemu-ga.conf); and see that {argv[0]} is installed there",
+        ) from error
+    while True:
+        end = agent.parse_end(hypervisor.ask_agent(uuid, agent.status(number), _PROGRAM_ANSWER_SECONDS))
+        if end is not None:
+            return end
+        if time.monotonic() >= deadline:
+            raise CommandTimeout(
+                f"{argv[0]} in the guest has not ended in time", hint="raise vms.start_timeout or drill.check_timeout"
+            )
+        sleep(_PROGRAM_PAUSE_SECONDS)
