@@ -16,7 +16,7 @@ from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
 from zsnapdb.jobs.host.startup_check import pool_for_copy
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import production_restores
 from zsnapdb.jobs.record.host_record import check, stored_after
 from zsnapdb.jobs.restore.restore_inputs import newest_backup
 from zsnapdb.planning import order
@@ -125,7 +125,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     """
     volumes = instance.settings.volumes or {}
     places = [name for name in volumes.values() if datasets.exists(name)]
-    if not places or host_record.read_production_restores(instance).last is not None:
+    if not places or production_restores.read_production_restores(instance).last is not None:
         return
     if snapshots.known_states(places)[0].isdisjoint(stored.guids().values()):
         raise PreflightError(

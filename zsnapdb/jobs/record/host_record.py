@@ -1,36 +1,32 @@
-"""Records of this host: the backups of a repository, and the restores that took production's place."""
+"""Record of the backups of a repository that this host knows."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from zsnapdb.base import files
-from zsnapdb.base.domain_types import SnapshotSet, pool_of, server_name
+from zsnapdb.base.domain_types import SnapshotSet, server_name
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
-from zsnapdb.base.files import make_private
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import (
     BACKUP_PROPERTY,
-    INCARNATION_PROPERTY,
     REPOSITORY_PROPERTY,
     STATE_PROPERTY,
     STORED,
 )
+from zsnapdb.jobs.record import production_restores
 from zsnapdb.jobs.record.document_digests import files_of
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.jobs.record.record_file import StoredCheck as StoredCheck
 from zsnapdb.planning import order
-from zsnapdb.planning.order import PlacedLink
 from zsnapdb.planning.repository import host_record
-from zsnapdb.planning.repository import production_restores as planning
 from zsnapdb.planning.repository.backup_writers import PlacedBackup, writers
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
@@ -50,92 +46,15 @@ from zsnapdb.planning.repository.known_backups import (
     judge_foreign_binlogs,
     judge_future,
 )
-from zsnapdb.planning.repository.production_restores import (
-    LocatedBackup,
-    ProductionPoints,
-    ProductionRestore,
-    PutBackRecord,
-)
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.keyring import UntrustedRecord
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.manifest_source import ServerSourcePart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.zfs import datasets, snapshots, version
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 if TYPE_CHECKING:
     from zsnapdb.repository.binlog_contents import Archive
-
-
-def read_production_restores(instance: Instance) -> PutBackRecord:
-    """Return the restores from which production's present datasets come.
-
-    They end with the restore whose mark is on the volumes. Without a mark there are none: a user put the replaced
-    datasets back. If no volume exists, all recorded restores count, because the lost data had this history.
-
-    Raises:
-        DamagedError: the record cannot be read.
-    """
-    known = read(instance.host.put_backs / f"{instance.name}.json", PutBackRecord)
-    if known is None or not known.restores:
-        return PutBackRecord()
-    if instance.settings.volumes is None:
-        return known
-    places = [name for name in instance.volumes.values() if datasets.exists(name)]
-    seen = datasets.properties_of(places, [INCARNATION_PROPERTY]) if places else {}
-    marks = {values[INCARNATION_PROPERTY] for values in seen.values()}
-    if not marks:
-        return known
-    mark = marks.pop()
-    return known.as_of(mark.value if not marks and mark.is_local else None)
-
-
-def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
-    """Return why backups are no state of present production, by id. The errors are those of `recorded`."""
-    found = read_production_restores(instance).taken_back(backups)
-    return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
-
-
-def rolled_back(
-    instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
-) -> Mapping[str, str]:
-    """Return why the newest backups are no state of present production after `zfs rollback`, by id.
-
-    `backups` are oldest first. `places` are production's datasets, `local` the GUIDs of its snapshots that the caller
-    has read. They often show that nothing was rolled back; then no program is started. The errors are those of
-    `recorded`.
-    """
-    if not backups or any(volume.guid in local for volume in backups[-1].volumes):
-        return {}
-    try:
-        if len({pool_of(place) for place in places}) != 1 or not all(datasets.exists(place) for place in places):
-            return {}
-        pool_guid = version.pool_guid(pool_of(next(iter(places))))
-        if backups[-1].pool_guid != pool_guid:
-            return {}
-        guids, oldest = snapshots.known_states(places)
-    except (ZsnapdbError, OSError):
-        return {}
-    points = ProductionPoints(pool_guid, guids, oldest)
-    names = planning.rolled_back(backups, points, read_production_restores(instance))
-    why = f"no volume of {instance.name} has a snapshot or bookmark of it, as after `zfs rollback`"
-    return dict.fromkeys(names, why)
-
-
-def note_production_restore(instance: Instance, made: ProductionRestore) -> None:
-    """Record that a restore took production's place. Warn if that fails."""
-    folder = instance.host.put_backs
-    file = folder / f"{instance.name}.json"
-    try:
-        before = read(file, PutBackRecord) or PutBackRecord()
-        make_private(folder)
-        files.replace(file, before.with_restore(made).model_dump_json().encode(), 0o600)
-    except (OSError, ZsnapdbError) as error:
-        instance.events.warn(
-            f"recording in {file} that restore {made.restore_id} put {instance.name} back failed ({error}): until the"
-            " next backup, `latest` may be a state that the restore discarded"
-        )
 
 
 @contextlib.contextmanager
@@ -412,7 +331,7 @@ def _taken_back(
     instance: Instance, there: Sequence[PlacedBackup]
 ) -> tuple[Mapping[str, str], tuple[StoredFinding, ...]]:
     try:
-        return backups_taken_back(instance, there), ()
+        return production_restores.backups_taken_back(instance, there), ()
     except DamagedError as error:
         return {}, (StoredFinding(StoredKind.RECORD_UNREADABLE, error.message, error.hint),)
 
@@ -423,7 +342,7 @@ def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[Place
     local = {guid for backup in checked.local for guid in backup.guids.values()}
     places = _volumes(instance, believed).values()
     with contextlib.suppress(DamagedError):
-        return rolled_back(instance, believed, places, local)
+        return production_restores.rolled_back(instance, believed, places, local)
     return {}
 
 

@@ -22,7 +22,7 @@ from zsnapdb.jobs.host import live_server_checks
 from zsnapdb.jobs.host.live_server_checks import dataset_of
 from zsnapdb.jobs.host.server_copy import Copy, check_inside
 from zsnapdb.jobs.host.site_settings import notes_on_site
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import production_restores
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.startup_steps import (
@@ -389,7 +389,7 @@ def _note_history(work: ServerWork, step: Promote) -> None:
         pool=version.pool_guid(pool_of(place)),
         group=group,
     )
-    host_record.note_production_restore(work.instance, made)
+    production_restores.note_production_restore(work.instance, made)
 
 
 def _give_properties(step: Promote, *, is_foreign: bool) -> None:

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_record, production_restores
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.jobs.restore.offline_restore import archive_of, is_stand_in
@@ -179,7 +179,8 @@ class RestorableSet:
         known = {manifest.backup_id for manifest in stored}
         writer = stored[-1].writer if stored else None
         loaded = local_snapshot.load(self.instance)
-        left = host_record.backups_taken_back(self.instance, loaded) if newest.asks_for_newest(self.target) else {}
+        asks_for_newest = newest.asks_for_newest(self.target)
+        left = production_restores.backups_taken_back(self.instance, loaded) if asks_for_newest else {}
         local = [
             manifest
             for manifest in loaded
@@ -200,7 +201,8 @@ class RestorableSet:
         Raises:
             HistoryError: it is not the present one, there is no later backup, and the target accepts no older state.
         """
-        put_back, archive, target = host_record.read_production_restores(self.instance), self.archive, self.target
+        put_back = production_restores.read_production_restores(self.instance)
+        archive, target = self.archive, self.target
         lost = self.checked.rolled_back
         is_left = put_back.last is not None or bool(lost)
         if not isinstance(target, Latest) or self.history is not None or archive is None or not is_left:

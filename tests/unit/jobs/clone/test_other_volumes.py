@@ -11,7 +11,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_lookup
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import production_restores
 from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.snapshots import SendPoints
@@ -50,7 +50,7 @@ def test_newest_backup_of_other_datasets_is_refused(
 
     monkeypatch.setattr(datasets, "exists", lambda _: is_there)
     monkeypatch.setattr(snapshots, "known_states", known_states)
-    monkeypatch.setattr(host_record, "read_production_restores", lambda _: record)
+    monkeypatch.setattr(production_restores, "read_production_restores", lambda _: record)
     instance = Instance.of(parse(TEXT, "the test"), "main")
     if is_refused:
         with pytest.raises(PreflightError, match=f"nothing shows that {PLACE} ever had the state") as refused:

@@ -10,7 +10,7 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import HistoryError
 from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_record, production_restores
 from zsnapdb.jobs.restore import restore_inputs
 from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
 from zsnapdb.repository.binlog_contents import load
@@ -54,7 +54,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: dict[str, Pro
 
 def put_back(protected: ProtectedServer) -> None:
     made = ProductionRestore(restore_id=RESTORE, base_pool=1, base_group=1, pool=1, group=2)
-    host_record.note_production_restore(protected.instance(), made)
+    production_restores.note_production_restore(protected.instance(), made)
 
 
 def test_latest_is_nothing_that_was_taken_back(server: ProtectedServer) -> None:
@@ -140,7 +140,7 @@ def rolled_back(server: ProtectedServer, monkeypatch: pytest.MonkeyPatch) -> Pro
     monkeypatch.setattr(datasets, "exists", lambda name: name in ("tank", *volumes.values()))
     monkeypatch.setattr(version, "pool_guid", lambda _: manifest().pool_guid)
     monkeypatch.setattr(snapshots, "known_states", known_states)
-    monkeypatch.setattr(host_record, "read_production_restores", lambda _: PutBackRecord())
+    monkeypatch.setattr(production_restores, "read_production_restores", lambda _: PutBackRecord())
     monkeypatch.setattr(host_record, "_volumes", lambda *_: volumes)
     return server
 

@@ -1,0 +1,95 @@
+"""Restores that took production's place, and states of production that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from zsnapdb.base import files
+from zsnapdb.base.domain_types import pool_of
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.files import make_private
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
+from zsnapdb.jobs.record.record_file import read
+from zsnapdb.planning.order import PlacedLink
+from zsnapdb.planning.repository import production_restores as planning
+from zsnapdb.planning.repository.production_restores import (
+    LocatedBackup,
+    ProductionPoints,
+    ProductionRestore,
+    PutBackRecord,
+)
+from zsnapdb.zfs import datasets, snapshots, version
+
+
+def read_production_restores(instance: Instance) -> PutBackRecord:
+    """Return the restores from which production's present datasets come.
+
+    They end with the restore whose mark is on the volumes. Without a mark there are none: a user put the replaced
+    datasets back. If no volume exists, all recorded restores count, because the lost data had this history.
+
+    Raises:
+        DamagedError: the record cannot be read.
+    """
+    known = read(instance.host.put_backs / f"{instance.name}.json", PutBackRecord)
+    if known is None or not known.restores:
+        return PutBackRecord()
+    if instance.settings.volumes is None:
+        return known
+    places = [name for name in instance.volumes.values() if datasets.exists(name)]
+    seen = datasets.properties_of(places, [INCARNATION_PROPERTY]) if places else {}
+    marks = {values[INCARNATION_PROPERTY] for values in seen.values()}
+    if not marks:
+        return known
+    mark = marks.pop()
+    return known.as_of(mark.value if not marks and mark.is_local else None)
+
+
+def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
+    """Return why backups are no state of present production, by id.
+
+    The errors are those of `read_production_restores`.
+    """
+    found = read_production_restores(instance).taken_back(backups)
+    return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
+
+
+def rolled_back(
+    instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
+) -> Mapping[str, str]:
+    """Return why the newest backups are no state of present production after `zfs rollback`, by id.
+
+    `backups` are oldest first. `places` are production's datasets, `local` the GUIDs of its snapshots that the caller
+    has read. They often show that nothing was rolled back; then no program is started. The errors are those of
+    `read_production_restores`.
+    """
+    if not backups or any(volume.guid in local for volume in backups[-1].volumes):
+        return {}
+    try:
+        if len({pool_of(place) for place in places}) != 1 or not all(datasets.exists(place) for place in places):
+            return {}
+        pool_guid = version.pool_guid(pool_of(next(iter(places))))
+        if backups[-1].pool_guid != pool_guid:
+            return {}
+        guids, oldest = snapshots.known_states(places)
+    except (ZsnapdbError, OSError):
+        return {}
+    points = ProductionPoints(pool_guid, guids, oldest)
+    names = planning.rolled_back(backups, points, read_production_restores(instance))
+    why = f"no volume of {instance.name} has a snapshot or bookmark of it, as after `zfs rollback`"
+    return dict.fromkeys(names, why)
+
+
+def note_production_restore(instance: Instance, made: ProductionRestore) -> None:
+    """Record that a restore took production's place. Warn if that fails."""
+    folder = instance.host.put_backs
+    file = folder / f"{instance.name}.json"
+    try:
+        before = read(file, PutBackRecord) or PutBackRecord()
+        make_private(folder)
+        files.replace(file, before.with_restore(made).model_dump_json().encode(), 0o600)
+    except (OSError, ZsnapdbError) as error:
+        instance.events.warn(
+            f"recording in {file} that restore {made.restore_id} put {instance.name} back failed ({error}): until the"
+            " next backup, `latest` may be a state that the restore discarded"
+        )
