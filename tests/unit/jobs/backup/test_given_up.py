@@ -26,7 +26,7 @@ def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones
     world.check_settled()
 
 
-@pytest.mark.parametrize(("module", "question"), [(snapshots, "send_points"), (holds, "held")])
+@pytest.mark.parametrize(("module", "question"), [(snapshots, "send_points"), (holds, "snapshots_with_hold")])
 def test_a_question_that_is_not_answered_in_time_gives_no_backup_up(
     world: World, monkeypatch: pytest.MonkeyPatch, module: ModuleType, question: str
 ) -> None:
