@@ -82,12 +82,21 @@ def holds() -> list[str]:
 
 @contextlib.contextmanager
 def clock_ahead(seconds: float) -> Iterator[None]:
-    """Put the clock of the guest forward for the block."""
+    """Put the clock of the guest forward for the block.
+
+    MariaDB is down while the clock goes back. It starts no thread while the clock is before its last start of one
+    (`tpool_generic.cc`), so it might never end its shutdown.
+    """
+    is_down = os.environ.get("LAB_FLAVOUR") == "mariadb"
     time.clock_settime(time.CLOCK_REALTIME, time.time() + seconds)
     try:
         yield
     finally:
+        if is_down:
+            run(SERVER, "stop")
         time.clock_settime(time.CLOCK_REALTIME, time.time() - seconds)
+        if is_down:
+            run(SERVER, "start")
 
 
 @dataclass
