@@ -232,6 +232,8 @@ class HistoryError(DamagedError):
 class AbandonedHistoryError(HistoryError):
     """Every usable backup is of a state that production no longer has. Nothing was changed."""
 
+    code = "abandoned-history"
+
 
 class AmbiguousPointError(HistoryError):
     """Several states fit the point: those of several histories, or those between two commits with known times.

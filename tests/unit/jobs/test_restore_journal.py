@@ -104,12 +104,12 @@ def test_steps_have_names_of_their_own() -> None:
 
 def test_a_restore_to_go_on_with_is_named_or_the_only_one(tmp_path: Path) -> None:
     journals = Journals(tmp_path)
-    with pytest.raises(NotFound, match="no single restore of main"):
+    with pytest.raises(NotFound, match="not exactly one unfinished restore of main"):
         journals.find("main", None)
     journals.write(RestoreJournal(plan(LeaveStopped(1))))
     assert journals.find("main", None).plan.layout.top == "tank/a/r"
     journals.write(RestoreJournal(plan(LeaveStopped(1), "tank/other")))
-    with pytest.raises(NotFound, match="no single restore of main"):
+    with pytest.raises(NotFound, match="not exactly one unfinished restore of main"):
         journals.find("main", None)
     assert journals.find("main", "tank/other").plan.layout.top == "tank/other"
 

@@ -21,6 +21,8 @@ VALUES: dict[str, Any] = {
     "Summary.described": f'{{"source": {manifest().source.model_dump_json()}, "objectives": null}}',
     "Example.file": examples()[0].file,
     "ArchivedFile.name": "binlog.000001",
+    "Chunk.plain_hash": "0" * 64,
+    "Chunk.stored_sha256": "0" * 64,
 }
 
 

@@ -75,8 +75,8 @@ def test_a_key_that_others_can_read_is_refused(files: Files) -> None:
 
 def test_beyond_loopback_a_certificate_is_needed_and_each_file_needs_the_other(files: Files) -> None:
     for words, what, code in (
-        (("--address=0.0.0.0",), "beyond loopback", 3),
-        (("--address=192.0.2.1",), "beyond loopback", 3),
+        (("--address=0.0.0.0",), "is not a loopback address", 3),
+        (("--address=192.0.2.1",), "is not a loopback address", 3),
         ((f"--tls-certificate={files.cert}",), "needs its key", 2),
         ((f"--tls-key={files.key}", "--address=0.0.0.0"), "needs its key", 2),
         (("--tls-certificate=/none", "--tls-key=/none"), "reading the certificate /none", 3),

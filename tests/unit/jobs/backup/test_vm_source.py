@@ -220,7 +220,7 @@ def test_what_a_machine_uses_beside_its_disks_and_a_freeze_left_behind_are_warne
     run.mkdir()
     (run / "freeze-web").write_text(UUID)
     warned = " ".join(barn.source().observe().warnings)
-    assert "is not in the backup: device hostdev" in warned
+    assert "are not in the backup: device hostdev" in warned
     assert "left the guest's file systems frozen" in warned
     assert "gold_VARS.fd of gold is not in the backup" in warned
 

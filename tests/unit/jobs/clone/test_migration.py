@@ -23,7 +23,7 @@ def test_the_live_state_is_refused_before_a_clone_is_made(tmp_path: Path, monkey
     monkeypatch.setattr(migration, "ephemeral_clone", no_clone)
     settings: Any = SimpleNamespace()
     instance: Any = SimpleNamespace(name="main", settings=SimpleNamespace(migration=MigrationSettings()))
-    with pytest.raises(UsageError, match="live state") as refused:
+    with pytest.raises(UsageError, match="two clones of one snapshot set") as refused:
         migration.check(settings, instance, MigrationRequest(["/bin/true"], tmp_path, "live"))
     assert refused.value.hint == "run `zsnapdb snapshot main`, and leave out --from"
 

@@ -191,6 +191,6 @@ def test_other_data_gets_no_quota_for_what_was_taken_over_nor_for_what_commits_k
 
 def test_a_clone_whose_commits_keep_all_that_it_may_have_gets_no_other_data(heir: Heir) -> None:
     heir.gets("20260101T000000Z-0002", GIB - LEAST + 1)
-    with pytest.raises(PreflightError, match=r"keep 960\.0 MiB of the 1\.0 GiB") as refused:
+    with pytest.raises(PreflightError, match=r"use 960\.0 MiB of its quota of 1\.0 GiB") as refused:
         data_reset.quota_beside(heir.settings, heir.info)
     assert "zsnapdb clone extend heir --quota" in refused.value.hint

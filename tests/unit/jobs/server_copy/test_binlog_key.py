@@ -34,7 +34,7 @@ def test_a_key_that_is_gone_is_named_and_so_is_one_that_the_sandbox_hides(tmp_pa
     assert "is encrypted with the key 'another', which cannot be read" in gone.message
     hidden = copy(tmp_path, keyring).key_objection(NAME)
     assert hidden is not None
-    assert f"its sandbox does not show {keyring}" in hidden.message
+    assert f"its sandbox lacks {keyring}" in hidden.message
 
 
 def test_nothing_stands_against_a_copy_whose_server_sees_its_key(tmp_path: Path, keyring: Path) -> None:

@@ -324,7 +324,7 @@ def test_a_name_that_is_taken_is_not_used_for_a_dataset() -> None:
         (plan_setup(replace(FACTS, servers=(SERVER, SERVER)), ANSWERS), "2 servers run on this host"),
         (planned(answers=replace(ANSWERS, socket="/tmp/x.sock")), "no running server listens on /tmp/x.sock"),
         (planned(configured="[instance.main]\n"), "/etc/zsnapdb/zsnapdb.toml has the instance main already"),
-        (planned(configured="[instance.main\n"), "/etc/zsnapdb/zsnapdb.toml is there already"),
+        (planned(configured="[instance.main\n"), "/etc/zsnapdb/zsnapdb.toml already exists"),
         (planned(agent_reads="/srv/z.toml"), "the agent of this host reads /srv/z.toml"),
         (planned(missing_folder="/srv/backups"), "the folder /srv/backups of the repository is not there"),
         (planned(replace(ELSEWHERE, files=None)), "root may not ask the server"),
