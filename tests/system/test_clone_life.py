@@ -347,6 +347,7 @@ def test_clock_ahead_for_a_moment_removes_no_clone_and_no_set(lab: Lab) -> None:
     # The clock goes back by more than anybody confirmed: another doubt, which a person ends.
     assert lab.zsnapdb("reap", "--trust-clock", config=config).code == 0
     assert "steady clock" not in lab.zsnapdb("doctor", "main", config=config).stdout
+    assert lab.zsnapdb("clone", "destroy", "hours", config=config).code == 0
     for line in set(everything()) - set(before):
         zfs("destroy", line.partition("\t")[0])
 
