@@ -86,8 +86,7 @@ def download(
     """Write the plain stream to `pipe`. Return the stream offset in bytes after the last written slice.
 
     - `resumption`: write only the rest of the stream, or raise NotResumableError.
-    - `expected`: the required content of the BEGIN record. The last chunk is written only if it ends with the END
-      record.
+    - `expected`: the required BEGIN record. The last chunk is written only if it ends with the END record.
     - `ciphers`: the ciphers by key id. ConfigError, before anything is fetched, if one is missing.
     - `memory`: reused by several streams, one after the other.
     - `widens`: more chunks may be fetched at once if the network is slow.
@@ -107,8 +106,7 @@ def download(
         passage, total, written = resumption.stream, resumption.before, resumption.first - 1
     elif not chunks:
         WholeStream(expected).finish()
-    pending: deque[Future[_Fetched]] = deque()
-    asked = written
+    pending, asked = deque[Future[_Fetched]](), written
     pool = ThreadPoolExecutor(in_flight.most_workers, thread_name_prefix="fetch")
     try:
         while written < len(chunks):

@@ -271,15 +271,8 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             to_hold = send.may_hold_base(instance, planned.to_hold, {one.snapshot.full_name for one in seen})
             until_stored.enter_context(undone_on_error(lambda: holds.release(to_hold, BASE_TAG)))
             with sole_reader(instance):
-                taken = take(
-                    source,
-                    observed,
-                    instance.name,
-                    backup_id,
-                    request.events,
-                    run_id=instance.host.run_id(),
-                    bases=to_hold,
-                )
+                run_id = instance.host.run_id()
+                taken = take(source, observed, instance.name, backup_id, request.events, run_id=run_id, bases=to_hold)
             snapshotted = time.monotonic()
 
         # The source is released and closed. No process waits for this run any more.

@@ -376,8 +376,7 @@ def _attempt(
 
     All slow work is done before the lock is requested.
     """
-    settings = instance.settings.lock
-    deadline = settings.deadline
+    settings, deadline = instance.settings.lock, instance.settings.lock.deadline
     strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
     terms = locks.Terms(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
     in_time = False
@@ -412,8 +411,7 @@ def _attempt(
                 raise
             # The watchdog noticed the missed deadline first. The error is raised below.
         finally:
-            # The lock is released. The kernel finishes the snapshots in any case, and only finished snapshots can be
-            # removed.
+            # The lock is released. The kernel finishes the snapshots, and only finished ones can be removed.
             pending.finish()
         if not in_time:
             raise LockError(

@@ -71,8 +71,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     configured, instance = instance, with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
-    # These are the present rules. If they change during the masking, the pool drops the clone, and its reset replaces
-    # the data.
+    # If these rules change during the masking, the pool drops the clone, and its reset replaces the data.
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.on_clone(str(request.name), patience=0))

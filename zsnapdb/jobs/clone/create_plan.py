@@ -176,20 +176,23 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
     return PlannedSource(source.kind, source, set_id, source.origin, masking, names, (), prepared, rules=rules)
 
 
+def _home_of(settings: Settings, made_from: PlannedSource) -> str:
+    """Return the dataset of the clones in the pool of the source. PreflightError if the pool has an alternate root."""
+    pool = made_from.pool or pool_for(settings, [place.dataset for place in made_from.origin.volumes.values()])
+    refuse_alternate_root(pool)
+    return home(settings, pool)
+
+
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
     """Return the plan of `create` with this source; change nothing. The errors are those of `plan`."""
-    origin = made_from.origin
-    name = request.name or random_name(instance)
+    name, origin = request.name or random_name(instance), made_from.origin
     refuse_name(name)
     _check_host(settings, instance, origin)
-    pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
-    top = home(settings, pool)
+    top = _home_of(settings, made_from)
     anchor = f"{top}/{name}"
     _require_free(name, anchor)
-    refuse_alternate_root(pool)
     limits, seen = settings.clones, space_limits.look(top)
     space_limits.refuse_source(settings, top, made_from.source)
-    bind = request.bind_address or limits.bind_address
     known = catalogue.claims(settings)
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free, known)
     begun = cached_sets.kept_since(made_from.source, known.copies, instance.host)
@@ -218,7 +221,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         flavour=origin.flavour,
         port=port,
         kept_port=kept,
-        bind_address=bind,
+        bind_address=request.bind_address or limits.bind_address,
         server_id=fresh_server_id(),
         created=stamp(instance.host.latest()),
         begun=begun,

@@ -267,15 +267,10 @@ def mask(
         facts, _ = check_recovered(session, position, unlogged)
         check_inside(facts, copy.root)
         before, since_ns = _prepare(session, facts)
-        names = {
-            **NO_LOGIN_PATHS,
-            "ZSNAPDB_SOCKET": str(socket),
-            "ZSNAPDB_DEFAULTS_FILE": str(login),
-            "ZSNAPDB_INSTANCE": instance,
-            "ZSNAPDB_CLONE": clone,
-        }
+        names = {"ZSNAPDB_SOCKET": str(socket), "ZSNAPDB_DEFAULTS_FILE": str(login)}
+        copied = {"ZSNAPDB_INSTANCE": instance, "ZSNAPDB_CLONE": clone}
         with unchanged(masking, rules):
-            steps = _steps(session, facts, masking, names)
+            steps = _steps(session, facts, masking, {**NO_LOGIN_PATHS, **names, **copied})
         old_row_removal.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
         had_histograms = old_row_removal.forget_values(session, facts.flavour)
         old_row_removal.purge(session)

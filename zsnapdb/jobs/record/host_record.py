@@ -288,9 +288,7 @@ def check(
     now = instance.host.latest()
     # A known backup from the future is not foreign: a clock was wrong, its or this host's.
     future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
-    named = {
-        name for finding in compared.findings if finding.kind is StoredKind.OTHER_WRITER for name in finding.backups
-    }
+    named = {name for one in compared.findings if one.kind is StoredKind.OTHER_WRITER for name in one.backups}
     put_back, unknown = _taken_back(instance, there)
     # A backup is based only on snapshots and bookmarks that production has.
     lost = {} if is_writing else _rolled_back(instance, replace(compared, provenance=known, future=future), there)

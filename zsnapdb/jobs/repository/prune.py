@@ -184,14 +184,9 @@ def _plan(
     if afterlife.has_locks and decided.removal_order:
         known = replace(known, locked=prune_facts.locked(repository, instance.name, decided.removal_order))
         decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
-    leftovers = leftover_sweep.decide(
-        prune_facts.leftovers(repository, instance.name, backups, marks),
-        moment,
-        policy.sweep_after,
-        provenance.stored,
-        knows_any=provenance.knows_any,
-    )
-    binlogs = prune_facts.plan(instance, repository, decided.kept, backups.backups, knows_any=provenance.knows_any)
+    left, knows_any = prune_facts.leftovers(repository, instance.name, backups, marks), provenance.knows_any
+    leftovers = leftover_sweep.decide(left, moment, policy.sweep_after, provenance.stored, knows_any=knows_any)
+    binlogs = prune_facts.plan(instance, repository, decided.kept, backups.backups, knows_any=knows_any)
     kept = decided.kept & provenance.proofs.keys()
     there = local_snapshot_sets.RepositoryAfterPrune(
         repository.id,
@@ -202,9 +197,7 @@ def _plan(
         {v.guid: b.backup_id for b in backups.backups if b.backup_id in kept for v in b.volumes},
         kept - set(consequences(provenance.trusted(backups.backups), known.faulty).restorable),
     )
-    parts = prune_facts.binlog_leftovers(
-        instance, repository, moment, policy.sweep_after, knows_any=provenance.knows_any
-    )
+    parts = prune_facts.binlog_leftovers(instance, repository, moment, policy.sweep_after, knows_any=knows_any)
     return PrunePlan(
         instance.name,
         backups,

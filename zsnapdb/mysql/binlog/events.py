@@ -179,14 +179,9 @@ def decisive_events(
                 hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files",
             )
         if kind in yielded:
-            yield Event(
-                kind,
-                when,
-                server_id,
-                at,
-                end,
-                window[place + HEADER.size : place + length - (_CRC_BYTES if has_checksum or kind == FORMAT else 0)],
-            )
+            checksum = _CRC_BYTES if has_checksum or kind == FORMAT else 0
+            body = window[place + HEADER.size : place + length - checksum]
+            yield Event(kind, when, server_id, at, end, body)
         at = end if start is None or at != len(MAGIC) else max(end, start)
     return at
 
