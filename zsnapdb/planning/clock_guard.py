@@ -148,7 +148,8 @@ class RemovalTime:
         return self._is_early(recorded)
 
     def _is_early(self, recorded: datetime) -> bool:
-        return any(first - _PRECISION < recorded < last for first, last in self.early)
+        # A time recorded right after the clock was accepted is cut to a second, and is not early.
+        return any(first - _PRECISION < recorded <= last - _PRECISION for first, last in self.early)
 
     def is_age_unknown(self, recorded: datetime) -> bool:
         """Return whether the age of something with this recorded time is not known.

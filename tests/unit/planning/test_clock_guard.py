@@ -157,6 +157,21 @@ def test_times_recorded_by_a_clock_that_was_behind_are_known(has_stepped: bool) 
     assert not right.is_age_unknown(before)
 
 
+@given(st.floats(0, 0.999), st.floats(TOLERANCE + 1, 40 * DAY))
+def test_time_recorded_when_clock_is_confirmed_is_right(fraction: float, seconds_off: float) -> None:
+    """Recorded times are cut to a second. If such a time was wrong, every sweep would begin the lease again."""
+    world = World()
+    world.look()
+    world.pass_time(2 * DAY + fraction)
+    world.look()
+    world.reboot(seconds_off)
+    world.look()
+    assert world.record is not None
+    time = clock_guard.removal_time(clock_guard.confirmed(world.record, world.reading()))
+    recorded = time.latest.replace(microsecond=0)
+    assert (time.is_wrong(recorded), time.is_unsure(recorded)) == (False, False)
+
+
 def test_time_in_future_is_not_judged_before_clock_is_known() -> None:
     world = World()
     assert not world.look().is_sure
