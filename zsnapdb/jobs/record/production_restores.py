@@ -1,4 +1,4 @@
-"""Restores that took production's place, and states of production that are gone."""
+"""Restores that took production's place, and states that production no longer has."""
 
 from __future__ import annotations
 
