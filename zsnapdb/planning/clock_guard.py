@@ -12,8 +12,8 @@ clock was behind. If the wall clock was ahead, the recorded time is in the futur
 soon as the clock is right.
 
 After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. It
-begins with the last reading before the jump, and ends with the time to which the clock was set. A recorded time in this
-span is too early.
+begins with the last reading before the jump, or with the first one after a reboot if that is later. It ends with the
+time to which the clock was set. A recorded time in this span is too early.
 """
 
 from __future__ import annotations
@@ -247,7 +247,9 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     elif is_step(record, reading):
         # Setting the clock soon after a restart corrects for the downtime, so the jump stays a reboot.
         kept = 0.0
-    jumped, before = record.jumped or record.proven, record.before
+    # Every time recorded in this boot is as late as its first reading.
+    jumped = record.jumped or (record.proven if is_same_boot else max(proven, reading.wall))
+    before = record.before
     if kept == 0.0 or before is None:
         before = max(record.wall, record.proven)
     facts = {"jumped": jumped, "before": before, "rebooted": record.rebooted or not is_same_boot}

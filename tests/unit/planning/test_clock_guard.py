@@ -172,6 +172,22 @@ def test_time_recorded_when_clock_is_confirmed_is_right(fraction: float, seconds
     assert (time.is_wrong(recorded), time.is_unsure(recorded)) == (False, False)
 
 
+@given(st.floats(0, 59), st.floats(TOLERANCE + 1, 40 * DAY))
+def test_time_recorded_right_before_host_was_off_is_right(since_record: float, seconds_off: float) -> None:
+    """The clocks are recorded once a minute. The first reading after the reboot is later than all earlier times."""
+    world = World()
+    world.look()
+    world.pass_time(2 * DAY)
+    world.look()
+    world.pass_time(since_record)
+    recorded = world.at(world.true).replace(microsecond=0)
+    world.reboot(seconds_off)
+    world.look()
+    assert world.record is not None
+    time = clock_guard.removal_time(clock_guard.confirmed(world.record, world.reading()))
+    assert (time.is_wrong(recorded), time.is_unsure(recorded)) == (False, False)
+
+
 def test_time_in_future_is_not_judged_before_clock_is_known() -> None:
     world = World()
     assert not world.look().is_sure
