@@ -18,7 +18,7 @@ ARGUMENTS = "a pure function of its arguments"
 
 IN_MEMORY = {
     ("base/patterns.py", "_is_dataset_form"): ARGUMENTS,
-    ("base/run_context.py", "run_id"): "the run of this process, which `begin` sets anew",
+    ("base/run_context.py", "run_id"): "the run of this process; `adopt_run_id` replaces it",
     ("documents/base.py", "_places"): CONSTANT,
     ("fleet/connection.py", "_runtime"): CONSTANT,
     ("fleet/specification.py", "_around_changes"): ARGUMENTS,

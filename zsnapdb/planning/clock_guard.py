@@ -78,7 +78,8 @@ class ClockRecord(BaseModel):
     - `jump`: why the wall clock is not accepted (None: it is)
     - `kept_rate`: seconds of the steady clock for which the wall clock has kept its rate since
     - `since`: the start of a record that is younger than a day (None: it is older, or a person confirmed the clock)
-    - `jumped`: the proven time before the first jump that is not accepted (None: there is no such jump)
+    - `jumped`: the earliest time that this host may have recorded since the first jump that is not accepted (None:
+      there is no such jump)
     - `before`: the later time of both clocks before the latest jump that is not accepted
     - `rebooted`: the host was rebooted since the first such jump, so the proven time is only a lower bound
     - `early`: the spans of recorded times that were too early, oldest first
@@ -247,8 +248,9 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     elif is_step(record, reading):
         # Setting the clock soon after a restart corrects for the downtime, so the jump stays a reboot.
         kept = 0.0
-    # Every time recorded in this boot is as late as its first reading.
-    jumped = record.jumped or (record.proven if is_same_boot else max(proven, reading.wall))
+    # Every time recorded since a reboot is as late as the later of both clocks at its reading.
+    latest = max(proven, reading.wall)
+    jumped = min(record.jumped, latest) if record.jumped else record.proven if is_same_boot else latest
     before = record.before
     if kept == 0.0 or before is None:
         before = max(record.wall, record.proven)

@@ -172,6 +172,25 @@ def test_time_recorded_when_clock_is_confirmed_is_right(fraction: float, seconds
     assert (time.is_wrong(recorded), time.is_unsure(recorded)) == (False, False)
 
 
+@given(st.floats(2 * DAY, 40 * DAY), st.floats(0.1, 0.9))
+def test_time_recorded_behind_after_a_clock_that_began_ahead_is_early(seconds_off: float, behind: float) -> None:
+    """The clock was years ahead at the boot, then set to a time between the shutdown and the real time."""
+    world = World()
+    world.look()
+    world.pass_time(2 * DAY)
+    world.look()
+    world.reboot(seconds_off)
+    world.off = 3000 * DAY
+    world.look()
+    world.off = -behind * seconds_off
+    recorded = world.look().latest
+    world.pass_time(60)
+    world.off = 0.0
+    world.look()
+    assert world.record is not None
+    assert clock_guard.removal_time(clock_guard.confirmed(world.record, world.reading())).is_wrong(recorded)
+
+
 @given(st.floats(0, 59), st.floats(TOLERANCE + 1, 40 * DAY))
 def test_time_recorded_right_before_host_was_off_is_right(since_record: float, seconds_off: float) -> None:
     """The clocks are recorded once a minute. The first reading after the reboot is later than all earlier times."""

@@ -14,6 +14,7 @@ import io
 import os
 import struct
 import zlib
+from abc import abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
@@ -72,8 +73,9 @@ class _PlainBytes(io.RawIOBase):
         self._at = max(0, base + offset)
         return self._at
 
+    @abstractmethod
     def _size(self) -> int:
-        raise NotImplementedError
+        """Return the number of plain bytes."""
 
     def close(self) -> None:
         if not self.closed and self._owns:
