@@ -7,6 +7,7 @@ instance.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.process.server import ServerProcess
 
-from .in_guest import SERVER, SOCKET, Lab, remove, remove_datasets, zfs
+from .in_guest import SERVER, SOCKET, Lab, remove, remove_datasets, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -205,12 +206,13 @@ def _back_to_the_old_one() -> None:
         # It was never moved: the test has failed, and the tests after it need their server all the same.
         subprocess.run([SERVER, "start"], check=True)
         return
-    for dataset in ("tank/mysql/data", "tank/mysql"):
+    was_promoted = run("zfs", "list", "tank/mysql").code == 0
+    for dataset in ("tank/mysql/data", "tank/mysql") if was_promoted else ():
         if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["yes"]:
             zfs("unmount", dataset)
-    zfs("set", "canmount=noauto", "tank/mysql")
-    zfs("set", "canmount=noauto", "tank/mysql/data")
-    zfs("rename", "tank/mysql", "tank/was-promoted")
+        zfs("set", "canmount=noauto", dataset)
+    if was_promoted:
+        zfs("rename", "tank/mysql", "tank/was-promoted")
     zfs("rename", old, "tank/mysql")
     for dataset in ("tank/mysql", "tank/mysql/data"):
         if zfs("get", "-H", "-o", "value", "origin", dataset) != ["-"]:
@@ -220,7 +222,8 @@ def _back_to_the_old_one() -> None:
         zfs("set", "canmount=on", dataset)
         if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["no"]:
             zfs("mount", dataset)
-    remove_datasets("tank/was-promoted")
+    if was_promoted:
+        remove_datasets("tank/was-promoted")
     subprocess.run([SERVER, "start"], check=True)
 
 
@@ -240,3 +243,41 @@ def test_a_host_that_never_had_the_instance_restores_from_the_bucket_alone(lab: 
             assert sum(ledger.read_state(connection).accounts.values()) == ledger.ACCOUNTS * ledger.INITIAL
     finally:
         remove("tank/zsnapdb/restored/elsewhere")
+
+
+@pytest.mark.any_server
+def test_a_host_without_the_datasets_gets_the_server_at_its_old_paths(lab: Lab, tmp_path: Path) -> None:
+    """The host was lost. The new one has another pool, and a fresh server of the distribution at the old paths."""
+    bucket = ('url = "s3://backups/lab"', 'url = "s3://backups/lost"')
+    volumes = 'volumes = { parent = "tank/mysql", data = "tank/mysql/data" }\n'
+    config = lab.changed(bucket, ('socket = "/run/mysqld/mysqld.sock"', 'socket = "/nonexistent"'), (volumes, ""))
+    assert lab.zsnapdb("backup", config=lab.changed(bucket)).code == 0
+    before = state(SOCKET)
+    words = ("restore", "main", "--target", "second/restored", "--handover", "promote", "--json")
+    disk = tmp_path / "disk"
+    disk.touch()
+    os.truncate(disk, 2 << 30)
+    zfs("rename", "-u", "tank/mysql", "tank/mysql-replaced-lost")
+    fresh = Path("/var/lib/mysql/fresh")
+    assert run("zpool", "create", "-O", "mountpoint=none", "second", str(disk)).code == 0
+    try:
+        refused = lab.zsnapdb(*words, "--plan", config=config)
+        assert (refused.code, "is mounted at /var/lib/mysql" in refused.stderr) == (4, True), refused.stderr
+        subprocess.run([SERVER, "stop"], check=True)
+        for dataset in ("tank/mysql-replaced-lost/data", "tank/mysql-replaced-lost"):
+            zfs("set", "canmount=noauto", dataset)
+            zfs("unmount", dataset)
+        fresh.touch()
+        done = lab.zsnapdb(*words, config=config).json
+        assert any("files in /var/lib/mysql on this host will be hidden" in note for note in done["point"]["notes"])
+        assert zfs("list", "-H", "-o", "name,mountpoint,mounted", "-r", "second/mysql") == [
+            "second/mysql\t/var/lib/mysql\tyes",
+            "second/mysql/data\t/var/lib/mysql/data\tyes",
+        ]
+        subprocess.run([SERVER, "start"], check=True)
+        assert state(SOCKET) == before
+    finally:
+        subprocess.run([SERVER, "stop"], check=False)
+        run("zpool", "destroy", "-f", "second")
+        fresh.unlink(missing_ok=True)
+        _back_to_the_old_one()

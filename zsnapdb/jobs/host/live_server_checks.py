@@ -110,6 +110,34 @@ def refuse_second_mounts(places: Mapping[str, str]) -> None:
             )
 
 
+def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
+    """Raise PreflightError if a mount at one of the points would cover a running server or another filesystem.
+
+    No dataset of the old server has these mount points. `own` are the datasets of the exchange.
+    """
+    for point in sorted(points):
+        for entry in mounts.mounted():
+            if entry.source not in own and Path(entry.path).is_relative_to(point):
+                raise PreflightError(
+                    f"the restored server belongs at {point}, but {entry.source} is mounted at {entry.path}",
+                    hint=f"if nobody needs it there, unmount it: `umount {shlex.quote(entry.path)}`",
+                )
+        for process in discovery.server_processes():
+            if _working_folder(process.pid).is_relative_to(point):
+                raise PreflightError(
+                    f"the restored server belongs at {point}, but a server runs there: process {process.pid}",
+                    hint="stop that server first; `ps` shows who started it",
+                )
+
+
+def _working_folder(pid: int) -> Path:
+    """Return the data directory of a server, which is its working directory; "/" if the process ended."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/cwd"))
+    except OSError:
+        return Path("/")
+
+
 def refuse_busy(names: Collection[str], server: int | None) -> None:
     """Raise PreflightError if processes keep these datasets from being unmounted. Unmounted datasets are free.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from zsnapdb.base.domain_types import PROPERTY
 from zsnapdb.base.errors import CommandError, CommandTimeout, NotFound, PreflightError, ZsnapdbError
@@ -87,6 +88,14 @@ def refuse_what_would_be_lost(step: Promote) -> None:
     live_server_checks.refuse_strangers(places)
     live_server_checks.refuse_second_mounts(places)
     live_server_checks.refuse_mounted_elsewhere(places, after_unmount=False)
+    live_server_checks.refuse_covering(
+        [part.mountpoint for part in step.parts if part.old is None],
+        {name for part in step.parts for name in _names(part)},
+    )
+
+
+def _names(part: PromotePart) -> tuple[str, ...]:
+    return (part.dataset, part.place, *((part.old,) if part.old is not None else ()))
 
 
 def swap(plan: RestorePlan, step: Promote) -> None:
@@ -208,9 +217,14 @@ class OwnSettings:
 def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
     """Return notes on the settings of production: those that its replacement gets, and those that it cannot get."""
     olds = [part for part in step.parts if part.old is not None]
+    hidden = tuple(
+        f"the files in {part.mountpoint} on this host will be hidden by the restored {part.place}"
+        for part in step.parts
+        if part.old is None and _has_files(Path(part.mountpoint))
+    )
     if not olds:
-        return ()
-    said = []
+        return hidden
+    said = [*hidden]
     for part in olds:
         seen = OwnSettings.read(part.place)
         names = [*sorted(seen.properties), *(["rights (zfs allow)"] if seen.rights else [])]
@@ -220,6 +234,13 @@ def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
     where = "up to the point go to the restored datasets, later ones stay on" if clones else "stay on"
     keeps = "the replaced datasets keep their properties and rights; a reservation moves to the restored ones"
     return (*said, f"snapshots of production {where} the replaced datasets", keeps)
+
+
+def _has_files(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnapshot]) -> list[str]:

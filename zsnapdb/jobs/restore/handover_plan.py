@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore.offline_restore import is_stand_in
 from zsnapdb.mysql.tls import TlsMode
 from zsnapdb.planning.clone.addresses import choose_port
-from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan
 from zsnapdb.planning.restore.steps import (
     HandoverKind,
     HandoverStep,
@@ -133,15 +134,9 @@ def _promoted_server_id(
 
 def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
     layout = planned.layout
-    pool = pool_of(layout.top)
-    elsewhere = sorted({dataset for dataset, _ in layout.places.values() if pool_of(dataset) != pool})
-    if elsewhere:
-        raise PreflightError(
-            f"{elsewhere[0]} is in another pool than the target {layout.top}",
-            hint="restore into the same pool to use --handover promote",
-        )
+    places = _places_here(layout)
     outer = layout.top in layout.datasets.values()
-    pairs = [(layout.datasets[role], place) for role, (place, _) in layout.places.items()]
+    pairs = [(layout.datasets[role], place) for role, (place, _) in places.items()]
     tops = [pair for pair in pairs if pair[0] == layout.top] if outer else sorted(pairs)
     for _, place in tops:
         if place == layout.top or layout.top.startswith(place + "/"):
@@ -158,7 +153,7 @@ def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
     olds = {place: f"{place}{suffix}" for _, place in tops if datasets.exists(place)}
     renames = (*olds.items(), *tops)
     parts = []
-    for role, (place, point) in sorted(layout.places.items(), key=lambda item: len(item[1][0])):
+    for role, (place, point) in sorted(places.items(), key=lambda item: len(item[1][0])):
         part = PromotePart(role, layout.datasets[role], place, None, point)
         old = next((olds[top] + place[len(top) :] for top in olds if place == top or place.startswith(top + "/")), None)
         if old is not None and datasets.exists(place):
@@ -176,3 +171,24 @@ def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
     step = Promote(tuple(parts), tuple(renames), planned.restore_id, server_id)
     dataset_exchange.refuse_what_would_be_lost(step)
     return step
+
+
+def _places_here(layout: RestoreLayout) -> Mapping[str, tuple[str, str]]:
+    """Return dataset and mount point of the old server by role, in the pool of the target.
+
+    If no dataset of the old server exists, this host never had it, and its pool may have another name.
+
+    Raises:
+        PreflightError: the old server is on this host, in another pool, or its dataset is a pool.
+    """
+    pool = pool_of(layout.top)
+    elsewhere = sorted({dataset for dataset, _ in layout.places.values() if pool_of(dataset) != pool})
+    existing = any(datasets.exists(dataset) for dataset, _ in layout.places.values())
+    if not elsewhere:
+        return layout.places
+    if existing or not all("/" in dataset for dataset, _ in layout.places.values()):
+        raise PreflightError(
+            f"{elsewhere[0]} is in another pool than the target {layout.top}",
+            hint="restore into the same pool to use --handover promote",
+        )
+    return {role: (f"{pool}/{dataset.partition('/')[2]}", point) for role, (dataset, point) in layout.places.items()}
