@@ -398,7 +398,7 @@ def test_the_schedules_of_the_agent_in_the_example_are_valid() -> None:
     text = (Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml").read_text()
     agent = re.search(r"((?:^# [^\n]*\n)+)", text[text.index("# [instance.main.agent]") :], re.MULTILINE)
     assert agent is not None
-    schedules = re.sub(r"^# ", "", agent[1], flags=re.MULTILINE)
+    schedules = "\n".join(re.findall(r"^# (\[.*\]|[a-z_]+ = .*)$", agent[1], re.MULTILINE))
     there = '[repository.disk]\nurl = "file:///mnt/backup/zsnapdb"\n'
     settings = parse(f"{GOOD}\n{schedules}\n{there}", "test")
     known = [str(job.name) for job in jobs_of(settings)]

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from zsnapdb.config.effective import UNITS, metadata_of, quantity, unit_of
 from zsnapdb.config.settings import Settings
+from zsnapdb.config.tables import ScheduleSettings
 
 _HEAD = """# Configuration
 
@@ -90,10 +91,17 @@ def _section(section: SectionText, explained: Mapping[tuple[str, str], str]) -> 
     yield "| key | value | default | meaning |"
     yield "|---|---|---|---|"
     for key, field in keys:
-        meaning = explained.get((_last(section.name), key), "")
+        meaning = meaning_of(section, key, explained)
         cells = (f"`{key}`", _value(field), _default(field), meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
+
+
+def meaning_of(section: SectionText, key: str, explained: Mapping[tuple[str, str], str]) -> str:
+    """Return the explanation of a key. Schedules of all jobs share theirs, and so do the retention rules."""
+    name = "copy_to" if issubclass(section.model, ScheduleSettings) else _last(section.name)
+    shared = {"local": "keep"}.get(name, name)
+    return explained.get((name, key), "") or explained.get((shared, key), "")
 
 
 def _value(field: FieldInfo) -> str:
@@ -151,7 +159,8 @@ def _default(field: FieldInfo) -> str:
     return quantity(value, unit_of(field))
 
 
-_HEADER = re.compile(r"#? ?\[{1,2}([a-z_.]+)\]{1,2}")
+_HEADER = re.compile(r"#? ?\[{1,2}([a-z0-9_.:\"]+)\]{1,2}$")
+_NAMES = {"NAME", "main", "web", "offsite", "disk", "github", "people", '"ci:shop"', "watch", "chat", "dba", "pager"}
 _KEY = re.compile(r"(?:# )?([a-z_]+) = (.*)")
 
 
@@ -167,8 +176,7 @@ def explanations(text: str) -> dict[tuple[str, str], str]:
         if header is not None:
             section, comment = _last(header.group(1)), []
         elif key is not None:
-            trailing = key.group(2).partition("  # ")[2].strip() or key.group(2).partition("   # ")[2].strip()
-            explained.setdefault((section, key.group(1)), " ".join(comment) or trailing)
+            explained.setdefault((section, key.group(1)), " ".join(comment))
             comment = []
         elif line.startswith("#"):
             comment.append(line.lstrip("# ").strip())
@@ -179,5 +187,5 @@ def explanations(text: str) -> dict[tuple[str, str], str]:
 
 def _last(section: str) -> str:
     """Return the last word of a section's name, without names chosen by users: `instance.NAME` becomes instance."""
-    words = [word for word in section.split(".") if word not in ("NAME", "main", "offsite", "disk", "github")]
+    words = [word for word in section.split(".") if word not in _NAMES]
     return words[-1]

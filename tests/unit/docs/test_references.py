@@ -52,6 +52,16 @@ def test_every_section_and_every_key_of_the_configuration_is_in_the_reference() 
             assert f"`{field.alias or name}`" in text or configuration._model_in(field.annotation), name
 
 
+def test_every_key_of_the_configuration_has_one_meaning_of_its_own() -> None:
+    explained = configuration.explanations(configuration._EXAMPLE.read_text(encoding="utf-8"))
+    for section in configuration.sections():
+        for name, field in section.model.model_fields.items():
+            if configuration._model_in(field.annotation) is None:
+                key = field.alias or name
+                meaning = configuration.meaning_of(section, key, explained)
+                assert re.search(r"[^.]\.$", meaning), f"{section.header} {key}: {meaning!r}"
+
+
 def test_the_page_on_the_api_names_every_request_of_its_schema_and_no_other() -> None:
     page = (ROOT / "docs/http-api.md").read_text(encoding="utf-8")
     told = {
