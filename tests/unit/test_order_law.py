@@ -59,7 +59,7 @@ ALLOWED = {
         "_only_history": SERVER_TIME,
         "_not_left": SERVER_TIME,
     },
-    "planning/binlog/purge.py": {"decide": AT_A_TIME, "_one": AT_A_TIME},
+    "planning/binlog/purge.py": {"_one": AT_A_TIME},
     "planning/binlog/row_values.py": {"logged_difference": SERVER_TIME},
     "planning/binlog/window.py": {"_is_beyond": SERVER_TIME, "_is_on": AT_A_TIME},
     "planning/clone/addresses.py": {"choose": OTHER},

@@ -20,6 +20,7 @@ from zsnapdb.jobs.record import host_record
 from zsnapdb.jobs.repository.status import ProtectionStatus, status
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.mysql.binlog.read import head_fingerprint
 from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_facts import ServerPlugins
@@ -54,8 +55,11 @@ class ProtectedServer:
         settings = instance.settings.model_copy(update={"objectives": self.objectives})
         return replace(instance, settings=settings)
 
-    def back_up(self) -> str:
-        """Store a full backup of the server, one second after its last transaction. Return its id."""
+    def back_up(self, *, has_head: bool = False) -> str:
+        """Store a full backup of the server, one second after its last transaction. Return its id.
+
+        It records the head of its binlog if `has_head`.
+        """
         server, number = self.server, len(self.backups)
         server.clock += 1
         made = datetime.fromtimestamp(server.clock, UTC)
@@ -76,6 +80,7 @@ class ProtectedServer:
                 binlog_offset=len(server.newest.data),
                 gtids=str(gtids),
                 source="tail",
+                binlog_fingerprint=self._head() if has_head else None,
             ),
             lock=like.source.lock,  # type: ignore[union-attr]
         )
@@ -94,6 +99,11 @@ class ProtectedServer:
         )
         self.backups.append(name)
         return name
+
+    def _head(self) -> str | None:
+        name = f"binlog.{self.server.number:06d}"
+        with (self.server.folder / name).open("rb") as opened:
+            return head_fingerprint(opened, name)
 
     def back_up_from_here(self) -> str:
         """Store a backup as `back_up` does, and record it on this host."""

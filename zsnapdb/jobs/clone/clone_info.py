@@ -41,7 +41,7 @@ from zsnapdb.jobs.copies.record import (
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.isolation import AccountRights, ServerProfile
-from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp
+from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp, silence_since
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.space_limits import LEAST
 from zsnapdb.planning.server_copy.copy_options import is_loopback
@@ -51,7 +51,7 @@ from zsnapdb.zfs.destruction import Mark
 
 
 def heartbeat_file(host: Host, name: str) -> Path:
-    """Return the file whose time is that of the clone's newest heartbeat."""
+    """Return the file with the boot id and steady clock of the clone's newest heartbeat. Its time is the wall clock."""
     return host.run / "heartbeats" / name
 
 
@@ -64,7 +64,15 @@ def beat(host: Host, name: str) -> None:
     file = heartbeat_file(host, name)
     make_private(file.parent)
     try:
-        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            reading = host.reading()
+            text = f"{reading.boot} {reading.steady:018.6f}\n" if reading is not None else ""
+            # One write of one length: no reader sees a part of it.
+            os.pwrite(opened, text.encode(), 0)
+            os.ftruncate(opened, len(text.encode()))
+        finally:
+            os.close(opened)
         now = host.latest().timestamp()
         os.utime(file, (now, now), follow_symlinks=False)
     except OSError as error:
@@ -75,10 +83,22 @@ def beat(host: Host, name: str) -> None:
 
 def heartbeat(host: Host, name: str, every: int, created: datetime) -> Heartbeat:
     """Return the heartbeat of a clone that was created at `created` and expects one every `every` seconds."""
-    last = created
-    with contextlib.suppress(OSError):
-        last = max(last, datetime.fromtimestamp(os.lstat(heartbeat_file(host, name)).st_mtime, UTC))
-    return Heartbeat(every, last)
+    last, silence = created, None
+    with contextlib.suppress(OSError, OverflowError):
+        opened = os.open(heartbeat_file(host, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            last = max(last, datetime.fromtimestamp(os.fstat(opened).st_mtime, UTC))
+            written, reading = _BEAT.fullmatch(os.read(opened, _MOST_OF_BEAT)), host.reading()
+        finally:
+            os.close(opened)
+        if written is not None and reading is not None:
+            beaten = written[1].decode(), float(written[2])
+            silence = silence_since(beaten, (reading.boot, reading.steady))
+    return Heartbeat(every, last, silence)
+
+
+_MOST_OF_BEAT = 200
+_BEAT = re.compile(rb"([!-~]{1,100}) ([0-9]{1,20}\.[0-9]{6})\n")
 
 
 def forget_heartbeat(host: Host, name: str) -> None:

@@ -315,7 +315,7 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
             about=(info.owner,),
         )
     clone_info.beat(host, info.name)
-    now_there = Heartbeat(info.lease.heartbeat.every, host.latest())
+    now_there = Heartbeat(info.lease.heartbeat.every, host.latest(), 0.0)
     return replace(info, lease=replace(info.lease, heartbeat=now_there))
 
 

@@ -269,7 +269,8 @@ def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
         info.own_bytes,
         mark,
         is_protected=is_protected,
-        is_current=info.history == production_history(instance, info.origin) and has_state(info.origin, info.original),
+        is_current=info.history == production_history(instance, info.origin)
+        and has_state(instance, info.origin, info.original),
     )
 
 

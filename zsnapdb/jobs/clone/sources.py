@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -213,7 +213,7 @@ def origin_in(manifest: Manifest) -> Origin:
 
 
 def production_history(instance: Instance, origin: Origin) -> str:
-    """Return a digest of production's identity: its address, its volumes, and the GUIDs of the source's datasets.
+    """Return a digest of production's identity: its address, its volumes, and the GUIDs of the datasets.
 
     A rewind, or a restore in place of production, replaces the datasets. Then earlier sets belong to a history that
     production no longer has. The same is true if the configuration names another server. `instance` must be as
@@ -221,23 +221,30 @@ def production_history(instance: Instance, origin: Origin) -> str:
     """
     settings = instance.settings
     names = sorted(place.dataset for place in origin.volumes.values())
+    configured = sorted((settings.volumes or {}).values())
+    elsewhere = [(name, *_guids([name])) for name in configured] if configured != names else []
+    told = (_guids(names), elsewhere, settings.socket, settings.host, settings.port)
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def _guids(names: Sequence[str]) -> list[int | None]:
+    """Return the GUIDs of the datasets; None for each of them if one does not exist."""
     try:
         known = datasets.guids(names)
     except NotFound:
         known = {}
-    configured = sorted((settings.volumes or {}).values())
-    elsewhere = configured if configured != names else []
-    told = ([known.get(name) for name in names], elsewhere, settings.socket, settings.host, settings.port)
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    return [known.get(name) for name in names]
 
 
-def has_state(origin: Origin, set_id: str) -> bool:
+def has_state(instance: Instance, origin: Origin, set_id: str) -> bool:
     """Return whether production still has a snapshot or bookmark of the set, which `zfs rollback` would destroy.
 
-    Return True if production is not on this host, or the set is of another program.
+    Production's datasets are those of the origin. If they do not exist, as after `zfs rename`, they are the configured
+    ones. Return True if production is not on this host, or the set is of another program.
     """
-    places = [place.dataset for place in origin.volumes.values()]
-    if not is_backup_id(set_id) or not all(datasets.exists(place) for place in places):
+    known = [place.dataset for place in origin.volumes.values()], list((instance.settings.volumes or {}).values())
+    places = next((one for one in known if one and all(datasets.exists(place) for place in one)), None)
+    if not is_backup_id(set_id) or places is None:
         return True
     short = f"{SNAPSHOT_PREFIX}{set_id}"
     if any(snapshots.created_in(place, [short]) for place in places):

@@ -17,7 +17,7 @@ from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.created_tables import CreatedTables
 from zsnapdb.mysql.binlog.events import Event, fingerprint, read_plain
-from zsnapdb.mysql.binlog.read import index_entries
+from zsnapdb.mysql.binlog.read import head_fingerprint, index_entries
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, Numbers, Walk, transactions
 from zsnapdb.planning.binlog.archive_times import NO_WITNESS, Stretch, Witness, with_stretch
 from zsnapdb.planning.binlog.created_tables import MOST_MADE, CreatedTable
@@ -260,6 +260,17 @@ class LocalBinlogs:
         try:
             with open_binlog(path, self.keys) as opened:
                 return opened.seek(0, 2) >= file.end and fingerprint(opened, file.head.end) == file.fingerprint
+        except (ZsnapdbError, OSError):
+            return False
+
+    def has_head(self, name: str, head: str) -> bool:
+        """Return whether the server's file of that name has this head, which is given by its fingerprint."""
+        path = self.paths.get(name)
+        if path is None:
+            return False
+        try:
+            with open_binlog(path, self.keys) as opened:
+                return head_fingerprint(opened, name) == head
         except (ZsnapdbError, OSError):
             return False
 

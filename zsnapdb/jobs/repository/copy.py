@@ -57,7 +57,9 @@ def missing_binlogs(
 
     `kept` are the backups that the second repository has, or will have.
     """
-    useful = [old.file for old in prune_facts.expired(here, kept, backups) if not old.decision.remove]
+    stored = list(backups)
+    order = [backup.backup_id for backup in stored]
+    useful = [old.file for old in prune_facts.expired(here, kept, stored, order) if not old.decision.remove]
     known = {(file.incarnation, file.name): file for file in (there.load().files if there is not None else ())}
 
     def is_missing(file: ArchivedFile) -> bool:

@@ -186,7 +186,7 @@ def _plan(
         decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     left, knows_any = prune_facts.leftovers(repository, instance.name, backups, marks), provenance.knows_any
     leftovers = leftover_sweep.decide(left, moment, policy.sweep_after, provenance.stored, knows_any=knows_any)
-    binlogs = prune_facts.plan(instance, repository, decided.kept, backups.backups, knows_any=knows_any)
+    binlogs = prune_facts.plan(instance, repository, decided.kept, backups.backups, checked.order, knows_any=knows_any)
     kept = decided.kept & provenance.proofs.keys()
     there = local_snapshot_sets.RepositoryAfterPrune(
         repository.id,

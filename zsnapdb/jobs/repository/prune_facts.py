@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERT
 from zsnapdb.jobs.host.archived_binlogs import points_of
 from zsnapdb.jobs.record import archive_record
 from zsnapdb.planning.binlog import purge
-from zsnapdb.planning.binlog.purge import BinlogDecision
+from zsnapdb.planning.binlog.purge import BinlogDecision, RetainedBackups
 from zsnapdb.planning.repository.leftover_sweep import BinlogLeftover, Leftover, SweepDecision, decide_binlogs
 from zsnapdb.planning.repository.local_snapshot_sets import LocalBookmark, LocalSnapshot
 from zsnapdb.repository import layout
@@ -22,6 +22,7 @@ from zsnapdb.repository.backup_marks import Unfinished, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive, undescribed
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.manifest import is_of_server
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.store.base import ObjectHold
@@ -126,26 +127,37 @@ class OldBinlog:
 
 
 def plan(
-    instance: Instance, repository: Repository, kept: Collection[str], summaries: Iterable[Summary], *, knows_any: bool
+    instance: Instance,
+    repository: Repository,
+    kept: Collection[str],
+    summaries: Sequence[Summary],
+    order: Sequence[str],
+    *,
+    knows_any: bool,
 ) -> tuple[OldBinlog, ...]:
     """Return the decisions on the archived binlogs of an instance if the backups `kept` stay.
 
+    `order` are the ids of all backups, oldest first; an unreadable one may be missing.
     Unreadable parts of the archive and foreign binlogs are kept. A host that knows no backup removes nothing.
     """
-    old = expired(instance.archive(repository), kept, summaries)
+    old = expired(instance.archive(repository), kept, summaries, order)
     files = [one.file for one in old]
     known = archive_record.known_binlogs(instance, repository, files) if knows_any and files else frozenset()
     return tuple(OldBinlog(_of_known(one.decision, known), one.file) for one in old)
 
 
-def expired(archive: BinlogArchive, kept: Collection[str], summaries: Iterable[Summary]) -> tuple[OldBinlog, ...]:
+def expired(
+    archive: BinlogArchive, kept: Collection[str], summaries: Sequence[Summary], order: Sequence[str]
+) -> tuple[OldBinlog, ...]:
     """Return the decisions on an instance's archived binlogs of all writers, if the backups `kept` stay."""
     files = archive.load().files
     if not files:
         return ()
-    points = [point for point in points_of(summaries) if point.backup_id in kept]
     times = [round(backup_time(name).timestamp()) * 1_000_000 for name in kept]
-    decisions = purge.decide(points, min(times, default=None), files)
+    # Backups of other kinds need no binlogs.
+    others = {summary.backup_id for summary in summaries if not is_of_server(summary)}
+    backups = RetainedBackups(points_of(summaries), frozenset(kept) - others, order)
+    decisions = purge.decide(backups, min(times, default=None), files)
     return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)
 
 

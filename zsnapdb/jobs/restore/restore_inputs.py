@@ -20,7 +20,8 @@ from zsnapdb.jobs.record.record_file import BACKUPS, read
 from zsnapdb.jobs.restore.offline_restore import archive_of, is_stand_in
 from zsnapdb.planning import order
 from zsnapdb.planning.backup_chain import restore_chain
-from zsnapdb.planning.binlog.route import RouteMap
+from zsnapdb.planning.binlog.archive_start import held_by
+from zsnapdb.planning.binlog.route import EndKind, RouteMap
 from zsnapdb.planning.binlog.window import leading
 from zsnapdb.planning.repository.backup_writers import writers
 from zsnapdb.planning.repository.host_record import BackupRecord
@@ -195,8 +196,9 @@ class RestorableSet:
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
         """Return the archive if its newest history is production's present one; else None.
 
-        This matters only to `latest`. After a restore took production's place, the newest archived history may be the
-        abandoned one. It is the present one if a later backup leads into it, or if production has its binlogs.
+        This matters only to `latest`. After a restore took production's place, or after `zfs rollback`, the newest
+        archived history may be the abandoned one. It is the present one if a later backup leads into it, or if
+        production has its binlogs. It is abandoned if production has the newest backup's binlog instead.
 
         Raises:
             HistoryError: it is not the present one, there is no later backup, and the target accepts no older state.
@@ -205,9 +207,13 @@ class RestorableSet:
         archive, target = self.archive, self.target
         lost = self.checked.rolled_back
         is_left = put_back.last is not None or bool(lost)
-        if not isinstance(target, Latest) or self.history is not None or archive is None or not is_left:
+        if not isinstance(target, Latest) or self.history is not None or archive is None:
             return archive
         last = archive.files[-1] if archive.files else None
+        if last is not None and candidates and self._is_abandoned(archive, last, candidates[-1]):
+            return None
+        if not is_left:
+            return archive
         later = self._later_than_rolled_back(candidates)
         since = [manifest for manifest in later if put_back.last is None or put_back.is_since(manifest)]
         if last is None or not candidates or _leads_into(last, since, archive):
@@ -221,6 +227,27 @@ class RestorableSet:
             raise newest.left_history(self.instance.name, restore_id, last.name, candidates[-1].backup_id)
         return None
 
+    def _is_abandoned(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> bool:
+        """Return whether production left the archived history before the newest backup.
+
+        Then its binlogs on this host have the head of the backup's binlog, which the archive lacks. They do not have
+        the last archived one, which cannot have been purged: it is no older, or another binlog has its name.
+        """
+        point = point_of(newest_backup)
+        if last.server != point.server or point.coordinates is None or point.fingerprint is None:
+            return False
+        if RouteMap(archive.files, archive.state).follow(point).end.kind is not EndKind.NOT_ARCHIVED:
+            return False
+        if held_by(point, archive.files) > 0:
+            return False
+        server = server_source(self.whole(newest_backup)).server
+        local = LocalBinlogs.of(server.variables, server.key_files)
+        if local.has(last) or not local.has_head(point.coordinates.file, point.fingerprint):
+            return False
+        base, _, number = point.coordinates.file.rpartition(".")
+        is_no_older = last.name.rpartition(".")[0] == base and last.number >= int(number)
+        return last.name in local.paths or is_no_older
+
     def _later_than_rolled_back(self, candidates: Sequence[Backup]) -> list[Backup]:
         """Return the candidates that ZFS created after every backup that `zfs rollback` took back."""
         lost = [one for one in self.catalogue.backups if one.backup_id in self.checked.rolled_back]
@@ -231,12 +258,13 @@ class RestorableSet:
         return [one for one in candidates if one.pool_guid == last.pool_guid and one not in earlier]
 
     def notes_on_archive(self, used: Archive | None) -> tuple[str, ...]:
-        """Return a note if archived binlogs are not used because `zfs rollback` took their state back."""
-        if used is not None or self.archive is None or not self.checked.rolled_back or not self.archive.files:
+        """Return a note if archived binlogs are not used because production was set back to an earlier state."""
+        is_left = production_restores.read_production_restores(self.instance).last is not None
+        if used is not None or self.archive is None or not self.archive.files or is_left:
             return ()
         note = (
             f"the archived binlogs are not followed, as nothing shows that {self.archive.files[-1].name} is of what"
-            f" {self.instance.name} wrote since `zfs rollback`; a time, a GTID or --history reaches its state"
+            f" {self.instance.name} wrote since it was set back; a time, a GTID or --history reaches its state"
         )
         return (note,)
 

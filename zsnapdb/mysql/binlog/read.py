@@ -107,7 +107,7 @@ class FoundPosition:
     tail: KnownTail | None
 
 
-def _fingerprint(file: BinaryIO, name: str) -> str | None:
+def head_fingerprint(file: BinaryIO, name: str) -> str | None:
     """Return the fingerprint of an open binlog; None if its head has no GTIDs (very old servers)."""
     head = read_head(file, name)
     return None if head is None or head.end is None else fingerprint(file, head.end)
@@ -185,7 +185,7 @@ def find_position(
                 BinlogCoordinates(name, tail.offset),
                 tail.gtids if has_gtids else None,
                 "binlog tail in the snapshot",
-                _fingerprint(opened, name),
+                head_fingerprint(opened, name),
                 tail.last_gtid if has_gtids else None,
             )
             return FoundPosition(position, _known_tail(opened, name, tail))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 
 from zsnapdb.planning.binlog.archive import KnownArchived, ServerBinlog
-from zsnapdb.planning.binlog.route import BackupPoint, RouteFile, RouteMap
+from zsnapdb.planning.binlog.route import BackupPoint, Route, RouteFile, RouteMap
 from zsnapdb.planning.clock_guard import RemovalTime
 
 
@@ -149,25 +150,49 @@ class BinlogDecision:
     reason: str
 
 
-def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
+@dataclass(frozen=True)
+class RetainedBackups:
+    """The readable backups of a server, oldest first, and the ids of those that are retained.
+
+    `kept` also has retained backups that cannot be read. `order` are the ids of all backups, oldest first. It may lack
+    unreadable ones.
+    """
+
+    points: Sequence[BackupPoint]
+    kept: Collection[str]
+    order: Sequence[str] = ()
+
+
+def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
     """Return the decision about each archived file (incarnations and their files in order).
 
-    `points` are the positions of the retained backups. `oldest` is the start of the oldest retained backup, including
-    unreadable ones (microseconds UTC; None: no backup is retained, and all files are kept). A file is kept if a route
-    from a backup contains it, or if its server's archive continues from it. A file is also kept if it ended less than a
-    day before the oldest backup.
+    `oldest` is the start of the oldest retained backup, including unreadable ones (microseconds UTC; None: no backup is
+    retained, and all files are kept). A file is kept in these cases:
+
+    - A route from a retained backup contains it, or its server's archive continues from it.
+    - It is not before the first file of each of these routes, or a retained backup without a known position may need
+      it.
+    - It ended less than a day before the oldest backup.
     """
-    used = _users(sorted(points, key=lambda point: point.taken), files)
-    newest = {file.server: at for at, file in enumerate(files)}
-    return tuple(_one(at, file, used[at], oldest, newest[file.server] == at) for at, file in enumerate(files))
-
-
-def _users(points: Sequence[BackupPoint], files: Sequence[RouteFile]) -> list[str | None]:
-    """Return the first of the backups, oldest first, that each file rolls forward; None for a file of no route."""
     known = RouteMap(files)
-    newest_first = [known.follow(point) for point in reversed(points)]
-    users: list[str | None] = [None] * len(files)
-    for route in reversed(newest_first):
+    newest_first = [known.follow(point) for point in reversed(backups.points)]
+    routes = {route.point.backup_id: route for route in reversed(newest_first)}
+    used = _users([route for name, route in routes.items() if name in backups.kept], len(files))
+    needed, by = _first_needed(backups, routes)
+    newest = {file.server: at for at, file in enumerate(files)}
+    decisions = []
+    for at, file in enumerate(files):
+        stays = used[at] and f"rolls {used[at]} forward"
+        if stays is None and at >= needed:
+            stays = f"{by} may need it"
+        decisions.append(_one(at, file, stays, oldest, newest[file.server] == at))
+    return tuple(decisions)
+
+
+def _users(routes: Sequence[Route], count: int) -> list[str | None]:
+    """Return the first of the backups, oldest first, that each file rolls forward; None for a file of no route."""
+    users: list[str | None] = [None] * count
+    for route in routes:
         for part in route.places:
             for at in part:
                 if users[at] is not None:
@@ -177,10 +202,26 @@ def _users(points: Sequence[BackupPoint], files: Sequence[RouteFile]) -> list[st
     return users
 
 
-def _one(at: int, file: RouteFile, user: str | None, oldest: int | None, is_newest: bool) -> BinlogDecision:
+def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tuple[int, str]:
+    """Return the index of the first file that a retained backup may need, and the id of that backup.
+
+    A backup with an unknown position was made after those before it in the order, so its files do not begin before
+    theirs. Without such a backup every file may be needed.
+    """
+    starts = {name: route.places[0][0] for name, route in routes.items() if route.places}
+    place = {name: at for at, name in enumerate(backups.order)}
+    first_before = list(accumulate((starts.get(name, sys.maxsize) for name in backups.order), min))
+    needs = [(sys.maxsize, "")]
+    for name in sorted(backups.kept):
+        before = first_before[place[name]] if name in place else sys.maxsize
+        needs.append((starts.get(name, before if before < sys.maxsize else 0), name))
+    return min(needs)
+
+
+def _one(at: int, file: RouteFile, stays: str | None, oldest: int | None, is_newest: bool) -> BinlogDecision:
     ended = max(file.created * 1_000_000, file.last_commit or 0)
-    if user is not None:
-        stays = f"rolls {user} forward"
+    if stays is not None:
+        pass
     elif oldest is None:
         stays = "no backup stays, so its allowed age is not known"
     elif is_newest:

@@ -101,11 +101,18 @@ def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
 
 
 def _is_on(route: Route, point: BackupPoint) -> bool:
-    """Return whether a route from an older backup is known to pass the position of this backup."""
+    """Return whether a route from an older backup is known to pass the position of this backup.
+
+    The archive does not contain the position. So a route through binlogs of the backup's own server left its history,
+    or nothing shows that it did not: a server that was set back uses its GTIDs again. The GTID sets of another server
+    prove it, unless the route ends where that server was set back or reset.
+    """
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False
-    is_same_server = route.files[-1].server == point.server
-    return contains(route.reached, point.gtids) and (is_same_server or family(point.flavour).gtids_are_sets)
+    is_own = any(file.server == point.server for file in route.files)
+    if is_own or route.end.kind in (EndKind.RESET, EndKind.SET_BACK):
+        return False
+    return family(point.flavour).gtids_are_sets and contains(route.reached, point.gtids)
 
 
 def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Window:

@@ -55,14 +55,29 @@ LEAST_HEARTBEAT, MOST_HEARTBEAT = 5.0, 86_400.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The heartbeat that keeps a clone: at least one each `every` seconds. The newest was at `last`."""
+    """The heartbeat that keeps a clone: at least one each `every` seconds. The newest was at `last`.
+
+    `silence`: the seconds since then by the steady clock, independent of the wall clock (None: not known).
+    """
 
     every: int
     last: datetime
+    silence: float | None = None
 
     def is_over(self, now: datetime) -> bool:
         """Whether the next heartbeat is overdue."""
+        if self.silence is not None:
+            return self.silence > self.every
         return now - self.last > timedelta(seconds=self.every)
+
+
+def silence_since(beat: tuple[str, float], now: tuple[str, float]) -> float:
+    """Return the seconds between a heartbeat and now, each given by the boot id and the seconds of the steady clock.
+
+    After a reboot it is at least the time since the reboot.
+    """
+    is_same_boot = beat[0] == now[0] and now[1] >= beat[1]
+    return now[1] - beat[1] if is_same_boot else now[1]
 
 
 def heartbeat_seconds(seconds: float) -> int:

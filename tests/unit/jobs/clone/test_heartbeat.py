@@ -13,6 +13,7 @@ import pytest
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import CommandError, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.jobs.base import clock_record
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.clone import catalogue, clone_info, destroy, lifecycle, reaper
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -179,3 +180,48 @@ def test_while_zfs_does_not_answer_the_holder_is_there_all_the_same(
     assert beats == sorted(set(beats))
     at = datetime.fromtimestamp(beats[-1] / 1e9, UTC)
     assert verdict(replace(host, now=lambda: at)) is LeaseVerdict.KEEP
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-3650), timedelta(), timedelta(seconds=50), timedelta(days=3650)])
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_heartbeat_counts_by_the_steady_clock(
+    pool: ClonePool, host: Host, tmp_path: Path, jump: timedelta, is_trusted: bool
+) -> None:
+    """A heartbeat while the wall clock was wrong neither ends the clone early nor keeps it for longer."""
+    right, steady = datetime.now(UTC), [1000.0]
+
+    def at(seconds: float, error: timedelta) -> Host:
+        steady[0] = 1000.0 + seconds
+        now = right + timedelta(seconds=seconds) + error
+        return replace(host, records=tmp_path / "records", now=lambda: now, steady=lambda: ("boot", steady[0]))
+
+    made(pool, "60")
+    clock_record.confirm(at(-10, timedelta()))
+    clone_info.beat(at(0, jump), "ci")
+    if is_trusted:
+        clock_record.confirm(at(1, timedelta()))
+    assert verdict(at(50, timedelta())) is LeaseVerdict.KEEP
+    assert verdict(at(62, timedelta())) is LeaseVerdict.REAP
+    clone_info.beat(at(70, timedelta()), "ci")
+    assert verdict(at(129, jump)) is LeaseVerdict.KEEP
+    assert verdict(at(131, jump)) is LeaseVerdict.REAP
+
+
+def test_heartbeat_before_a_reboot_is_as_old_as_the_boot(pool: ClonePool, host: Host) -> None:
+    made(pool, "60")
+    now = datetime.now(UTC)
+    clone_info.beat(replace(host, now=lambda: now, steady=lambda: ("one", 5.0)), "ci")
+    for seconds, expected in ((59.0, LeaseVerdict.KEEP), (61.0, LeaseVerdict.REAP)):
+        later = replace(host, now=lambda: now, steady=lambda: ("two", seconds))  # noqa: B023
+        assert verdict(later) is expected
+
+
+@pytest.mark.parametrize("text", ["", "boot", "boot nan\n", "boot 1.000000", "x" * 300, "boot -1.000000\n"])
+def test_heartbeat_file_of_another_form_counts_by_its_time(pool: ClonePool, host: Host, text: str) -> None:
+    made(pool, "60", age=3600)
+    lifecycle.beat(SETTINGS, host, "ci")
+    clone_info.heartbeat_file(host, "ci").write_text(text)
+    beat_file(host, 59)
+    assert verdict(host) is LeaseVerdict.KEEP
+    beat_file(host, 62)
+    assert verdict(host) is LeaseVerdict.REAP

@@ -7,11 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 import pytest
 
 from tests.unit.support.clone_pool import origin
-from zsnapdb.jobs.clone.sources import has_state
+from zsnapdb.base.errors import NotFound
+from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.clone.sources import has_state, production_history
 from zsnapdb.zfs import datasets, snapshots
 
 SET = "20261119T100000Z-0001"
 NAME = f"zsnapdb-{SET}"
+
+
+def instance(more: str = "") -> Instance:
+    text = '[repository.r]\nurl = "file:///store"\n[instance.main]\nsocket = "/run/mysqld.sock"\nrepository = "r"\n'
+    return Instance.of(parse(text + more, "test"), "main")
 
 
 @pytest.mark.parametrize(
@@ -41,4 +49,35 @@ def test_rolled_back_state_is_not_of_production(
     monkeypatch.setattr(datasets, "exists", lambda _: is_here)
     monkeypatch.setattr(snapshots, "created_in", created_in)
     monkeypatch.setattr(snapshots, "bookmarks", bookmarks)
-    assert has_state(origin(), set_id) == has
+    assert has_state(instance(), origin(), set_id) == has
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_state_of_renamed_production_is_that_of_its_volumes(monkeypatch: pytest.MonkeyPatch, has: bool) -> None:
+    """The set was received, and its origin names the datasets from before `zfs rename`."""
+
+    def created_in(place: str, names: Sequence[str]) -> Mapping[str, int]:
+        assert place == "tank/renamed"
+        return dict.fromkeys(names, 1) if has else {}
+
+    monkeypatch.setattr(datasets, "exists", lambda name: name == "tank/renamed")
+    monkeypatch.setattr(snapshots, "created_in", created_in)
+    monkeypatch.setattr(snapshots, "bookmarks", lambda _: {})
+    assert has_state(instance('volumes = { data = "tank/renamed" }'), origin(), SET) == has
+
+
+def test_history_of_renamed_production_ends_with_its_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rewind replaces datasets whose names are not those of a received set's origin."""
+    guids = {"tank/renamed": 1}
+
+    def guids_of(names: Sequence[str]) -> Mapping[str, int]:
+        if not set(names) <= guids.keys():
+            raise NotFound("no such dataset")
+        return {name: guids[name] for name in names}
+
+    monkeypatch.setattr(datasets, "guids", guids_of)
+    renamed = instance('volumes = { data = "tank/renamed" }')
+    before = production_history(renamed, origin())
+    assert production_history(renamed, origin()) == before
+    guids["tank/renamed"] = 2
+    assert production_history(renamed, origin()) != before

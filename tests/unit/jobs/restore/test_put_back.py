@@ -162,3 +162,51 @@ def test_binlogs_after_zfs_rollback_are_followed(rolled_back: ProtectedServer) -
     planned = rolled_back.plan()
     assert planned.backup_id == rolled_back.backups[0]
     assert {log.incarnation for step in planned.replays for log in step.logs} == {present}
+
+
+@pytest.fixture
+def abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServer:
+    """A server that an operator rolled back behind archived binlogs. No backup was taken back, and none follows."""
+    protected = ProtectedServer.make(tmp_path, monkeypatch)
+    own = protected.server
+
+    def own_binlogs(*_: object) -> LocalBinlogs:
+        return LocalBinlogs({name: own.folder / name for name in own.files})
+
+    monkeypatch.setattr(LocalBinlogs, "of", own_binlogs)
+    own.commit(2)
+    protected.back_up(has_head=True)
+    state = own.saved()
+    own.rotate()
+    own.commit(3)
+    protected.look()
+    own.set_back(state)
+    return protected
+
+
+@pytest.mark.parametrize("days", [0, 5])
+def test_backup_after_zfs_rollback_is_latest_by_any_clock(abandoned: ProtectedServer, days: int) -> None:
+    own = abandoned.server
+    own.commit(2)
+    own.clock -= days * 86_400
+    newest = abandoned.back_up(has_head=True)
+    own.clock += days * 86_400
+    for accepts_older in (False, True):
+        planned = abandoned.plan(accepts_older=accepts_older)
+        assert (planned.backup_id, planned.replays) == (newest, ())
+    assert any("archived binlogs are not followed" in note for note in planned.point.notes)
+    abandoned.look()
+    assert abandoned.plan().backup_id == newest
+
+
+def test_archive_that_is_behind_a_backup_is_not_abandoned(abandoned: ProtectedServer) -> None:
+    own = abandoned.server
+    own.commit()
+    abandoned.look()
+    own.rotate()
+    own.commit()
+    newest = abandoned.back_up(has_head=True)
+    own.remove(*[name for name in own.files if name != f"binlog.{own.number:06d}"])
+    planned = abandoned.plan()
+    assert planned.backup_id == newest
+    assert not any("are not followed" in note for note in planned.point.notes)

@@ -288,3 +288,50 @@ def test_route_map_finds_the_routes_of_single_steps(simulation: Simulation, orde
         assert [route.files[at] for at in range(len(route.files))] == list(route.files)
         assert route.files[1:] == tuple(route.files)[1:]
         assert list(reversed(route.files)) == list(route.files)[::-1]
+
+
+SET_BACK = st.builds(
+    simulate,
+    st.sampled_from([(Flavour.MYSQL, True), (Flavour.MYSQL, False), (Flavour.MARIADB, True)]),
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.sampled_from(["write", "write", "write", "rotate", "back", "back", "reset", "failover"]),
+                st.integers(0, 20),
+            ),
+            st.tuples(st.just("clock"), st.integers(-200, 200)),
+            st.just(("backup", 1)),
+        ),
+        min_size=5,
+        max_size=40,
+    ),
+    st.just(set[int]()),
+)
+"""Random histories of servers that are set back, with clocks that jump. Backups record the heads of binlogs."""
+_SET_BACK_BEHIND_THE_ARCHIVE = [
+    ("backup", 1),
+    ("write", 0),
+    ("clock", 30),
+    ("back", 0),
+    ("write", 0),
+    ("rotate", 0),
+    ("backup", 1),
+]
+
+
+@given(SET_BACK, st.integers(0, 20))
+@example(simulate((Flavour.MYSQL, True), _SET_BACK_BEHIND_THE_ARCHIVE, set()), 3)
+@example(simulate((Flavour.MARIADB, True), _SET_BACK_BEHIND_THE_ARCHIVE, set()), 3)
+def test_latest_contains_the_newest_backup_by_any_clock(simulation: Simulation, unarchived: int) -> None:
+    """The last files are not archived yet. Then the archive may end in a history that the server left."""
+    files = simulation.files[: len(simulation.files) - unarchived]
+    if not simulation.points or not files:
+        return
+    now = commit_time(10**9 * SECOND)
+    for accepts_older in (False, True):
+        try:
+            chosen = choose(Latest(accepts_older), simulation.points, files, now, simulation.state)
+        except (NotFound, HistoryError):
+            continue
+        newest = simulation.states[simulation.points[-1].backup_id]
+        assert restored(simulation, chosen.route, chosen)[: len(newest)] == newest, chosen
