@@ -1,4 +1,8 @@
-"""`zsnapdb snapshot`: a consistent snapshot set that stays on this host. No repository is used."""
+"""`zsnapdb snapshot`: a consistent snapshot set that stays on this host. No repository is used.
+
+The phases are those of a backup. The set is not a backup: it expires by the rules of `[instance.NAME.local]`, and is
+lost with the pool.
+"""
 
 from __future__ import annotations
 

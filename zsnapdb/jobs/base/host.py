@@ -51,7 +51,7 @@ def backup_id_at(moment: datetime) -> str:
 
 
 OpenStore: TypeAlias = "Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]"
-"""Opens the store of a repository and returns it with the key prefix. The callback is told of retries."""
+"""Opens the store of a repository and returns it with the key prefix. Reports retries to the callback."""
 
 
 def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:

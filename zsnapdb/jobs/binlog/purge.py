@@ -208,7 +208,10 @@ def _compare(instance: Instance, archived: _Archived, names: Sequence[str]) -> N
 
 
 def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:
-    """Return the server's own rules for removing binlogs."""
+    """Return the server's own rules for removing binlogs.
+
+    See refman 8.4, "binlog_expire_logs_seconds" and "binlog_expire_logs_auto_purge"; MariaDB, "max_binlog_total_size".
+    """
     seconds = float(variables.get("binlog_expire_logs_seconds", "0"))
     if not seconds:
         seconds = float(variables.get("expire_logs_days", "0")) * 86400
