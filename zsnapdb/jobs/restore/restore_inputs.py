@@ -1,6 +1,6 @@
-"""The facts in repository, archive and host for a restore, read once, and their judgement of the newest state.
+"""The facts in the repository, archive and host that a restore needs, and the judgement which state is the newest.
 
-No state is called the newest if a newer one was stored and cannot be used.
+The facts are read once. A state is not called the newest if a newer one was stored and cannot be used.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _FUTURE = "it is from the future by the clock of this host, and this host did no
 
 
 Backup = Manifest | Summary
-"""A stored backup without its chunks, or a local set, whose description this host has."""
+"""A stored backup without its chunks, or a local set, whose description is on this host."""
 B = TypeVar("B", bound=Backup)
 
 
 def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Summaries, StoredCheck]:
-    """Return all backups, oldest first, and the comparison with this host's record; warn about its findings.
+    """Return all backups, oldest first, and the comparison with this host's record; warn about the findings.
 
     While the store is unreachable, no backup is known to be missing.
     """
@@ -63,9 +63,9 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 class RestorableSet:
     """The facts in repository, archive and host for a restore to a target.
 
-    `requested` is the target as the user named it. `archive` None: it was not read, because the target needs none.
-    `history` is the id of the binlog history with the target, if there are several. `accepts_older`: if the newest
-    state cannot be used, restore the newest usable one.
+    `requested` is the text of the target as the user wrote it. `archive` is None if it was not read because the target
+    does not need it. `history` is the id of the binlog history that contains the target, if there are several.
+    `accepts_older`: if the newest state cannot be used, restore the newest usable one.
     """
 
     instance: Instance
@@ -81,13 +81,13 @@ class RestorableSet:
 
     @property
     def named(self) -> str | None:
-        """The id of the requested backup; None if the target names none."""
+        """The id of the requested backup; None if the target is not a specific backup."""
         return self.target.backup_id if isinstance(self.target, AtBackup) else None
 
     def unusable(self) -> tuple[UnusableBackup, ...]:
-        """Return the stored backups that cannot be used:
+        """Return the stored backups that cannot be used.
 
-        their manifests are unreadable, missing, replaced or from the future.
+        Their manifests are unreadable, missing, replaced or from the future.
         """
         unusable = [UnusableBackup(name, error.message) for name, error in self.catalogue.unreadable.items()]
         unusable += [UnusableBackup(name, _REWRITTEN) for name in self.checked.provenance.rewritten]
@@ -102,7 +102,7 @@ class RestorableSet:
         return tuple(unusable)
 
     def _newer_future(self) -> list[str]:
-        """Return the doubtful future backups after the newest present one in the order."""
+        """Return the doubtful backups from the future that come after the newest present backup."""
         ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
@@ -110,8 +110,8 @@ class RestorableSet:
     def choosable(self, history: str | None = None) -> tuple[Summary, ...]:
         """Return the backups from which the target may choose: all if it names one, else no foreign or future ones.
 
-        The newest state is never a state that a restore took back. A time, a GTID or the latest state of a named
-        `history` may be one.
+        If the newest state is requested, backups whose state production lost are left out. They are included for a
+        time, a GTID, or the latest state of a named `history`.
         """
         if self.named is not None:
             return self.catalogue.backups
@@ -132,7 +132,7 @@ class RestorableSet:
         """Return the backups of database servers from which the target may choose.
 
         Raises:
-            PreflightError: the target is another kind of backup, or all of them are.
+            PreflightError: the target is a backup of another kind, or all backups are.
         """
         manifests = self.choosable(self.history)
         servers = [manifest for manifest in manifests if is_of_server(manifest)]
@@ -145,11 +145,11 @@ class RestorableSet:
         return servers
 
     def of_one_server(self, manifests: Sequence[B]) -> list[B]:
-        """Return the backups whose newest one is the newest state of one server.
+        """Return the backups of the server whose newest state is requested.
 
-        Several servers may have written under the name of the instance. On this host its own server counts. On another
-        host, the server counts whose GTIDs prove that it continued all others. For the latest state of a named history
-        all backups are returned.
+        Several servers may have written backups under the name of the instance. On this host, its own server is chosen.
+        On another host, it is the server whose GTIDs prove that it continued all others. For the latest state of a
+        named history, all backups are returned.
 
         Raises:
             HistoryError: there is no such server.
@@ -170,9 +170,9 @@ class RestorableSet:
     def with_local_sets(self, stored: Sequence[Summary], origin: RestoreOrigin, top: str | None) -> list[Backup]:
         """Return the stored backups and the local sets with which a restore may begin, oldest first.
 
-        Local sets count unless the repository or the newest backup was requested. They must belong to the server of the
-        newest stored backup. They must be in the pool of the target `top` (None: it will be in theirs), because a clone
-        stays in its pool.
+        If the repository or the newest backup was requested, local sets are left out. They must belong to the server of
+        the newest stored backup, and be in the pool of the target `top` (None: any pool), because a clone stays in its
+        pool.
         """
         if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
             return list(stored)
@@ -193,13 +193,15 @@ class RestorableSet:
         return list(self.checked.ordered(together))
 
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
-        """Return the archive if its newest history is production's present one; else None.
+        """Return the archive if its newest history is production's present history; else None.
 
-        This matters only to `latest`. After a restore took production's place, the newest archived history may be the
-        abandoned one. It is the present one if a later backup leads into it, or if production has its binlogs.
+        This matters only for `latest`. After a restore replaced production, the newest archived history may be the
+        abandoned one. It is production's history if a later backup continues it, or if production's server still has
+        its binlogs.
 
         Raises:
-            HistoryError: it is not the present one, there is no later backup, and the target accepts no older state.
+            HistoryError: it is not the present history, there is no later backup, and the target accepts no older
+                state.
         """
         put_back = production_restores.read_production_restores(self.instance)
         archive, target = self.archive, self.target
@@ -222,7 +224,7 @@ class RestorableSet:
         return None
 
     def _later_than_rolled_back(self, candidates: Sequence[Backup]) -> list[Backup]:
-        """Return the candidates that ZFS created after every backup that `zfs rollback` took back."""
+        """Return the candidates that ZFS created after every backup whose state `zfs rollback` discarded."""
         lost = [one for one in self.catalogue.backups if one.backup_id in self.checked.rolled_back]
         if not lost:
             return list(candidates)
@@ -231,7 +233,7 @@ class RestorableSet:
         return [one for one in candidates if one.pool_guid == last.pool_guid and one not in earlier]
 
     def notes_on_archive(self, used: Archive | None) -> tuple[str, ...]:
-        """Return a note if archived binlogs are not used because `zfs rollback` took their state back."""
+        """Return a note if archived binlogs are not used because `zfs rollback` discarded their state."""
         if used is not None or self.archive is None or not self.checked.rolled_back or not self.archive.files:
             return ()
         note = (
@@ -241,7 +243,7 @@ class RestorableSet:
         return (note,)
 
     def whole(self, backup: Backup) -> Manifest:
-        """Return the manifest of a backup, which is read once. The errors are those of `manifest_of`."""
+        """Return the manifest of a backup. It is read only once. The errors are those of `manifest_of`."""
         if isinstance(backup, Manifest):
             return backup
         if backup.backup_id not in self._whole:
@@ -249,7 +251,7 @@ class RestorableSet:
         return self._whole[backup.backup_id]
 
     def chain_of(self, backup: Backup) -> tuple[Manifest, ...]:
-        """Return the backups to receive for this one, the full one first.
+        """Return the backups to receive for this one, the full backup first.
 
         Raises:
             DamagedError: a link is missing; the message names it.
@@ -261,9 +263,9 @@ class RestorableSet:
         return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
-        """Return notes on backups newer than the chosen one: foreign ones, and states that a restore took back.
+        """Return notes on backups newer than the chosen one: foreign ones, and those whose state a restore discarded.
 
-        For a time or a GTID, return only a note if the chosen backup itself is of a state that was taken back.
+        For a time or a GTID, the only note is that production no longer has the chosen backup's state.
         """
         ids, taken_back = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.taken_back
         if not newest.asks_for_newest(self.target) or chosen not in ids:
@@ -285,7 +287,7 @@ class RestorableSet:
     ) -> tuple[str, ...]:
         """Return notes on states that are newer than the chosen backup and `choice`, but cannot be used.
 
-        `local` are local sets among its candidates.
+        `local` are the local sets among the candidates.
 
         Raises:
             DamagedError: there are such states, and an older state is not accepted.
