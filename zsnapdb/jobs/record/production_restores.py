@@ -47,7 +47,10 @@ def read_production_restores(instance: Instance) -> PutBackRecord:
 
 
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
-    """Return why backups are not states of present production, by id."""
+    """Return why backups are not states of present production, by id.
+
+    The errors are those of `read_production_restores`.
+    """
     found = read_production_restores(instance).taken_back(backups)
     return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
 

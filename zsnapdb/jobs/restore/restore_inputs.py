@@ -318,11 +318,11 @@ def read_known(
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
     reads_archive: bool = True,
 ) -> RestorableSet:
-    """Read the facts on which a restore to this target depends. The errors are those of `refuse_without_any`."""
+    """Read the facts that a restore to this target needs. The errors are those of `refuse_without_any`."""
     if isinstance(target, AtBackup) and target.backup_id is not None:
         is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
         if not is_set:
-            # A damaged manifest is reported as damaged and not as missing.
+            # Report a damaged manifest as damaged and not as missing.
             repository.manifest(instance.name, target.backup_id)
     needs_archive = reads_archive and not isinstance(target, AtBackup)
     archive = archive_of(instance, repository, target).load() if needs_archive else None
@@ -333,7 +333,7 @@ def read_known(
 
 
 def _leads_into(last: ArchivedFile, backups: Sequence[Backup], archive: Archive) -> bool:
-    """Return whether the archived binlogs lead from these backups into the history of a file."""
+    """Return whether the archived binlogs lead from these backups to the history of a file."""
     if not backups:
         return False
     points_here = [point_of(manifest) for manifest in backups]
@@ -345,9 +345,9 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     """Return the id of the newest server backup with a readable manifest.
 
     Raises:
-        DamagedError: a newer one was stored and cannot be used, and the caller accepts no older backup.
+        DamagedError: a newer backup was stored and cannot be used, and the caller accepts no older one.
         NotFound: there is no backup.
-        PreflightError: the newest one is of another kind.
+        PreflightError: the newest backup is not of a server.
     """
     known = read_known(instance, repository, AtBackup(None), "latest", accepts_older=accepts_older)
     candidates = tuple(point_of(manifest) for manifest in known.of_one_server(known.of_servers()))
@@ -358,14 +358,14 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
 
 
 def is_local_set(manifest: Backup) -> bool:
-    """Return whether this host keeps the manifest: such a set can only be cloned, not received."""
+    """Return whether this is a local set, which can only be cloned and not received."""
     return isinstance(manifest, Manifest) and manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
 
 
 def standing_of(instance: Instance, backup_id: str) -> SetStanding:
-    """Return whether a set is stored, by the records of this host, without asking a store.
+    """Return whether a set is stored, according to this host's records. No store is read.
 
-    The description of a set on this host does not show it: a stored backup also has one, for use while its store is
+    The set's description on this host proves nothing, because a stored backup has one too, for use while its store is
     unreachable.
     """
     folder = instance.host.records / instance.name
