@@ -1,1 +1,1 @@
-"""A backup: observe, lock, snapshot, unlock, prove, store; and the leftovers of an interrupted one."""
+"""A backup: observe, lock, snapshot, unlock, prove, store. Also the cleanup after an interrupted backup."""

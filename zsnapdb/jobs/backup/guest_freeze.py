@@ -1,11 +1,11 @@
-"""The freeze of the file systems in a guest for the moment of a snapshot, and the thaw whatever happens.
+"""The freeze of a guest's file systems during a snapshot, and the thaw that always follows.
 
 Three parts end a freeze:
-- this process, in a `finally`
-- the guard process, if this process dies or is late (`vm/thaw_guard.py`)
-- the next run, which finds the mark, if both were killed
+- this process, in a `finally` block
+- the guard process (`vm/thaw_guard.py`), if this process dies or is late
+- the next run, if both were killed: it finds the mark
 
-The guest agent of Linux has no time limit of its own.
+The Linux guest agent has no time limit of its own.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callabl
 
 
 class GuestFreeze:
-    """A freeze that can begin without delay. `problem` is the reason why it is not valid; "" if it is valid."""
+    """A freeze that is ready to begin. `problem` is the reason why the freeze is not valid; "" if it is valid."""
 
     def __init__(self, instance: Instance, hypervisor: Agent, uuid: str, deadline: float) -> None:
         self._instance = instance
@@ -96,7 +96,7 @@ class GuestFreeze:
         self._guard = guard
 
     def ask(self) -> None:
-        """Read the mounted file systems. Set `problem` if the agent does not answer or the guest is frozen already."""
+        """Read the mounted file systems. Set `problem` if the agent does not answer or the guest is already frozen."""
         try:
             if is_frozen(self._hypervisor, self._uuid):
                 self.problem = "somebody else holds the guest frozen"
@@ -107,9 +107,9 @@ class GuestFreeze:
             self.problem = f"the guest agent does not answer: {error.message}"
 
     def begin(self) -> None:
-        """Freeze, if there is no problem yet.
+        """Freeze the file systems, unless there is a problem already.
 
-        Afterwards `count` file systems are frozen, or `problem` says why possibly none is.
+        Afterwards `count` file systems are frozen, or `problem` says why perhaps none is frozen.
         """
         self._began = time.monotonic()
         if self.problem or self._guard is None:
@@ -128,11 +128,11 @@ class GuestFreeze:
         self.problem = self.problem or f"the snapshot was not there within freeze_deadline = {self._deadline:g} s"
 
     def end(self) -> None:
-        """Thaw the file systems that `begin` froze. The call can be repeated.
+        """Thaw the file systems that `begin` froze. A second call is harmless.
 
-        Set `problem` if the agent thawed fewer file systems than it had frozen, because then others were thawed
-        earlier. A guest may thaw by itself: by the deadline of a hook in it, in Windows after 10 seconds, by an
-        administrator at any time.
+        Set `problem` if the agent thawed fewer file systems than it had frozen, because the missing ones were thawed
+        earlier. A hook in the guest may thaw it at a deadline, Windows thaws after 10 seconds, and an administrator may
+        thaw it at any time.
 
         Raises:
             CommandTimeout: the agent does not confirm the thaw.
@@ -163,9 +163,9 @@ class GuestFreeze:
 def prepared(
     instance: Instance, hypervisor: Agent, uuid: str, deadline: float, open_guard: GuardOpener = guarding
 ) -> Iterator[GuestFreeze]:
-    """Yield a freeze that can begin. Afterwards the guest is thawed, however the block ended.
+    """Yield a freeze that is ready to begin. Afterwards the guest is thawed, even if the block failed.
 
-    An obstacle becomes a `problem`, and the block runs without a freeze. A guest that another program froze stays
+    An obstacle is recorded in `problem`, and the block runs without a freeze. A guest that another program froze stays
     frozen.
 
     Raises:
@@ -196,7 +196,7 @@ def _turn(instance: Instance, uuid: str) -> AbstractContextManager[int]:
 
 
 def report(freeze: Freeze, events: Events) -> None:
-    """Report the frozen file systems, or warn why the freeze does not count."""
+    """Report the frozen file systems, or warn why the freeze is not valid."""
     if freeze.counts:
         listed = f" ({', '.join(freeze.mount_points)} are mounted)" if freeze.mount_points else ""
         events.tell(f"the guest agent held {freeze.count} file systems frozen for {freeze.held_ms:.0f} ms{listed}")

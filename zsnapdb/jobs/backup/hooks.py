@@ -1,6 +1,6 @@
 """The hooks of an instance: around a snapshot, and at the end of a backup.
 
-Each hook defines the effect of its failure.
+Each hook has a setting for the effect of its failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.set_properties import snapshot_name
 
 
 class Hooked:
-    """The hooks of one snapshot. The failure of a hook that may fail is a warning in `events`."""
+    """The hooks of one snapshot. `events` gets a warning if a hook fails that may fail."""
 
     def __init__(
         self, instance: str, configured: tuple[Hook, ...], backup_id: str, snapshots: tuple[str, ...], events: Events
@@ -84,7 +84,7 @@ class Hooked:
 
 
 class DoneHooks:
-    """The `done` hooks of one run of `zsnapdb backup`. `begins` sets the backup of the run."""
+    """The `done` hooks of one run of `zsnapdb backup`. `begins` records the backup that the run makes."""
 
     def __init__(self, instance: str, configured: tuple[Hook, ...], events: Events) -> None:
         self._instance = instance
@@ -94,7 +94,7 @@ class DoneHooks:
         self._snapshots: tuple[str, ...] = ()
 
     def begins(self, backup_id: str, volumes: Mapping[str, str]) -> None:
-        """Record the id and the volumes (role to dataset) of the backup that the run makes now."""
+        """Record the id and the volumes (role to dataset) of the backup that the run is making."""
         self._backup_id = backup_id
         self._snapshots = tuple(f"{dataset}@{snapshot_name(backup_id)}" for _, dataset in sorted(volumes.items()))
 
@@ -155,7 +155,7 @@ def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseEx
 
 
 def _run_or_warn(hook: Hook, variables: Mapping[str, str], events: Events, limit: float | None = None) -> None:
-    """Run the hook. If it may fail, its failure is a warning.
+    """Run the hook. Only warn if it fails and may fail.
 
     Raises:
         HookError: the hook failed and must not fail.

@@ -1,7 +1,7 @@
 """`zsnapdb snapshot`: a consistent snapshot set that stays on this host. No repository is used.
 
-The coordinator, the lock, the proof and the properties are those of a backup. The set is no backup: it expires by the
-rules of `[instance.NAME.local]`, and is lost with the pool.
+The phases are those of a backup. The set is not a backup: it expires by the rules of `[instance.NAME.local]`, and is
+lost with the pool.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 IN_NO_REPOSITORY = "local"
-"""The repository id of such a manifest."""
+"""The repository id in the manifest of a local set."""
 
 
 def folder(instance: Instance) -> Path:
-    """Return the folder with the manifests of the instance's local sets on this host."""
+    """Return the folder with this host's manifests of the instance's local sets."""
     return instance.host.local_sets / instance.name
 
 
@@ -95,9 +95,9 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return the number after those that this host gave to documents of the instance, by its readable records.
+    """Return a number above every number that this host's readable records show for the instance's documents.
 
-    It places the set after backups of another pool. Within the pool ZFS orders them.
+    The number orders the set after the backups of another pool. Within a pool ZFS orders the sets.
     """
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
@@ -109,7 +109,7 @@ def _next_number(instance: Instance) -> int:
 
 
 def keep(instance: Instance, manifest: Manifest) -> None:
-    """Write the manifest of a stored backup for a restore from this host while the store is unreachable."""
+    """Write the manifest of a stored backup, so that this host can restore it while the store is unreachable."""
     volumes = tuple(
         volume.model_copy(update={"from_guid": None, "plain_size": 0, "sha256": "0" * 64, "chunks": ()})
         for volume in manifest.volumes
@@ -121,7 +121,7 @@ def keep(instance: Instance, manifest: Manifest) -> None:
 def _write(instance: Instance, manifest: Manifest) -> None:
     try:
         make_private(folder(instance))
-        # A file that is incomplete because the host died is no manifest, and no restore begins with its set.
+        # If the host dies during the write, the incomplete file is not a manifest, and no restore begins with its set.
         (folder(instance) / manifest.backup_id).write_bytes(manifest.encode())
     except (OSError, PreflightError) as error:
         instance.events.warn(
@@ -145,11 +145,11 @@ def names(instance: Instance) -> list[str]:
 
 
 def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
-    """Remove the manifests of sets without any remaining snapshot.
+    """Remove the manifests of sets that have no snapshots any more.
 
-    `known` are the `names` before the snapshots were listed: a newer set has its manifest but is not in the list.
-    `here` are the ids of the sets with a snapshot on the instance's volumes. A set may also lie on former volumes of
-    the instance.
+    `known` are the `names` before the snapshots were listed, because a newer set has a manifest but is not in that
+    list. `here` are the ids of the sets with a snapshot on the instance's volumes. A set may also be on former volumes
+    of the instance.
     """
     for backup_id in known:
         if backup_id in here:
@@ -173,13 +173,13 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Return the present names of datasets that were renamed, or whose pool was imported under another name.
+    """Map the recorded names of datasets to their present names, if a dataset was renamed or its pool has a new name.
 
-    Copies have snapshots with the same GUIDs, but only the originals were created in that transaction group.
+    Snapshots of copies have the same GUIDs, but only the originals were created in the recorded transaction group.
     """
     if not manifests:
         return {}
-    # Few commands need it.
+    # Import late: few commands need this module.
     from zsnapdb.jobs.host.live_server_checks import REPLACED_PROPERTY
 
     wanted = {one.guid: (one.dataset, manifest.createtxg) for manifest in manifests for one in manifest.volumes}
@@ -205,7 +205,7 @@ def _renamed_in(manifest: Manifest, names: Mapping[str, str]) -> Manifest:
 
 
 def load(instance: Instance) -> list[Manifest]:
-    """Return the manifests of the sets whose snapshots all exist here, oldest first."""
+    """Return the manifests of the sets whose snapshots all exist on this host, oldest first."""
     manifests = [manifest for name in names(instance) if (manifest := read(instance, name)) is not None]
     here = snapshots.send_points_there({volume.dataset for manifest in manifests for volume in manifest.volumes})
     lost = [one for one in manifests if any(volume.dataset not in here for volume in one.volumes)]
@@ -233,7 +233,7 @@ class LocalSnapshotPlan:
 
 @dataclass(frozen=True)
 class LocalSnapshotResult:
-    """A new snapshot set on this host, its position, its duration in seconds, and the expired sets."""
+    """A new snapshot set on this host, with its position, the duration in seconds, and the expired sets."""
 
     instance: str
     backup_id: str
@@ -245,7 +245,7 @@ class LocalSnapshotResult:
 
 
 def sets(instance: Instance, *states: str) -> list[LocalSet]:
-    """Return the snapshot sets of the instance on this host in one of the states, in ZFS order, oldest first.
+    """Return the snapshot sets of the instance on this host in one of the states. ZFS's order, oldest first.
 
     Incomplete sets are included.
     """
@@ -270,7 +270,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
         backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
         if state not in states:
             continue
-        # The last snapshot of a set decides its place.
+        # The newest snapshot of a set decides the place of the set.
         members[backup_id] = {**members.pop(backup_id, {}), roles[marked.snapshot.dataset]: name}
         position = marks[POSITION_PROPERTY]
         before = facts[backup_id][1] if backup_id in facts else ""
@@ -296,7 +296,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
 def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
     """Return the complete sets of backups and of `zsnapdb snapshot` on this host, oldest first.
 
-    If no volumes are configured, the source names them, or (if it is down) the newest backup.
+    If no volumes are configured, they come from the source, or from the newest backup if the source is down.
     """
     if instance.settings.volumes is None:
         try:
@@ -313,7 +313,7 @@ def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> 
 
 
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
-    """Return the decision about each set, with its reason. A doubt about the clock that keeps sets is a warning."""
+    """Return a decision with its reason for each set. Warn if sets are kept because the clock is doubtful."""
     time, rules = removal_time(instance.host), instance.settings.local
     unsure = {one.backup_id for one in local if time.is_unsure(retention.time_of(one.backup_id))}
     decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure, unsure=unsure)
@@ -338,9 +338,9 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the set that the run of this id created before; None if there is none. Its duration is unknown: 0.
+    """Return the set that the run with this id created earlier; None if there is none. Its duration is 0 (unknown).
 
-    Its manifest is written after its proof, so a set of this run without a manifest is destroyed.
+    A manifest is written only after the proof, so a set of this run without a manifest is destroyed.
     """
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
@@ -359,9 +359,9 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
 def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = open_source) -> LocalSnapshotResult:
     """Create a local snapshot set. Afterwards it exists, its position is proved, and expired local sets are destroyed.
 
-    With `once` a set that the run of this id created before is returned instead. If there are thousands of sets,
-    expired ones may stay for a few more runs (`_is_due`). The errors are those of the source. An expired set that
-    cannot be destroyed is a warning, and the next run that looks tries again.
+    With `once`, the set that the run with this id created earlier is returned instead. If there are thousands of sets,
+    expired ones may stay for a few more runs (`_is_due`). The errors are those of the source. If an expired set cannot
+    be destroyed, the run warns, and the next run that looks for expired sets tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
@@ -399,13 +399,13 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
 
 
 _PER_SKIP = 200
-"""The number of sets per skipped look: a run that looks at so many sets lets one later run skip its look.
+"""The number of sets per skipped search: a run that lists this many sets lets one later run skip its search.
 
-ZFS takes about the same time for each listed snapshot. So the looks cost less than the snapshots, for any number of
-sets. A set outlives its rule by at most a two-hundredth of the sets.
+ZFS takes about the same time for each listed snapshot. So the searches take less time than the snapshots, for any
+number of sets. A set stays after its expiry for at most one run per 200 sets.
 """
 _MOST_SKIPS = 1000
-"""A larger number in the file was not written by zsnapdb."""
+"""The limit of the number in the file. zsnapdb writes only smaller numbers."""
 
 
 def _skips_file(instance: Instance) -> Path:
@@ -413,7 +413,7 @@ def _skips_file(instance: Instance) -> Path:
 
 
 def _is_due(instance: Instance) -> bool:
-    """Return whether this run looks for expired sets. If not, count this run as a skipped one."""
+    """Return whether this run searches for expired sets. If not, count this run as a skipped one."""
     file, rules = _skips_file(instance), instance.settings.local.model_dump_json()
     try:
         left, _, before = file.read_text().partition(" ")
@@ -421,13 +421,13 @@ def _is_due(instance: Instance) -> bool:
             return True
         files.replace_disposable(file, f"{int(left) - 1} {rules}".encode())
     except (OSError, UnicodeDecodeError):
-        # Without the file nothing was skipped yet. If it cannot be written, nothing is skipped.
+        # Without the file, this run searches. If the file cannot be written, this run searches too.
         return True
     return False
 
 
 def _let_runs_skip(instance: Instance, count: int) -> None:
-    """Record the number of runs that may skip the look, after a look at `count` sets."""
+    """Record how many later runs may skip the search, after a run that listed `count` sets."""
     file = _skips_file(instance)
     with contextlib.suppress(OSError, PreflightError):
         skips = min(count // _PER_SKIP, _MOST_SKIPS - 1)

@@ -1,4 +1,4 @@
-"""Low priority for work without a lock, so that the server comes first."""
+"""Low CPU priority for work without a lock, so that the server comes first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator
 
 _STEPS = 10
-"""The increase of the nice value: a busy thread then gets about a tenth of a contended processor (sched(7))."""
+"""The increase of the nice value. A busy thread then gets about a tenth of a contended processor (sched(7))."""
 _THIS_THREAD = 0
 
 
 class LowPriority:
-    """The low priority of a block, the former priority of its thread, and a high one. If all are equal, none is set."""
+    """The low, former and high priorities of a thread. If all three are equal, none is set."""
 
     def __init__(self, before: int, low: int, high: int) -> None:
         self._before = before
@@ -24,7 +24,8 @@ class LowPriority:
     def hurried(self) -> Iterator[None]:
         """Run the block at a high priority if this account may set it, else at the former priority.
 
-        Use this while other processes wait for a lock of this thread. They also wait while it waits for a processor.
+        Use this while other processes wait for a lock that this thread holds. They also wait whenever this thread waits
+        for a processor.
         """
         _set(self._before)
         with contextlib.suppress(PermissionError):
@@ -40,7 +41,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
     """Run the block at low priority: this thread, and the threads and processes that the thread starts.
 
     See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
-    priority counts only within the group of this process (sched(7)). Take a lock inside `hurried`, because other
+    priority only applies within the group of this process (sched(7)). Take a lock inside `hurried`, because other
     processes wait for the holder of a lock. An account that may not raise its priority again keeps its priority, unless
     the priority may stay low after the block (`may_stay_low`).
     """
@@ -59,9 +60,9 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 
 
 def lower_permanently() -> None:
-    """Run the rest of this thread, and all that it starts from now on, at low priority.
+    """Run the rest of this thread, and everything that it starts, at low priority.
 
-    No process waits for it any more.
+    No process waits for this thread any more.
     """
     _set(min(19, os.getpriority(os.PRIO_PROCESS, _THIS_THREAD) + _STEPS))
 
@@ -73,7 +74,7 @@ def _set(priority: int) -> None:
 def _may_restore(before: int) -> bool:
     """Return whether this account may raise a lowered priority: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
 
-    A short-lived thread tries this.
+    A short-lived thread tries it.
     """
     allowed: list[bool] = []
 

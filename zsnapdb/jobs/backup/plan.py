@@ -1,4 +1,4 @@
-"""The plan of a backup: its checks, its base and the form of its streams. Nothing is changed."""
+"""The plan of a backup: its checks, its base and the format of its streams. Planning changes nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _BLOCK, _BLOCKS = 128 << 10, 64
 _MOST_FILES = 100_000
-"""The number of files that are read; a larger volume is judged by these."""
+"""The number of files that are read. A volume with more files is judged by these."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,9 @@ class _File:
 
 
 def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
-    """Return the effect of zstd with this level on 64 blocks of the files below the mount points.
+    """Return how well zstd with this level compresses 64 blocks of the files below the mount points.
 
-    None if no file that this account may read has nonzero bytes. Only these file systems are read, and no link is
-    followed.
+    None if this account can read no nonzero bytes there. Only these file systems are read, and no link is followed.
     """
     files = [file for mountpoint in mountpoints for file in _some_files(mountpoint)]
     blocks = list(_blocks(files))
@@ -78,7 +77,7 @@ def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
 
 def _some_files(mountpoint: Path) -> list[_File]:
     found: list[_File] = []
-    # A backup must not fail because a sample of it cannot be read.
+    # A backup must not fail because a sample block cannot be read.
     with contextlib.suppress(OSError, UnsafeFileError):
         found.extend(itertools.islice(_files(mountpoint), _MOST_FILES))
     return found
@@ -88,7 +87,7 @@ def _files(mountpoint: Path) -> Iterator[_File]:
     with safe_open.folder(mountpoint) as top:
         device = os.stat(top).st_dev
         for folder, below, names, at in os.fwalk(".", dir_fd=top):
-            # Another volume may be mounted inside.
+            # Another volume may be mounted in this folder.
             below[:] = [name for name in below if _device(name, at) == device]
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
@@ -105,7 +104,7 @@ def _device(name: str, at: int) -> int | None:
 
 
 def _blocks(files: list[_File]) -> Iterator[bytes]:
-    """Yield blocks evenly from the files as if they were one file.
+    """Yield evenly spaced blocks of the files, as if the files were one file.
 
     Blocks of zeros are left out, because streams omit them.
     """
@@ -134,7 +133,7 @@ _LYING, _LOGICAL, _MOUNTED, _MOUNTPOINT = "referenced", "logicalreferenced", "mo
 def choose_format(
     instance: Instance, volumes: Mapping[str, str], base: Summary | None, stored: Sequence[Summary]
 ) -> FormChoice:
-    """Return the form of the next backup. An increment has the form of its base. `volumes` are datasets by role."""
+    """Return the format of the next backup. An increment has the format of its base. `volumes`: role to dataset."""
     setting = instance.repository.stream.send
     if setting != AUTO:
         return FormChoice(SendForm(setting), "by the setting send")
@@ -157,7 +156,7 @@ def choose_format(
 
 
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
-    """Return the effect of zstd on the newest plain full backup; None if there is none. `stored`: oldest first."""
+    """Return the effect of zstd on the newest full backup with plain streams, or None. `stored`: oldest first."""
     plain = SEND_FLAGS[SendForm.PLAIN]
     for backup in reversed(stored):
         if backup.is_full and all(v.send_flags == plain for v in backup.volumes) and backup.plain_size:
@@ -167,11 +166,11 @@ def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
 
 @dataclass(frozen=True)
 class BackupPlan:
-    """The plan of a backup: the checks, the hooks, the deadline of the lock in seconds, and the base with its reasons.
+    """The plan of a backup: checks, hooks, the deadline of the lock in seconds, and the base with reasons.
 
-    `form` is that of the streams. `interrupted` are the unfinished backups of earlier runs, each with its decision.
-    `sent_from` is the local snapshot or bookmark of the base by role, by its full name; empty for a full backup.
-    `numbers` are the sequence numbers of the stored backups.
+    `form` is the format of the streams. `interrupted` are the unfinished backups of earlier runs, each with its
+    decision. `sent_from` maps each role to the full name of the base's local snapshot or bookmark; empty for a full
+    backup. `numbers` are the sequence numbers of the stored backups.
     """
 
     observed: Observation
@@ -192,7 +191,7 @@ class BackupPlan:
 
     @property
     def to_hold(self) -> list[str]:
-        """The snapshots from which the backup is sent. A bookmark cannot be held."""
+        """The snapshots from which the backup is sent. Bookmarks are left out, because ZFS cannot hold them."""
         return [name for name in self.sent_from.values() if "@" in name]
 
 
@@ -209,9 +208,9 @@ def plan(
 ) -> BackupPlan:
     """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
-    `known` are the backups that the repository lists now; none if there is no repository yet. `before` is the
-    transaction group of a set that was created earlier: no later backup can be its base. `seen` are the snapshots of
-    the instance's sets on this host, if the caller has just read them.
+    `known` are the backups in the repository now; none if there is no repository yet. `before` is the transaction group
+    of an earlier set, whose base must be older. `seen` are the snapshots of the instance's sets on this host, if the
+    caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = [
@@ -244,7 +243,7 @@ def plan(
     local = _points_of_sets(instance, seen)
     base = base_among(local)
     if candidates and not full and base.base is not candidates[-1]:
-        # The snapshot of a newer backup may have been received by a restore, or renamed.
+        # A restore may have received the snapshot of a newer backup, or the snapshot may have been renamed.
         local = _all_points(instance)
         base = base_among(local)
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
@@ -267,7 +266,8 @@ def plan_now(
     try:
         repository = instance.open_repository()
     except NotFound:
-        # The first backup creates the repository. A missing bucket is an error, which this check raises.
+        # If the repository does not exist yet, the first backup creates it. This check raises an error if the bucket is
+        # missing.
         instance.open_store()[0].check()
         repository = None
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
@@ -284,9 +284,9 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
-    """Return the possible bases in sets and bookmarks, per role: name by GUID, snapshots before bookmarks.
+    """Return the possible bases per role, from sets and bookmarks: name by GUID, snapshots before bookmarks.
 
-    Other snapshots are not listed, however many there are.
+    Other snapshots are not listed, so their number does not matter.
     """
     places = set(instance.volumes.values())
     if seen is None:

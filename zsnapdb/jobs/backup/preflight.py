@@ -1,4 +1,4 @@
-"""The examination of an instance before any change: its server, the places of its files, obstacles to a backup."""
+"""The checks of an instance before any change: its server, the location of its files, obstacles to a backup."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _MARKS = (".dockerenv", "run/.containerenv")
 
 
 def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process runs in an application container, whose root file system is removed with it.
+    """Return whether this process runs in an application container, whose root file system is removed with it.
 
     The image sets `container` (systemd.io/CONTAINER_INTERFACE); Kubernetes sets its own variable.
     """
@@ -82,15 +82,15 @@ def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.env
 
 
 NAMES = ("available", "used", "written", "usedbyrefreservation", "quota", "refquota", "refreservation")
-"""The properties about the space of a dataset."""
+"""The space properties of a dataset."""
 
 
 def judge_volumes_space(
     volumes: Sequence[str], read: Mapping[str, dict[str, Property]] | None = None
 ) -> list[FitnessFinding]:
-    """Return the findings about the space for a snapshot of the volumes, which are in one pool.
+    """Return findings about the free space for a snapshot of the volumes. All volumes are in one pool.
 
-    `read` are the properties NAMES of the pool and the volumes, if the caller has just read them.
+    `read` are the properties `NAMES` of the pool and the volumes, if the caller has just read them.
     """
     if not volumes:
         return []
@@ -101,16 +101,16 @@ def judge_volumes_space(
 
 
 def _space(name: str, values: dict[str, Property]) -> DatasetSpace:
-    # Without a limit `zfs get -p` prints 0, or none in some releases.
+    # If there is no limit, `zfs get -p` prints 0, or in some releases none.
     numbers = [int(values[key].value) if values[key].value.isdecimal() else 0 for key in NAMES]
     return DatasetSpace(name, *numbers)
 
 
 @dataclass(frozen=True)
 class Observed:
-    """An instance that is fit for a backup:
+    """An instance that is fit for a backup.
 
-    its server, volumes and mountpoints, the necessary lock, and every check.
+    It has the server, the volumes and mountpoints, the lock that a backup needs, and all findings.
     """
 
     facts: ServerFacts
@@ -140,7 +140,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Examined:
-    """Every check of an instance, and the observation if no check prevents a backup."""
+    """All findings about an instance, and the observation if no finding prevents a backup."""
 
     findings: tuple[FitnessFinding, ...]
     observed: Observed | None
@@ -221,7 +221,7 @@ def _mounts() -> list[MountedFilesystem]:
 
 
 def _process_of(facts: ServerFacts, session: Session) -> int | None:
-    """Return the process of the server on this host; None if it is not known."""
+    """Return the server's process on this host; None if it is unknown."""
     if session.peer is not None and is_server_program(Path(f"/proc/{session.peer}")):
         return session.peer
     here = os.path.realpath(facts.variables["datadir"])
@@ -231,7 +231,7 @@ def _process_of(facts: ServerFacts, session: Session) -> int | None:
 def _objections_to_copies(
     instance: Instance, facts: ServerFacts, mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return why no server could be started on a copy of this one, in the words of a restore's plan."""
+    """Return why a server cannot be started on a copy of this one. The texts are those of a restore's plan."""
     points = [mount.path for mount in mounts if mount.source in volumes.values() and not mount.is_bind]
     options = instance.settings.server.options
     links = fixed_links(facts.variables["datadir"])
@@ -254,7 +254,7 @@ def _judge_applier(instance: Instance) -> list[FitnessFinding]:
 
 
 def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessFinding]:
-    """Return the lock that a backup needs, and a finding; an objection if the server cannot be locked this way."""
+    """Return the lock that a backup needs and a finding, or an objection if this lock is impossible."""
     try:
         choice = choose(facts, setting, locks.STRATEGIES)
         return choice, judge_lock(choice)
@@ -263,7 +263,7 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
 
 
 def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
-    """Return the finding that the server sees its files in another place than this host.
+    """Return the finding that the server sees its files under a different path than this host.
 
     `facts` are unchanged answers of the server.
     """
@@ -297,7 +297,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
 
 @dataclass(frozen=True)
 class CheckedDatasets:
-    """A finding per volume, the ciphers of the encrypted ones, and the properties that were read.
+    """A finding per volume, the ciphers of the encrypted volumes, and the properties that were read.
 
     `seen` has the properties of the volumes and of their pools.
     """
@@ -308,7 +308,7 @@ class CheckedDatasets:
 
 
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatasets:
-    """Judge the volumes, each of which must exist and be a filesystem. The same command also reads their space."""
+    """Check that each volume exists and is a filesystem. The same command also reads its space."""
     findings: list[FitnessFinding] = []
     ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]
@@ -334,9 +334,9 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatas
 
 
 def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:
-    """Return the findings about the newest binlog's key, and its name if the binlog is encrypted.
+    """Return findings about the newest binlog's key, and its name if the binlog is encrypted.
 
-    An objection is returned if the binlog cannot be read here.
+    If this host cannot read the binlog, an objection is returned.
     """
     named = binlog_paths(facts.variables, "log_bin")
     says = (facts.variables.get("binlog_encryption"), facts.variables.get("encrypt_binlog"))
@@ -350,14 +350,14 @@ def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFindi
     except ZsnapdbError as error:
         return [unfit("binlog", error.message, error.hint)], None
     except (OSError, IndexError):
-        # The server is rotating its binlog now; the position is read from the snapshot.
+        # The server is rotating its binlog now. The position is later read from the snapshot.
         return [], None
     note = f"it is encrypted with {key}: backups need this key, also after it is rotated; keep each keyring"
     return [warning("keyring", note, "copy the keyring before each rotation")] if key is not None else [], key
 
 
 def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[FitnessFinding]:
-    """Return a finding if the own folders of zsnapdb would be lost with a container."""
+    """Return a finding if zsnapdb's own folders would be lost when the container is removed."""
     own = (str(instance.host.records.parent), str(instance.host.run))
     return judge_state(own, mounts, is_container=is_container())
 
@@ -365,7 +365,7 @@ def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[Fi
 def _judge_surroundings(
     facts: ServerFacts, mounts: list[MountedFilesystem], volumes: dict[str, str]
 ) -> list[FitnessFinding]:
-    """Return findings about files that a restore needs but that may be outside the snapshot."""
+    """Return findings about files that a restore needs and that may be outside the snapshot."""
     findings = []
     for path in keyring_paths(facts.variables):
         mount = mount_of(path.path, mounts)
@@ -405,7 +405,7 @@ def _judge_hooks(instance: Instance) -> list[FitnessFinding]:
             hooks.check(hook)
             findings.append(ok("hook", hook.describe()))
         except HookError as error:
-            # A backup is worth more than the message about its end.
+            # A `done` hook that only warns must not prevent the backup.
             matters_less = hook.when is When.DONE and hook.on_failure is OnFailure.WARN
             findings.append((warning if matters_less else unfit)("hook", error.message, error.hint))
     return findings

@@ -1,4 +1,4 @@
-"""The stop of a replica's applier for the moment of a snapshot, and its restart whatever happens.
+"""The stop of a replica's applier during a snapshot, and the restart that always follows.
 
 The applier stops at a position that its source knows.
 """
@@ -26,7 +26,7 @@ _START_ATTEMPTS = 3
 def _marker(instance: Instance) -> Path:
     """Return the file that names the stopped channels, so that the next run can start them if this run is killed.
 
-    A reboot removes the file. The reboot also restarts the server.
+    A reboot removes the file, and restarts the server too.
     """
     return instance.host.run / f"applier-{instance.name}"
 
@@ -78,13 +78,13 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
 
 
 def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
-    """Stop the channels. The statement waits for the current transaction; the read timeout bounds the wait."""
+    """Stop the channels. The statement waits for the current transaction, at most as long as the read timeout."""
     with instance.session(read_timeout=_STOP_SECONDS) as session:
         statements.stop_applier(session, facts.flavour, facts.dialect, names)
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
-    """Start the channels and remove the marker. The server first completes a stop that still runs."""
+    """Start the channels and remove the marker. If a stop is still in progress, the server completes it first."""
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:

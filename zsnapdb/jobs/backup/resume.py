@@ -1,6 +1,6 @@
-"""The decision about interrupted backups of this host:
+"""Decisions about interrupted backups of this host: continue, finish, abandon or leave them.
 
-continue, finish, abandon or leave; and the sweep of leftovers.
+`sweep` removes the leftovers of other runs.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             journal = BackupJournal.read(file, instance.host.journal_disk or DISK)
             around = replace(_surroundings(instance, journal, repository, stored), damaged=damaged)
         except DamagedError as error:
-            # A backup with a journal may have a manifest. Nothing of a manifest is removed here, even if it cannot be
-            # read.
+            # A backup with a journal may have a manifest. Objects that a manifest needs are never removed here, even if
+            # the manifest is unreadable.
             decision = ResumeDecision.GIVE_UP if journal is None else ResumeDecision.LEAVE
             judgement = ResumeJudgement(decision, Cause.UNREADABLE, error.message)
         else:
@@ -86,7 +86,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 
 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
-    """Return the backups whose chain cannot be restored because of known damage, with the finding."""
+    """Map the backups whose chain cannot be restored because of known damage to the finding."""
     damage = known_damage(repository, instance.name)
     known, checked = host_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
@@ -127,8 +127,8 @@ def _surroundings(
     kept = None
     if started.backup_id in stored:
         manifest = repository.manifest(started.draft.instance, started.backup_id)
-        # Other hosts can store a manifest under this id. An earlier run assigned the number when it stored its own
-        # manifest.
+        # Another host may have stored a manifest under this id. The earlier run assigned the number when it stored its
+        # own manifest.
         if manifest == journal.completed(started.draft.model_copy(update={"sequence": manifest.sequence})):
             kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
@@ -144,7 +144,7 @@ def _surroundings(
 
 
 def settle_all(instance: Instance, repository: Repository, backups: Iterable[InterruptedBackup]) -> list[BackupJournal]:
-    """Finish stored backups, abandon backups that cannot continue, and return the others, oldest first.
+    """Finish stored backups, abandon backups that cannot continue, and return the other ones, oldest first.
 
     The caller holds the lease of the instance.
     """
@@ -176,7 +176,8 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     volumes = item.journal.started.volumes
     with _warning_on_error(instance, item.backup_id):
         _release_bases(volumes)
-    # Only the journal knows a bookmark whose snapshot no longer exists, so no other failure may keep the bookmark.
+    # Only the journal knows a bookmark whose snapshot no longer exists, so remove the bookmark even if other removals
+    # fail.
     for volume in volumes:
         with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotFound):
             destruction.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
@@ -198,7 +199,7 @@ def _release_bases(volumes: Sequence[StartedVolume]) -> None:
 
 @contextlib.contextmanager
 def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
-    """Warn of leftovers that the block could not remove, and suppress the error."""
+    """Turn an error of the block into a warning about leftovers."""
     try:
         yield
     except ZsnapdbError as error:
@@ -210,11 +211,12 @@ def sweep(
 ) -> list[OwnedSnapshot]:
     """Settle snapshot sets without a journal: a stored set becomes a base, a formerly local one is local again.
 
-    Any other set is removed. Return the snapshots of the instance's sets on this host, without local ones that an
-    earlier run recorded. `but` are the snapshots that this run itself holds. The caller holds the lease of the
-    instance, and listed the repository's backups `known` under it. A set with foreign holds or clones causes a warning
-    and does not stop the backup. Marks of unfinished backups that this host wrote, and that have no journal here, are
-    removed too.
+    Other sets are removed. Return the snapshots of the instance's sets on this host, except local ones that an earlier
+    run recorded.
+
+    `but` are snapshots that this run itself holds. The caller holds the lease of the instance, and listed the backups
+    `known` while it held the lease. A set with foreign holds or clones only causes a warning. This host's marks of
+    unfinished backups are removed too if they have no journal here.
     """
     stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}
@@ -226,8 +228,8 @@ def sweep(
     with_holds = [one.snapshot.full_name for one in seen if one.properties[instance_snapshots.HOLDS] != "0"]
     with_holds = [name for name in with_holds if name not in but]
     holds.release(holds.snapshots_with_hold(with_holds, BASE_TAG), BASE_TAG)
-    # A run that was killed between its last two requests left its hold on a set with the state stored. A run that was
-    # killed while a local set became a backup's set left its hold on a local set.
+    # A killed run may have left its hold on a set that is already stored, or on a local set that was to become a
+    # backup.
     settled = {
         one.snapshot.full_name
         for one in seen
@@ -241,7 +243,7 @@ def sweep(
             if backup_id in stored:
                 keep_as_base(names, repository)
             elif local_snapshot.read(instance, backup_id) is not None:
-                # It was local, and no run stored it.
+                # The set was local, and no run stored it.
                 snapshots.set_on(names, {STATE_PROPERTY: LOCAL})
                 holds.release(names)
             else:

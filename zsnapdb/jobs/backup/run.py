@@ -49,15 +49,16 @@ from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import destruction, holds, version
 
 _CLOCKS = timedelta(minutes=5)
-"""The tolerated difference between clocks."""
+"""The tolerated difference between the clocks of two hosts."""
 _PATIENCE = 10.0
-"""The time in seconds for which an unreachable store is asked again before the snapshots are created."""
+"""The time in seconds for which the run retries an unreachable store before it creates the snapshots."""
 
 
 def backup_of_run(instance: Instance) -> Manifest | None:
-    """Return the stored backup that the run of this id began; None if there is none, or no repository yet.
+    """Return the stored backup that the run with this id began; None if there is none, or no repository yet.
 
-    A backup from the future does not count: a clock that was ahead used the id of a scheduled time that is due now.
+    A backup from the future is ignored: while a clock was ahead, it used the id of a scheduled time that is due only
+    now.
 
     Raises:
         RepositoryError: the store cannot be read.
@@ -73,9 +74,9 @@ def backup_of_run(instance: Instance) -> Manifest | None:
 
 
 def stored_if_known(instance: Instance) -> Manifest | None:
-    """Return the result of `backup_of_run` before any other action.
+    """Return the result of `backup_of_run` before the run does anything else.
 
-    None also if the store does not answer: it is asked again later.
+    Also return None if the store does not answer, because it is asked again later.
     """
     with contextlib.suppress(UnreachableError):
         return backup_of_run(instance.impatient(_PATIENCE))
@@ -84,7 +85,7 @@ def stored_if_known(instance: Instance) -> Manifest | None:
 
 @contextlib.contextmanager
 def hinting(instance: Instance) -> Iterator[None]:
-    """Run the block. If another run is in progress, the hint is to repeat this one with the same id."""
+    """Run the block. If another run is in progress, the hint is to repeat the command with the same id."""
     try:
         yield
     except BusyError as error:
@@ -98,8 +99,8 @@ def hinting(instance: Instance) -> Iterator[None]:
 class BackupResult:
     """A backup in the repository, and the durations of its snapshot and its transfer in seconds.
 
-    `continued` are the interrupted backups that this run finished first. `is_repeat`: the run of this id had begun the
-    backup before, so this command made none.
+    `continued` are the interrupted backups that this run finished first. `is_repeat`: an earlier run with this id had
+    begun the backup, so this command made none.
     """
 
     manifest: Manifest
@@ -114,7 +115,7 @@ class BackupResult:
 class _BackupRequest:
     """The request of one run: `full` makes a full backup, `fresh` abandons interrupted backups.
 
-    `once`: nothing is made if the run of this id has a backup.
+    `once`: no backup is made if the run with this id already has one.
     """
 
     instance: Instance
@@ -126,7 +127,7 @@ class _BackupRequest:
     done: DoneHooks
 
     def warn(self, text: str) -> None:
-        """Report a warning, which is also in the result."""
+        """Report a warning. The result contains it too."""
         self.events.warn(text)
 
 
@@ -138,15 +139,15 @@ def backup(
     once: bool = False,
     opener: SourceOpener = open_source,
 ) -> BackupResult:
-    """Back the instance up. Afterwards the backup is in the repository, is proved, and can be a base.
+    """Back the instance up. Afterwards the backup is stored and proved, and can be a base.
 
     Unfinished backups of earlier runs of this host are finished first, from their own snapshots, or abandoned if
-    `fresh` is set. If this run is interrupted after its snapshots were created, they stay held and the next run
-    continues the backup. The `done` hooks run at the end, without a lock, however the backup ended.
+    `fresh` is set. If this run is interrupted after its snapshots were created, the snapshots stay held, and the next
+    run continues the backup. At the end the `done` hooks run without a lock, whether or not the backup succeeded.
 
-    The store may be unreachable. If this host has stored backups of the instance before, the snapshots are created now
-    and stored when the store is reachable again. With `once`, a stored backup that the run of this id began is
-    returned, and no other one is made.
+    If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created now.
+    They are stored when the store is reachable again. With `once`, a stored backup that the run with this id began is
+    returned, and no new one is made.
 
     Raises:
         UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.
@@ -155,7 +156,7 @@ def backup(
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, once, opener, done)
     known = stored_if_known(instance) if once else None
-    # A run that was killed after the manifest left a journal, which is settled below, unless another run is in
+    # A run that was killed after it wrote the manifest left a journal. It is settled below, unless another run is in
     # progress.
     if known is not None and (not interrupted.is_any(instance) or is_at_work(instance, "backup")):
         return BackupResult(known, 0.0, 0.0, (), is_repeat=True)
@@ -177,9 +178,9 @@ def backup(
 def backup_local_set(
     instance: Instance, requested: str, *, full: bool = False, fresh: bool = False, once: bool = False
 ) -> BackupResult:
-    """Make a backup of a set of `zsnapdb snapshot`: the set with the id `requested`, or the newest for `latest`.
+    """Make a backup from a set of `zsnapdb snapshot`. `requested` is the id of the set, or `latest` for the newest set.
 
-    The source is not used. The rest is as for `backup`; after an error the set still exists.
+    The source is not used. Otherwise this is like `backup`; after an error the set still exists.
 
     Raises:
         NotFound: this host has no such set.
@@ -202,7 +203,7 @@ def backup_local_set(
 
 @contextlib.contextmanager
 def _alone(request: _BackupRequest) -> Iterator[None]:
-    """Take the lock for backups of the instance on this host.
+    """Take this host's lock for backups of the instance.
 
     Raises:
         BusyError: another run is in progress.
@@ -215,13 +216,13 @@ def _alone(request: _BackupRequest) -> Iterator[None]:
 
 
 def _made_before(request: _BackupRequest) -> BackupResult | None:
-    """Return the stored backup that the run of this id began, if the request is `once`; else None."""
+    """Return the stored backup that the run with this id began, if `once` is set; else None."""
     manifest = backup_of_run(request.instance) if request.once else None
     return BackupResult(manifest, 0.0, 0.0, (), is_repeat=True) if manifest is not None else None
 
 
 def _kept_local(early: OutageSnapshot, before: BackupResult) -> BackupResult:
-    """Leave the set on this host as a set of `zsnapdb snapshot`, because the run of this id has a backup.
+    """Turn the set into a local set of `zsnapdb snapshot`, because the run with this id already has a backup.
 
     Return that backup.
     """
@@ -230,12 +231,12 @@ def _kept_local(early: OutageSnapshot, before: BackupResult) -> BackupResult:
 
 
 def _others(continued: tuple[Manifest, ...], result: BackupResult) -> tuple[Manifest, ...]:
-    """Return the interrupted backups that were finished, without the result itself."""
+    """Return the interrupted backups that this run finished, without the backup of the result."""
     return tuple(one for one in continued if one.backup_id != result.manifest.backup_id)
 
 
 def _make_backup(request: _BackupRequest) -> BackupResult:
-    """Make one new backup. The numbered comments are the phases of a backup, in their order."""
+    """Make one new backup. The numbered comments are its phases, in order."""
     instance = request.instance
     with contextlib.ExitStack() as until_stored:
         with request.opener(instance) as source:
@@ -246,12 +247,12 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 request.warn(recovered)
 
             with at_low_priority():
-                # 2. Observe: check that the source is fit for a backup, and find its volumes.
+                # 2. Observe: check that the source is fit for a backup, and find the volumes.
                 observed = source.observe()
                 instance = instance.with_volumes(observed.volumes)
                 refuse_clear(instance, observed)
 
-                # 3. Exclude others: become the only writer of the instance's backups, on all hosts.
+                # 3. Exclude other runs: become the only writer of the instance's backups, on all hosts.
                 repository = instance.open_or_create_repository()
                 writer = until_stored.enter_context(_only_writer(request, repository))
 
@@ -285,8 +286,8 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 request, instance, lambda: source.describe(observed, taken.proof), planned, repository, taken.set
             )
 
-            # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base. A
-            # base that was destroyed meanwhile may have left its bookmark.
+            # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base. If
+            # the base's snapshot was destroyed meanwhile, its bookmark may still exist.
             bases = planned.sent_from if taken.holds_bases else None
             manifest = _store(instance, repository, journal, writer, bases=bases)
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
@@ -334,8 +335,8 @@ def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult
 def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
     """Finish the unfinished backups of earlier runs. This does not need the server.
 
-    A backup that fails again for its own reason is abandoned. Errors of the store are raised. The error of a command
-    that did not end in time is raised too: it does not concern the backup, which a later run continues.
+    A backup that fails again for its own reason is abandoned. Errors of the store are raised. The timeout of a command
+    is raised too, because it is not the fault of the backup, which a later run continues.
     """
     instance = request.instance
     if not interrupted.is_any(instance):
@@ -385,7 +386,7 @@ def _write_journal(
     created: datetime | None = None,
     undo: Callable[[], None] | None = None,
 ) -> BackupJournal:
-    """Write the journal of the new snapshot set. On an error `undo` runs, else the snapshots are removed."""
+    """Write the journal of the new snapshot set. On an error call `undo` if it is given, else remove the snapshots."""
 
     def warn_without_journal(error: OSError) -> None:
         request.warn(
@@ -421,8 +422,8 @@ def _store(
 ) -> Manifest:
     """Store a new snapshot set. `bases` are the known and held bases of the volumes, by role.
 
-    On an error the set stays a backup's set only if a later run can continue from the journal. Else `give_back` runs,
-    or the snapshots are removed.
+    On an error the set is kept only if a later run can continue from the journal. Otherwise `give_back` is called, or
+    the snapshots are removed.
     """
     started = journal.started
     sender = Sender.of(instance, repository, journal, writer, is_new=True, bases=bases)
@@ -438,7 +439,7 @@ def _store(
 
 @contextlib.contextmanager
 def _closed(journal: BackupJournal) -> Iterator[None]:
-    """Close the journal at the end. A note on an error says how the backup continues."""
+    """Close the journal after the block. If the block fails, a note on the error says how the backup continues."""
     try:
         yield
     except BaseException as error:

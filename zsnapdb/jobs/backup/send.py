@@ -1,6 +1,6 @@
-"""The storing of a backup with a journal, in its first or a later run: send, store, confirm, commit, keep as a base.
+"""Storing of a backup with a journal: send, store, confirm, commit, keep as a base.
 
-The leftovers of a run, and the actions of the next run (`resume.py`):
+An interrupted run leaves one of these states, and the next run (`resume.py`) reacts:
 - snapshots without a journal: the next run removes the snapshots.
 - a journal, with some or all chunks: the next run continues. It sends every stream again, compares each stored chunk,
   and stores only the others.
@@ -66,9 +66,9 @@ from zsnapdb.zfs.streams import SendStream, estimate
 def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[str] = ()) -> list[str]:
     """Return the snapshots, by full name, that this run may hold: the next run can find and release their holds.
 
-    The next run finds the snapshots in `of_sets`, which were read as sets of the instance. All others are first
-    recorded on the disk; if that fails, they are left out. A name like that of a set is no proof, because a restore
-    receives such names.
+    The next run finds the snapshots in `of_sets`, because they were read as sets of the instance. The names of all
+    others are first written to a file; if that fails, they are left out. The name of a set proves nothing, because
+    snapshots that a restore receives have such names too.
     """
     others = [name for name in names if name not in of_sets]
     try:
@@ -80,9 +80,9 @@ def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[
 
 
 def release_base_holds(instance: Instance, places: Collection[str]) -> None:
-    """Release the holds of a killed run on snapshots that belong to no set. No backup of the instance is running.
+    """Release a killed run's holds on snapshots that belong to no set. No backup of the instance may be in progress.
 
-    Without a record, an older version may have left a hold on any snapshot of the datasets.
+    If there is no record, an older version may have left a hold on any snapshot of the datasets.
     """
     try:
         noted = _file(instance).read_text().splitlines()
@@ -91,7 +91,7 @@ def release_base_holds(instance: Instance, places: Collection[str]) -> None:
     else:
         if not noted:
             return
-        # The dataset may have another name now.
+        # The dataset may have been renamed.
         short = {name.partition("@")[2] for name in noted}
         there = [name for place in places for one in short if datasets.exists(name := f"{place}@{one}")]
         holds.release(holds.snapshots_with_hold(there, BASE_TAG), BASE_TAG)
@@ -110,7 +110,7 @@ def _write(instance: Instance, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class LeasedChunks:
-    """The chunks of a volume. A chunk is written only while this run has its lease."""
+    """The chunks of a volume. A chunk is written only while this run has the lease."""
 
     chunks: VolumeChunks
     lease: WriterLease
@@ -131,7 +131,7 @@ class LeasedChunks:
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """The chunks of a volume. Before each chunk the lease is checked and the journal forgets the earlier chunk."""
+    """The chunks of a volume. Before it stores a chunk, it checks the lease, and the journal forgets the old chunk."""
 
     journal: BackupJournal
 
@@ -145,8 +145,8 @@ class _JournalledChunks(LeasedChunks):
 class Sender:
     """One run that stores one backup.
 
-    `present` has the sizes in bytes of the chunks that were stored when the run began, by key. `bases` are the bases of
-    the volumes by role, if the caller knows and holds them (None: they are looked up).
+    `present` maps the keys of chunks that were stored when the run began to their sizes in bytes. `bases` maps roles to
+    the bases of the volumes, if the caller knows and holds them (None: they are looked up).
     """
 
     instance: Instance
@@ -170,7 +170,8 @@ class Sender:
     ) -> Sender:
         """Return a new run.
 
-        If the run continues a backup, the store lists its chunks. A chunk that only the journal knows does not count.
+        If the run continues a backup, the chunks in the store are listed. A chunk that only the journal has is not
+        treated as stored.
         """
         draft = journal.started.draft
         present = {} if is_new else repository.sizes(layout.chunks_of_backup(draft.instance, draft.backup_id))
@@ -179,7 +180,7 @@ class Sender:
     def finish(self) -> Manifest:
         """Store all volumes and commit the backup.
 
-        Afterwards the manifest is stored and was read back, and the snapshots can be the base of the next backup.
+        Afterwards the manifest was read back from the store, and the snapshots can be the base of the next backup.
 
         Raises:
             LeaseError: another run has taken over the lease; no manifest was written.
@@ -210,7 +211,7 @@ class Sender:
         return manifest
 
     def _numbered(self, draft: Manifest) -> Manifest:
-        """Return the draft with a sequence number. The draft of an earlier version has none."""
+        """Return the draft with a sequence number, which drafts of earlier versions lack."""
         if draft.sequence is not None:
             return draft
         known, checked = checked_backups(self.instance, self.repository)
@@ -218,7 +219,7 @@ class Sender:
         return draft.model_copy(update={"sequence": number})
 
     def _settle(self, bases: Sequence[str]) -> None:
-        """Make the snapshots of the committed backup a base, and release the snapshots of its own base."""
+        """Make the snapshots of the committed backup a base, and release the snapshots of the base it was sent from."""
         names = _there(self.journal)
         if names:
             holds.give_back(names, _stored_properties(self.repository), dict.fromkeys(bases, BASE_TAG))
@@ -295,9 +296,9 @@ class Sender:
         return part
 
     def _settings(self) -> UploadSettings:
-        """Return the settings that split and compress the stream:
+        """Return the settings that split and compress the stream.
 
-        those of the first run, whatever is configured now.
+        They are those of the first run, even if the configuration has changed.
         """
         cut = self.journal.started.cut
         return replace(
@@ -331,8 +332,8 @@ def store_stream(
 ) -> Uploaded:
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
-    `base` is the snapshot or bookmark to send from, None for a full stream. `known`, `on_stored` and
-    `memory` are as in `upload`. `total` is the estimated size in bytes, if it is known already.
+    `base` is the snapshot or bookmark to send from, None for a full stream. `known`, `on_stored` and `memory` are as in
+    `upload`. `total` is the estimated size in bytes, if it is already known.
 
     Raises:
         ConfigError: the stream has too many chunks. None is stored.
@@ -354,7 +355,7 @@ def store_stream(
                 memory=memory,
             )
         except DamagedError:
-            # The error of `zfs send` explains more than the broken stream.
+            # The error of `zfs send` explains more than the error of the incomplete stream.
             stream.raise_its_own_error()
             raise
         stream.finish()
@@ -373,9 +374,9 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 
 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
-    """Return the base to send from: the snapshot or, if it no longer exists, its bookmark. None for a full stream.
+    """Return the name of the base: its snapshot or, if that no longer exists, its bookmark. None for a full stream.
 
-    Both give the same stream. A continued run compares every chunk and would find a difference.
+    Both give the same stream. A continued run compares every chunk, and would find a difference.
     """
     if volume.from_guid is None:
         return None
@@ -392,7 +393,7 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 def _bases_held(
     instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the base of each increment by role, held unless it is a bookmark. An error of the block releases it.
+    """Yield the base of each increment by role. Snapshots are held; an error of the block releases their holds.
 
     `known` are the bases, if the caller holds them. The next run releases the holds of a killed run.
     """
@@ -416,7 +417,7 @@ def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Finish a committed backup of an earlier run, after its manifest was read back. The call can be repeated.
+    """Finish a committed backup of an earlier run, after its manifest was read back. A second call is harmless.
 
     Its snapshots become a base. The mark of an unfinished backup and the journal are removed.
     """
@@ -430,7 +431,7 @@ def _there(journal: BackupJournal) -> list[str]:
 
 def _forget(instance: str, repository: Repository, journal: BackupJournal) -> None:
     """Remove the mark and the journal of the unfinished backup."""
-    # A host that may not remove objects leaves the mark, which has no meaning next to a manifest.
+    # A host without the right to remove objects leaves the mark, which is ignored once a manifest exists.
     with contextlib.suppress(RepositoryError):
         remove_mark(repository, instance, journal.started.backup_id)
     journal.remove()
@@ -469,9 +470,9 @@ def started_backup(
     sequence: int,
     sent_from: Mapping[str, str],
 ) -> StartedBackup:
-    """Return all facts about the backup before its streams are sent. A later run needs no others.
+    """Return all facts about the backup that a later run needs, before its streams are sent.
 
-    `sent_from` is the local snapshot or bookmark of the base by role; empty for a full backup.
+    `sent_from` maps each role to the base's local snapshot or bookmark; empty for a full backup.
     """
     settings = instance.upload_settings()
     # Blocks that the pool has compressed are not compressed again.
@@ -498,7 +499,7 @@ def started_backup(
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
     """Return the volume with the estimated size of its stream.
 
-    The estimate of a stream from a bookmark takes long: it is left to `store_stream`.
+    Estimating a stream from a bookmark takes long, so `store_stream` does that.
     """
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume

@@ -1,6 +1,6 @@
 """The source that is a database server on filesystems of this host.
 
-Hooks, the stop of the applier and a lock hold the server. The binlog inside the snapshot proves its position.
+The server is held by hooks, a stopped applier and a lock. The binlog inside the snapshot proves its position.
 
 A change through mapped memory is in a snapshot only after the kernel has written it back. With myisam_use_mmap MyISAM
 changes rows in place in the mapped file. FLUSH TABLES unmaps the file without a sync (storage/myisam/mi_dynrec.c of
@@ -57,23 +57,23 @@ from zsnapdb.zfs.command import run
 
 _SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
 _AHEAD_SECONDS = 60.0
-"""The limit in seconds of the first of two writes, which happens without a lock. It writes most pages."""
+"""The limit in seconds of the first of two write-backs. It runs without a lock and writes most pages."""
 _CATCH_UP_SECONDS = 30.0
 
 
 def is_written_through_memory(facts: ServerFacts) -> bool:
-    """Return whether the server may change files of tables through mapped memory.
+    """Return whether the server may change table files through mapped memory.
 
-    A table that was opened while a switch was on stays mapped, so the presence of MyISAM tables counts.
+    A table that was opened while the setting was on stays mapped, so any MyISAM table is enough.
     """
     return "MyISAM" in facts.engines or any(facts.variables.get(name) == "ON" for name in _SWITCHES)
 
 
 def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> None:
-    """Write the changed pages of the file systems back; afterwards a snapshot has them (sync(1), syncfs(2)).
+    """Write changed pages back to the file systems, so that a snapshot has them (sync(1), syncfs(2)).
 
     Raises:
-        LockError: that takes longer than `seconds`, or fails.
+        LockError: the write-back fails or takes longer than `seconds`.
     """
     places = sorted(set(mountpoints))
     try:
@@ -88,9 +88,9 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
 def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
     """Return the newest known tail of the server's newest binlog, before the server is held.
 
-    It is the recorded tail, if little was written since. Else the server's own files are read from there on. The proof
-    uses a tail only if the binlog in the snapshot has it too, and only a proof records one. Errors here are ignored:
-    the proof reports them.
+    This is the recorded tail if the server has written little since then. Otherwise the server's own files are read
+    from that tail on. The proof uses a tail only if the binlog in the snapshot contains it too. Only a proof records a
+    tail. Errors here are ignored, because the proof reports them.
     """
     known = binlog_tail_record.read(instance, observed.facts.flavour)
     paths = binlog_paths(observed.facts.variables, "log_bin")
@@ -107,10 +107,10 @@ def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
 def prove_position(
     instance: Instance, observed: Observed, session: Session, backup_id: str, before: Position, known: KnownTail | None
 ) -> Position:
-    """Return the position from the snapshot's own binlog. It is read from the `known` tail on if it has this tail.
+    """Return the position in the snapshot's own binlog. If the binlog contains the `known` tail, it is read from there.
 
-    The position must contain everything that the server published before the snapshot, and the server must publish it
-    soon. Afterwards the tail of the snapshot is recorded.
+    The position must contain every transaction that the server had published before the snapshot, and the server must
+    publish the position soon. Afterwards the tail of the snapshot is recorded.
 
     Raises:
         ConsistencyError: a published transaction is missing, or the server does not publish the position.
@@ -126,7 +126,7 @@ def prove_position(
         )
     position = found.position
     if isinstance(position.gtids, gtid.GtidSet):
-        # Transactions in no binlog (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").
+        # Transactions that are in no binlog (gtid_purged) are part of the data too (refman 8.4, "gtid_purged").
         position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
     if not _covers(position, before):
         raise ConsistencyError(
@@ -181,16 +181,16 @@ def in_snapshot(paths: Sequence[str], observed: Observed, instance: Instance, ba
 
 
 _AT_ONCE_SECONDS = 1.0
-"""The wait for a lock that has a fallback, in seconds: the smallest lock_wait_timeout."""
+"""The time in seconds to wait for a lock that has a fallback. lock_wait_timeout allows no smaller value."""
 _POSITION_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class ServerHold:
-    """The result of a hold: the lock, and its duration in milliseconds.
+    """The result of a hold: the lock, and how long it was held in milliseconds.
 
-    `before` is the position that the server published just before the snapshot, `channels` its replication channels at
-    that time. `known` is a tail that its newest binlog had before the hold.
+    `before` is the position that the server published just before the snapshot. `channels` are its replication channels
+    at that time. `known` is a tail of its newest binlog before the hold.
     """
 
     choice: LockChoice
@@ -202,7 +202,7 @@ class ServerHold:
 
 @dataclass(frozen=True)
 class ServerProof:
-    """The proved position of a set, its lock, the duration of the lock in milliseconds, and the channels' positions."""
+    """The proved position of a set, its lock, the lock time in milliseconds, and the positions of the channels."""
 
     position: Position
     choice: LockChoice
@@ -211,7 +211,7 @@ class ServerProof:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The exact position, for the snapshots."""
+        """The snapshot properties that contain the exact position."""
         return {POSITION_PROPERTY: self.position.short(_POSITION_BYTES)}
 
 
@@ -238,7 +238,7 @@ class ServerSource:
         return replica_applier.start_forgotten(self.instance, self.session)
 
     def observe(self) -> Observed:
-        """Check server, files and datasets.
+        """Check the server, its files and its datasets.
 
         Raises:
             PreflightError: they are not fit for a backup; the message lists every objection.
@@ -249,8 +249,8 @@ class ServerSource:
         """Create the snapshots between the hooks, with the applier stopped, under the weakest sufficient lock.
 
         Raises:
-            LockError: the lock could not be acquired within lock.budget or was lost, or the snapshot took longer than
-                lock.deadline.
+            LockError: the lock was lost, was not acquired within `lock.budget`, or the snapshot took longer than
+                `lock.deadline`.
             HookError: a hook aborts the backup.
             PreflightError: the server has changed since it was observed.
         """
@@ -267,13 +267,13 @@ class ServerSource:
         """Return the position in the set's own binlog.
 
         Raises:
-            ConsistencyError: published transactions are missing in it.
+            ConsistencyError: published transactions are missing in the binlog.
         """
         position = prove_position(self.instance, observed, self.session, made.backup_id, hold.before, hold.known)
         return ServerProof(position, hold.choice, hold.held_ms, hold.channels)
 
     def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
-        """Return the manifest's description of the server, its lock and position, and its filesystems."""
+        """Return the manifest's description of the server with its lock, position and filesystems."""
         facts = observed.facts
         seen, site = volume_facts(observed.volumes.values()), recorded_settings(observed.volumes.values())
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
@@ -320,7 +320,7 @@ class ServerSource:
 
 
 def origin_of(observed: Observed) -> Origin:
-    """Return the facts of the observed server that a copy of it needs."""
+    """Return the facts of the observed server that a copy of the server needs."""
     key_files = [str(file) for file in observed.keys.files]
     strays = absolute_tablespaces(observed.facts)
     key = observed.binlog_key
@@ -337,7 +337,7 @@ def _under_least_lock(
 ) -> ServerHold:
     """Create the snapshots under the chosen lock.
 
-    If the lock is not granted, continue with its fallback, else try again within lock.budget.
+    If the lock is not granted, use its fallback. If it has none, try again within `lock.budget`.
     """
     give_up = time.monotonic() + instance.settings.lock.budget
     choice = observed.choice
@@ -374,7 +374,7 @@ def _attempt(
 ) -> ServerHold:
     """Acquire the lock once, and create the snapshots under the lock.
 
-    All slow work is done before the lock is requested.
+    All slow work is done before the request.
     """
     settings, deadline = instance.settings.lock, instance.settings.lock.deadline
     strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
@@ -390,7 +390,8 @@ def _attempt(
         properties = {
             **marks,
             LOCK_PROPERTY: choice.name,
-            # A lower bound, so that even the set of a killed run has a position. The proof sets the exact position.
+            # This value is a lower bound, so that even the set of a killed run has a position. The proof sets the exact
+            # position.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
         pending = request.prepare(properties)
@@ -409,9 +410,9 @@ def _attempt(
         except LockError:
             if in_time or not pending.is_started:
                 raise
-            # The watchdog noticed the missed deadline first. The error is raised below.
+            # The watchdog noticed the missed deadline before this thread did. The error is raised below.
         finally:
-            # The lock is released. The kernel finishes the snapshots, and only finished ones can be removed.
+            # The lock is released. The kernel still finishes the snapshots, and only finished snapshots can be removed.
             pending.finish()
         if not in_time:
             raise LockError(
@@ -431,7 +432,7 @@ def _low_priority_outside_lock(
     """Run the block at low priority, and yield a context for the time of the lock, which has a high priority.
 
     With hooks the block keeps its priority, because a hook may hold a resource for which other processes wait. Without
-    a lock the yielded context changes nothing, because no process waits for this one.
+    a lock the yielded context changes nothing, because no process waits for this process.
     """
     if hooked.is_any:
         yield contextlib.nullcontext
@@ -457,7 +458,7 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
     """Remove the snapshots and raise LockNotGranted if they contain an unfinished DDL statement.
 
     MariaDB's recovery would finish the statement and write it to its binlog. Then the recovered server would be one
-    transaction past the recorded position. Every lock excludes DDL; without a lock this can happen by chance.
+    transaction past the recorded position. Every lock excludes DDL, so this can happen only without a lock.
     """
     if choice.lock.holds_ddl or not family(observed.facts.flavour).finishes_ddl:
         return

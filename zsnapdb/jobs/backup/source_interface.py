@@ -1,10 +1,13 @@
-"""The interface between the engine of backups and the sources of backups.
+"""The interface between the backup engine and the sources of backups.
 
-A source is held during a snapshot and proves its position: a database server on filesystems of this host
-(`server_source.py`), or a virtual machine (`vm_source.py`). The engine calls the phases below, in this order. It does
-not know the actions of a source in a phase. It makes the streams, the chain and the repository. `take` creates one
-consistent snapshot set: hold the source, create all snapshots in one request, release the source, prove the set. A set
-without a proof is removed.
+A source is a database server on filesystems of this host (`server_source.py`) or a virtual machine (`vm_source.py`). It
+is held during a snapshot, and proves its position.
+
+The engine calls the phases below in this order, and does not know their content. It makes the streams, the chain and
+the repository.
+
+`take` creates one consistent snapshot set: hold the source, create all snapshots in one request, release the source,
+prove the set. A set without a proof is removed.
 """
 
 from __future__ import annotations
@@ -35,9 +38,9 @@ from zsnapdb.zfs import destruction, holds, snapshots
 
 
 class Observation(Protocol):
-    """A source that is fit for a backup: every check, and its volumes, role to dataset.
+    """A source that is fit for a backup: all findings, and its volumes (role to dataset).
 
-    `ciphers` are those of the datasets that ZFS encrypts.
+    `ciphers` are the ciphers of the encrypted datasets.
     """
 
     @property
@@ -61,7 +64,7 @@ class Proof(Protocol):
 
 @dataclass(frozen=True)
 class SourceDescription:
-    """The manifest's description of the source, and of each volume by role."""
+    """The manifest's description of the source, and of each volume (by role)."""
 
     source: SourcePart
     volumes: Mapping[str, VolumeType]
@@ -69,7 +72,7 @@ class SourceDescription:
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """The one request that creates the snapshots of all volumes, and marks the set with `state` and the run."""
+    """A single request that creates the snapshots of all volumes, and records `state` and the run on them."""
 
     instance: str
     backup_id: str
@@ -79,12 +82,12 @@ class SnapshotRequest:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The full names of the snapshots, in the order of their roles."""
+        """The full names of the snapshots, sorted by role."""
         short = snapshot_name(self.backup_id)
         return tuple(f"{dataset}@{short}" for _, dataset in sorted(self.volumes.items()))
 
     def prepare(self, properties: Mapping[str, str]) -> snapshots.PendingSnapshots:
-        """Return the request, ready to start without delay, with the properties of the source and of the engine."""
+        """Return the request with the properties of the source and of the engine, ready to start without delay."""
         own = {
             BACKUP_PROPERTY: self.backup_id,
             INSTANCE_PROPERTY: self.instance,
@@ -95,14 +98,14 @@ class SnapshotRequest:
         return snapshots.PendingSnapshots.of(self.names, {**properties, **own})
 
     def withdraw(self) -> None:
-        """Destroy the snapshots of the request, so that the request can be made again. Can be repeated."""
+        """Destroy the snapshots of the request, so that it can be made again. A second call is harmless."""
         destruction.destroy_set(list(self.names), self.backup_id)
 
     def made(self) -> SnapshotSet:
         """Return the new snapshot set.
 
         Raises:
-            ConsistencyError: its snapshots are not of one transaction group.
+            ConsistencyError: the snapshots are not of one transaction group.
         """
         members = snapshots.describe(list(self.names))
         snapshots.check_one_group(members)
@@ -133,9 +136,9 @@ class Source(Protocol[O, H, P]):
     def hold(self, observed: O, request: SnapshotRequest, events: Events) -> H:
         """Hold the source, start the request, and release the source. Afterwards the snapshots exist.
 
-        Prepare the request before the hold, and start it during the hold. The source decides about the kind of the
-        hold, its limit, the hooks, and further tries (after `request.withdraw`, if snapshots were created). Nothing
-        stays held, whatever happens. On an error the engine withdraws the request.
+        Prepare the request before the hold, and start it during the hold. The source decides on the kind of hold, its
+        time limit, the hooks, and further tries. If snapshots were created, it calls `request.withdraw` before the next
+        try. The source is always released, even after an error. On an error the engine withdraws the request.
         """
 
     def prove(self, observed: O, hold: H, made: SnapshotSet) -> P:
@@ -152,12 +155,12 @@ class Source(Protocol[O, H, P]):
 AnySource = Source[Any, Any, Any]
 
 SourceOpener = Callable[[Instance], AbstractContextManager[AnySource]]
-"""Opens the source of an instance. ServerError, or another typed error, if the source cannot be reached."""
+"""Opens the source of an instance. Raises ServerError, or another typed error, if the source cannot be reached."""
 
 
 @dataclass(frozen=True)
 class ProvedSet(Generic[P]):
-    """A snapshot set, and the proof of its source. `holds_bases`: the snapshots from which it is sent are held."""
+    """A snapshot set, and the proof by its source. `holds_bases`: the base snapshots are held."""
 
     set: SnapshotSet
     proof: P
@@ -178,9 +181,9 @@ def take(
     """Create the snapshot set `backup_id` of the source of an instance, and prove the set.
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
-    the next increment is possible even if they are removed. The snapshots `bases` from which it is sent are held too.
-    Other sets need no hold, because ZFS destroys no snapshot that has clones. On an error the snapshots are removed.
-    The errors are also those of the source.
+    the next increment is possible even if they are removed. The snapshots `bases` from which the backup is sent are
+    held too. Other sets need no hold, because ZFS destroys no snapshot that has clones. On an error the new snapshots
+    are removed. Errors of the source are raised too.
 
     Raises:
         ConsistencyError: the snapshots are not of one transaction group.

@@ -1,6 +1,7 @@
-"""Sets that are stored later: by `zsnapdb backup --set`, or because the store is unreachable at their creation.
+"""Snapshot sets that are stored after their creation.
 
-For `--set` the server is not used and may be down.
+The reason is `zsnapdb backup --set`, or a store that was unreachable. For `--set` the server is not used and may be
+down.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from zsnapdb.zfs import holds, snapshots
 
 @dataclass(frozen=True)
 class OutageSnapshot:
-    """A proved snapshot set that is not stored yet. `created` is the time of its proof, `seconds` its duration.
+    """A proved snapshot set that is not stored yet. `created` is the time of its proof, `seconds` is how long it took.
 
     `instance` is the instance with its volumes.
     """
@@ -46,32 +47,32 @@ class OutageSnapshot:
         return [snapshot.full_name for snapshot in self.set.snapshots.values()]
 
     def spare(self) -> None:
-        """Hold the set, so that rules about local sets spare it. If this run is killed, the next one releases it."""
+        """Hold the set, so that local retention keeps it. If this run is killed, the next run releases the hold."""
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, BASE_TAG)
 
     def becomes_backup(self) -> None:
-        """Make the set that of a backup that is not stored yet. The caller writes its journal next.
+        """Turn the set into a backup's set that is not stored yet. The caller writes the journal next.
 
-        Its manifest of a local set stays until then. It shows the next run that a set without a journal was local.
+        Until then the manifest of the local set stays. It tells the next run that a set without a journal was local.
         """
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)
             snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
-        # Retention spares a local set only because of this hold, so it is released last. The next run releases its
-        # remains.
+        # Only this hold protects a local set from retention, so it is released last. The next run releases remaining
+        # holds.
         with contextlib.suppress(ZsnapdbError):
             holds.release(self.names, BASE_TAG)
 
     def stays_local(self) -> None:
-        """Make the set a local one again, which stays although its backup failed."""
+        """Turn the set back into a local one, which stays although its backup failed."""
         snapshots.set_on(self.names, {STATE_PROPERTY: LOCAL})
         local_snapshot.write(self.instance, self.described, self.set, self.created)
         holds.release(self.names)
 
 
 def store_is_away(instance: Instance) -> UnreachableError | None:
-    """Return the error if the store cannot be reached, after some seconds of tries. Other errors are raised."""
+    """Return the error if the store is still unreachable after some seconds of retries. Other errors are raised."""
     try:
         instance.open_store()[0].check()
     except UnreachableError as error:
@@ -117,7 +118,7 @@ def snapshot_during_outage(
 
 @contextlib.contextmanager
 def kept_on_error(early: OutageSnapshot) -> Iterator[None]:
-    """Run the block. If it fails before the set is that of a backup, a note says where the set is."""
+    """Run the block. If it fails before the set belongs to a backup, a note on the error says where the set is."""
     try:
         yield
     except BaseException as error:
@@ -153,7 +154,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class _RecordedSource:
-    """The source of an earlier set, which was judged at its creation and is not judged again."""
+    """The source of an earlier set. It was judged when the set was created, and is not judged again."""
 
     volumes: Mapping[str, str]
     ciphers: Mapping[str, str]
@@ -169,7 +170,7 @@ class _RecordedSource:
 
 
 def open_set(instance: Instance, requested: str) -> OutageSnapshot:
-    """Return the local set of that id, or the newest for `latest`. Local retention spares the set from now on.
+    """Return the local set with that id, or the newest for `latest`. From now on, local retention keeps the set.
 
     Raises:
         NotFound: this host has no such complete set.

@@ -1,6 +1,6 @@
-"""The source that is a virtual machine: its disks are zvols of this host, and no server in it proves a position.
+"""The source that is a virtual machine. Its disks are zvols of this host, and no server in it proves a position.
 
-Its grade is the consistency of a snapshot (`planning/vm/consistency_level.py`).
+`planning/vm/consistency_level.py` defines the grade: the consistency of a snapshot.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
 
 @dataclass(frozen=True)
 class ObservedInside:
-    """A server inside a machine that can be locked: its facts, and the sufficient lock."""
+    """A server inside a machine that can be locked: its facts, and the lock that suffices."""
 
     facts: ServerFacts
     choice: LockChoice
@@ -64,7 +64,8 @@ class ObservedInside:
 class LockedGuestServer:
     """The server while it is locked, for at most `remaining()` seconds.
 
-    Afterwards `after` is the position that it had published when the lock was released, and `lock` describes the hold.
+    Afterwards `after` is the position that the server had published when the lock was released. `lock` describes the
+    lock.
     """
 
     facts: ServerFacts
@@ -79,7 +80,7 @@ class LockedGuestServer:
 
     @property
     def lock(self) -> ServerLock:
-        """The lock in the form for the grade."""
+        """The description of the lock that decides the grade."""
         return ServerLock(self.choice.name, self.choice.lock.holds_ddl and self.after is not None)
 
     def part(self) -> ServerInsidePart:
@@ -98,7 +99,7 @@ class LockedGuestServer:
 
 
 def bound(position: Position) -> BoundPart:
-    """Return the stored form of a position that a server had published."""
+    """Return the stored form of a published position."""
     at = position.coordinates
     return BoundPart(
         binlog_file=at.file if at else None,
@@ -109,16 +110,16 @@ def bound(position: Position) -> BoundPart:
 
 @dataclass(frozen=True)
 class ExaminedInside:
-    """Every check of the server, and the server if it can be locked."""
+    """All findings about the server, and the server if it can be locked."""
 
     observed: ObservedInside | None
     findings: tuple[FitnessFinding, ...]
 
 
 def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> ExaminedInside:
-    """Check the server, if one is configured. `addresses` are those of the machine.
+    """Check the server, if one is configured. `addresses` are the addresses of the machine.
 
-    An obstacle is an objection if the grade must be quiesced. Else it is a warning, and a backup takes no lock.
+    An obstacle is an objection if the grade must be quiesced. Otherwise it is a warning, and a backup takes no lock.
     """
     if instance.settings.host is None:
         return ExaminedInside(None, ())
@@ -140,9 +141,9 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 
 
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
-    """Raise PreflightError unless the host's name resolves to an address of the machine.
+    """Raise PreflightError unless the server's host name resolves to an address of the machine.
 
-    Another server proves nothing.
+    A server elsewhere proves nothing about the machine.
     """
     try:
         resolved = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}
@@ -158,11 +159,11 @@ def _prove_inside(host: str, addresses: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def locked(instance: Instance, observed: ObservedInside) -> Iterator[LockedGuestServer]:
-    """Hold the server's lock for the block, at most lock.deadline. All slow work is done before the lock.
+    """Hold the server's lock for the block, at most `lock.deadline`. All slow work is done before the lock.
 
     Raises:
         LockNotGranted: the lock could not be acquired; the block did not run.
-        LockError: the lock was lost, after the block.
+        LockError: the lock was lost; the block has run.
     """
     settings = instance.settings.lock
     strategy = locks.strategy(observed.choice.name, longest=settings.longest_statement, kill=settings.kill)
@@ -185,7 +186,7 @@ InsideLock = Callable[[Instance, ObservedInside], AbstractContextManager[LockedG
 
 @dataclass(frozen=True)
 class ObservedMachine:
-    """A machine that is fit for a backup: its domain, its volumes (target of the disk to dataset), and every check."""
+    """A machine that is fit for a backup: its domain, its volumes (disk target to dataset), and all findings."""
 
     known: KnownDomain
     volumes: Mapping[str, str]
@@ -204,7 +205,7 @@ class ObservedMachine:
 
 @dataclass(frozen=True)
 class MachineHold:
-    """The result of a hold: the reached grade, and the freeze and the server if there were any."""
+    """The result of a hold: the reached grade, with the freeze and the locked server if there were any."""
 
     reached: ReachedGrade
     freeze: Freeze | None
@@ -256,7 +257,7 @@ class MachineSource:
         """Check the machine and its disks.
 
         Raises:
-            PreflightError: they are not fit for a backup; the message lists every objection.
+            PreflightError: machine or disks are not fit for a backup; the message lists every objection.
         """
         examined = self.examine()
         error = objection(examined.findings)
@@ -265,7 +266,7 @@ class MachineSource:
         return examined
 
     def examine(self) -> ObservedMachine:
-        """Return every check of the machine and its disks; change nothing."""
+        """Return all findings about the machine and its disks; change nothing."""
         known = self.hypervisor.named(self.settings.domain)
         running = self.hypervisor.as_it_runs(known.domain.uuid) if known.state is not MachineState.OFF else None
         disks = (running or known.domain).volumes
@@ -291,7 +292,7 @@ class MachineSource:
         return ObservedMachine(known, judged.volumes, tuple(findings), inside.observed, ciphers)
 
     def hold(self, observed: ObservedMachine, request: SnapshotRequest, events: Events) -> MachineHold:
-        """Create the snapshots between the hooks, with the inside server locked and the guest frozen, if possible.
+        """Create the snapshots between the hooks. If possible, lock the server in the machine and freeze the guest.
 
         Raises:
             HookError: a hook aborts the backup.
@@ -326,9 +327,9 @@ class MachineSource:
     def _snapshot_held(
         self, observed: ObservedMachine, hooked: Hooked, request: SnapshotRequest
     ) -> tuple[Freeze, LockedGuestServer | None]:
-        """Create the snapshots with the guest frozen, under the lock of the inside server if there is one.
+        """Create the snapshots with the guest frozen, and under the lock of the server in the machine if there is one.
 
-        All slow work is done before anything is held. The kernel finishes late snapshots after the thaw.
+        All slow work is done before the lock and the freeze. The kernel finishes late snapshots after the thaw.
         """
         uuid, deadline, server = observed.known.domain.uuid, self.settings.freeze_deadline, None
         pending = _prepared(request)
@@ -348,9 +349,9 @@ class MachineSource:
     def _under_lock(
         self, inside: ObservedInside, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots
     ) -> LockedGuestServer | None:
-        """Create the snapshots under the lock and the freeze. A lock that is not granted is tried again in lock.budget.
+        """Create the snapshots under the lock and the freeze. Retry an ungranted lock within `lock.budget`.
 
-        Return None, without a freeze, if it was never granted.
+        Return None, without a freeze, if the lock was never granted.
 
         Raises:
             LockNotGranted: the grade must be quiesced.
@@ -377,7 +378,7 @@ class MachineSource:
         """Freeze, create the snapshots, thaw.
 
         Raises:
-            ConsistencyError: the guest is not frozen and must be; no snapshot was requested.
+            ConsistencyError: the guest must be frozen and is not; no snapshot was requested.
         """
         freeze.begin()
         consistency_level.refuse_below(
@@ -404,7 +405,7 @@ class MachineSource:
         return _power_of(known)
 
     def prove(self, _observed: ObservedMachine, hold: MachineHold, made: SnapshotSet) -> MachineProof:
-        """Return the grade with the sizes of the volumes in the snapshots."""
+        """Return the grade, and the sizes of the volumes in the snapshots."""
         seen = volume_facts(snapshot.dataset for snapshot in made.snapshots.values())
         types = {role: _type(s.dataset, s.full_name, seen[s.dataset]) for role, s in made.snapshots.items()}
         return MachineProof(hold, types)
@@ -435,12 +436,12 @@ class MachineSource:
 
 
 def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
-    # A lower bound, so that even the set of a killed run has a grade. The proof sets the reached grade.
+    # This value is a lower bound, so that even the set of a killed run has a grade. The proof sets the reached grade.
     return request.prepare({GRADE_PROPERTY: Grade.CRASH.value})
 
 
 def _not_stored(domain: str, xml: str) -> list[FitnessFinding]:
-    """Return a warning that names the resources of the host that the machine uses in addition to its disks."""
+    """Return a warning that lists the host's resources, other than disks, that the machine uses."""
     reasons = obstacles(xml)
     if not reasons:
         return []
@@ -480,7 +481,7 @@ def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict
 
 
 def _type(dataset: str, snapshot: str, seen: TunedVolume) -> ZvolType:
-    """Return the volume as it was at its snapshot. Its block size never changes (zfsprops(7), volblocksize)."""
+    """Return the volume as it was at the snapshot. Its block size never changes (zfsprops(7), volblocksize)."""
     size = datasets.properties(snapshot, ["volsize"])["volsize"].value
     block_size = datasets.properties(dataset, ["volblocksize"])["volblocksize"].value
     return ZvolType(

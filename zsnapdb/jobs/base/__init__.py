@@ -1,1 +1,1 @@
-"""Common parts of all jobs: instance, host, events, clock, locks, protection against interruptions."""
+"""Common parts of all jobs: instance, host, events, clocks, locks, and the handling of interruptions."""

@@ -19,8 +19,8 @@ from zsnapdb.planning.clock_guard import ClockReading, ClockRecord, RemovalTime
 def removal_time(host: Host) -> RemovalTime:
     """Return the time that expiry uses, and record the present reading of the clocks.
 
-    If the record cannot be written, the next command uses the older one. Without a steady clock nothing can be
-    compared, so the wall clock counts.
+    If the record cannot be written, the next command uses the previous record. Without a steady clock the wall clock is
+    trusted, because it cannot be compared.
     """
     if (reading := host.reading()) is None:
         at = host.now()
@@ -68,7 +68,7 @@ def _file(host: Host) -> Path:
 
 
 def _read(file: Path) -> ClockRecord | None:
-    """Return the record; None if it is missing or unreadable: then nothing is known about the clock."""
+    """Return the record; None if it is missing or unreadable."""
     try:
         return ClockRecord.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):

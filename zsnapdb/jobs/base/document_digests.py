@@ -1,7 +1,8 @@
 """The digests of documents that this host stored or adopted, in files below the folder of its records.
 
-`documents.json` has the small documents of an instance for all repositories, as each contains its repository. The
-backup and binlog records next to it have the digests of manifests, and of rotated binlogs' descriptions.
+`documents.json` has the digests of an instance's small documents for all repositories, because each document names its
+repository. The backup and binlog records in the same folder have the digests of manifests and of rotated binlogs'
+descriptions.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The content of the files in this `state`. `knows_any`: this host stored or adopted backups."""
+    """The content of the files that had this `state`. `knows_any`: this host stored or adopted backups."""
 
     state: tuple[tuple[str, int, int], ...] = ()
     digests: set[str] = field(default_factory=set)
@@ -39,7 +40,7 @@ class _Read:
 
 @dataclass(eq=False)
 class OwnDocumentFiles:
-    """The digests of an instance's documents. `folder` has the instance's records. Files are read on demand."""
+    """The digests of an instance's documents. `folder` has the instance's records. Files are read only when needed."""
 
     folder: Path
     events: Events = SILENT
@@ -61,8 +62,8 @@ class OwnDocumentFiles:
     def tells_apart(self) -> bool:
         """Whether the records of this host distinguish its own documents from foreign ones.
 
-        False on a host without known backups. After an upgrade from a version without records, also False until the
-        first backup, archive run or drill.
+        False on a host that stored and adopted no backups. After an upgrade from a version without records, also False
+        until the first backup, archive run or drill.
         """
         if not self.has_begun:
             return False
@@ -74,7 +75,8 @@ class OwnDocumentFiles:
         if not self.has_begun:
             self.knows("")
             if self._read is not None and self._read.knows_any:
-                # An earlier version stored more documents: `inherit_documents` creates the record with all of them.
+                # An earlier version stored other documents too, so `inherit_documents` creates the record with all of
+                # them.
                 return
         with self._warning():
             self.change(lambda own: own.with_digests(place, (digest,)))

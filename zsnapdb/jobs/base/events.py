@@ -1,4 +1,4 @@
-"""The events of a running job, and its protection against interruptions."""
+"""The events of a running job, and the handling of interruptions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from zsnapdb.base.domain_types import Progress
 
 
 class Events(Protocol):
-    """Receiver of the events of a running job. Several threads may call the methods, which raise nothing."""
+    """A receiver of the events of a running job. Several threads may call its methods, which raise no errors."""
 
     def tell(self, text: str) -> None:
-        """Receive one line about the present action, or why it takes longer."""
+        """Receive one line about the current action, or about the reason for a delay."""
 
     def warn(self, text: str) -> None:
-        """Receive one line that a person should look into. The job continues."""
+        """Receive one warning line for a person. The job continues."""
 
     def progress(self, progress: Progress) -> None:
-        """Receive the progress of a step. Called often."""
+        """Receive the progress of a step. This is called often."""
 
 
 class Silent:
@@ -42,7 +42,7 @@ SILENT: Events = Silent()
 
 
 class KeptWarnings:
-    """A receiver that passes all events on, and keeps the warnings for the result of the job."""
+    """A receiver that passes all events on, and keeps the warnings for the job's result."""
 
     def __init__(self, inner: Events) -> None:
         self._inner = inner
@@ -82,9 +82,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
     """Run the block to its end. Ctrl-C, SIGTERM and the end of the session take effect after it.
 
-    `tell` gets one line when a signal arrives. The handlers are functions, as a program started in the block would
-    inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group. Other threads
-    than the main thread get no signals, so there the block simply runs.
+    `tell` gets one line when a signal arrives. The handlers are functions, because a program started in the block would
+    inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group. In a thread
+    other than the main thread the block runs unprotected, because such a thread gets no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -94,12 +94,12 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)
         if len(came) == 1:
-            # The terminal may be closed, which may have caused the signal.
+            # `tell` may fail because the terminal is closed, which may also have caused the signal.
             with contextlib.suppress(OSError):
                 tell("a signal was received: this command ends as soon as nothing is half done")
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
-    # A signal that was ignored at the start (nohup) stays ignored; None is a handler that Python did not set.
+    # A signal that was ignored at the start (nohup) stays ignored. None is a handler that Python did not set.
     kept = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     for number in kept:
         signal.signal(number, note)
@@ -108,6 +108,6 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-    # Not reached after an error of the block, which ends the command with its own reason.
+    # This line is not reached after an error of the block, which ends the command for its own reason.
     if came:
         signal.raise_signal(came[0])

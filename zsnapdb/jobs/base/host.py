@@ -1,4 +1,4 @@
-"""The facilities of a host that jobs use, so that tests can run the same jobs on a simulated host."""
+"""Everything that jobs use of a host, so that tests can run the same jobs on a simulated host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def system_now() -> datetime:
-    """Return the current time in UTC. The jobs read no other clock."""
+    """Return the current time in UTC. Jobs use no other wall clock."""
     return datetime.now(UTC)
 
 
@@ -46,12 +46,12 @@ def system_steady() -> tuple[str, float] | None:
 
 
 def backup_id_at(moment: datetime) -> str:
-    """Return a new backup id for that time."""
+    """Return a new backup id for a backup at this time."""
     return new_backup_id(moment, secrets.randbits(16))
 
 
 OpenStore: TypeAlias = "Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]"
-"""Opens the store of a repository. Returns the store and the key prefix; reports retries to the callback."""
+"""Opens the store of a repository and returns it with the key prefix. Reports retries to the callback."""
 
 
 def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:
@@ -62,9 +62,9 @@ def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None
 
 
 def _who() -> AuthorPart:
-    """Return the user of this process according to the kernel, sudo, and a service that acts for a user.
+    """Return the user of this process: according to the kernel, to sudo, and to a service that acts for a user.
 
-    Source: proc(5), loginuid; sudo(8).
+    Sources: proc(5), loginuid; sudo(8).
     """
     from zsnapdb.repository.evidence_log import AuthorPart
 
@@ -107,13 +107,13 @@ class Host:
     """Locks and marks that a reboot clears."""
 
     cache: Path = Path("/var/cache/zsnapdb")
-    """Copies of repository content only; may be removed at any time."""
+    """Copies of repository content only. They may be removed at any time."""
 
     journals: Path = Path("/var/lib/zsnapdb/journal")
     """Journals of interrupted backups for the next run, a folder per instance."""
 
     records: Path = Path("/var/lib/zsnapdb/stored")
-    """Records of what this host stored in repositories, a folder per instance and repository (`host_record.py`)."""
+    """Records of the objects that this host stored, a folder per instance and repository (`host_record.py`)."""
 
     @property
     def local_sets(self) -> Path:
@@ -122,27 +122,27 @@ class Host:
 
     @property
     def bases(self) -> Path:
-        """Snapshots that a running backup holds although they are not marked as part of a set (`held_bases.py`)."""
+        """Base snapshots that a running backup holds and that are in no set, a file per instance (`backup/send.py`)."""
         return self.records.with_name("bases")
 
     @property
     def tails(self) -> Path:
-        """The read position in the newest binlog of each instance, a file per instance (`tail_record.py`)."""
+        """The read position in the newest binlog of each instance, a file per instance (`binlog_tail_record.py`)."""
         return self.records.with_name("tails")
 
     @property
     def readers(self) -> Path:
-        """Replicas to rebuild after a restore replaced their source's data, a file per instance (`readers.py`)."""
+        """Replicas to rebuild after a restore replaced their source, a file per instance (`affected_replicas.py`)."""
         return self.records.with_name("readers")
 
     @property
     def put_backs(self) -> Path:
-        """Restores that replaced production, a file per instance (`put_back_record.py`)."""
+        """Restores that replaced production, a file per instance (`production_restores.py`)."""
         return self.records.with_name("put-back")
 
     @property
     def services(self) -> Path:
-        """The folder of recorded systemd units of servers, a file per instance (`service_record.py`)."""
+        """Recorded systemd units of servers, a file per instance (`systemd_unit_record.py`)."""
         return self.records.with_name("services")
 
     @property
@@ -157,7 +157,7 @@ class Host:
 
     @property
     def runs(self) -> Path:
-        """Results of runs with an id from the caller, a file per run (`once_record.py`)."""
+        """Results of runs whose id the caller chose, a file per run (`idempotency_records.py`)."""
         return self.records.with_name("runs")
 
     @property
@@ -169,10 +169,13 @@ class Host:
     """The time in UTC."""
 
     steady: Callable[[], tuple[str, float] | None] | None = None
-    """The boot id and the seconds of a clock that cannot be set; None: that of the kernel, next to its wall clock."""
+    """Returns the boot id and the seconds of a clock that cannot be set.
+
+    None: the kernel's clock, if `now` is the wall clock.
+    """
 
     def reading(self) -> ClockReading | None:
-        """Return the present reading of both clocks; None if the wall clock has no steady clock next to it."""
+        """Return the present reading of both clocks; None if the wall clock has no matching steady clock."""
         from zsnapdb.planning.clock_guard import ClockReading
 
         steady = self.steady or (system_steady if self.now is system_now else None)
@@ -185,7 +188,8 @@ class Host:
     def latest(self) -> datetime:
         """Return the later of the wall clock and the proven time.
 
-        Creation and use are recorded with it, so nothing expires early that was created while the clock was behind.
+        The times of creation and use come from it. So an object that was created while the clock was behind does not
+        expire early.
         """
         from zsnapdb.jobs.base.clock_record import removal_time
 
@@ -199,7 +203,7 @@ class Host:
     """The id of the run that this job is part of."""
 
     who: Callable[[], AuthorPart] = _who
-    """The user of the job: the accounts of this process, unless a service runs it for another user."""
+    """The user of the job: the accounts of this process, or the user for whom a service runs the job."""
 
     open_store: OpenStore = _open_store
 
@@ -207,7 +211,7 @@ class Host:
     """The writer of the journals; None: the disk of this host."""
 
     has_ended: Callable[[Holder], bool] = _has_ended
-    """Returns whether the process that holds a lease is known to have ended."""
+    """Returns whether the holder of a lease is certain to have ended."""
 
 
 THIS_HOST = Host()
@@ -221,7 +225,7 @@ def fresh_server_id() -> int:
 def fresh_password() -> SecretStr:
     """Return a new password. Its last characters satisfy validate_password and simple_password_check.
 
-    Servers on copies have the password rules of their source, so there are several characters of each kind. MySQL
+    A server on a copy has the password rules of its source, so the password has several characters of each kind. MySQL
     accepts at most 32 characters for a replication source (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     return SecretStr(secrets.token_urlsafe(16) + "-._bB7cC8A")

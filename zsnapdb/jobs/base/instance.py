@@ -33,7 +33,7 @@ FIRST_LEVEL = 3
 
 
 def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
-    """Return the error for an address at which no repository was found, with the address that was tried."""
+    """Return the error for an address at which no repository was found. It contains the address."""
     return NotFound(
         f"no repository was found at the address of repository {repository!r}, {url}: {error.message}",
         hint=error.hint,
@@ -58,7 +58,7 @@ class Instance:
     restores: Path = Path("/var/lib/zsnapdb/restores")
     """The folder with the journals of restores (`restore.journal`)."""
     wait: float = 0.0
-    """Seconds that a run waits for another run on the instance."""
+    """The time in seconds for which a run waits for another run on the instance."""
     replicas_will_be_rebuilt: bool = False
     """The user confirmed that every replica will be rebuilt after a restore replaces its source's data."""
 
@@ -91,7 +91,7 @@ class Instance:
         """Return the instance with the named repository (None: its own one).
 
         Retention policy and objectives of another repository have precedence over those of the instance. Objectives for
-        copies apply only to the own repository. Raises UsageError if the repository is not configured.
+        copies apply only to the instance's own repository. Raises UsageError if the repository is not configured.
         """
         own = cls.of(settings, name, events)
         if repository is None or repository == own.settings.repository:
@@ -103,7 +103,7 @@ class Instance:
         return own.in_repository(repository, settings.repository[repository])
 
     def in_repository(self, name: str, other: RepositorySettings) -> Instance:
-        """Return the instance with another repository than its own one, as `at` does."""
+        """Return the instance with a repository other than its own, as `at` does."""
         objectives = (other.objectives or self.settings.objectives).model_copy(update={"copies": {}})
         changes = {"repository": name, "keep": other.keep or self.settings.keep, "objectives": objectives}
         return replace(
@@ -120,7 +120,7 @@ class Instance:
         return None if self.is_own_repository else self.settings.repository
 
     def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
-        """Return the instance with the repository of a plan: `other`, or its own if that is None.
+        """Return the instance with the repository of a plan: `other`, or its own one if `other` is None.
 
         Raises UsageError if the repository is no longer configured.
         """
@@ -170,7 +170,7 @@ class Instance:
         return self.settings.volumes
 
     def with_volumes(self, volumes: Mapping[str, str]) -> Instance:
-        """Return the instance with these volumes, which come from its server or from a backup."""
+        """Return the instance with these volumes, which come from the server or from a backup."""
         return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
 
     def with_events(self, events: Events) -> Instance:
@@ -183,7 +183,7 @@ class Instance:
         return replace(self, wait=seconds)
 
     def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
-        """Return the instance with another account for its sessions (`password_file` None: without a password).
+        """Return the instance with another account for its sessions (`password_file` None: no password).
 
         The address of the server does not change.
         """
@@ -205,7 +205,7 @@ class Instance:
 
     @property
     def address(self) -> Address:
-        """The address and account of its server on this host.
+        """The address and account of the instance's server on this host.
 
         Raises PreflightError if the instance is a virtual machine, ServerError if no server is configured.
         """
@@ -240,7 +240,7 @@ class Instance:
 
     @property
     def tls(self) -> Tls:
-        """The TLS settings of TCP connections to its server, and from that server to others."""
+        """The TLS settings for TCP connections to the instance's server, and from that server to others."""
         from zsnapdb.mysql.tls import Tls, TlsMode
 
         s = self.settings
@@ -254,7 +254,7 @@ class Instance:
         )
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to its server. Callers may treat the server's paths as paths of this host.
+        """Open a session to the instance's server. Callers may use the server's paths as paths on this host.
 
         Raises PreflightError if the instance is a virtual machine.
         """
@@ -264,7 +264,7 @@ class Instance:
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
 
     def session_inside(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to the server inside its virtual machine. Its paths are those of the guest."""
+        """Open a session to the server inside the instance's virtual machine. The paths are those of the guest."""
         from zsnapdb.mysql.session import Session
 
         return Session.open(self.address_inside, self.settings.password(), read_timeout=read_timeout)
@@ -273,10 +273,10 @@ class Instance:
         return self.host.open_store(self.repository, self.events.tell)
 
     def open_repository(self) -> Repository:
-        """Open its repository.
+        """Open the instance's repository.
 
-        If the marker is lost, the repository is opened from the manifests of the instance. Raises NotFound with the
-        address if nothing is there.
+        If the marker is lost, the manifests of the instance are used instead. Raises NotFound with the address if no
+        repository is found there.
         """
         # Most commands need no repository, and loading its modules would take longer than the command.
         from zsnapdb.repository.repository import Repository
@@ -290,14 +290,14 @@ class Instance:
         return repository
 
     def open_or_create_repository(self) -> Repository:
-        """Open its repository. Create the marker if the repository has none yet."""
+        """Open the instance's repository. Create the marker if the repository has none yet."""
         from zsnapdb.repository.repository import Repository
 
         store, prefix = self.open_store()
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), self.keyring(), instances=(self.name,))
 
     def keyring(self) -> Keyring:
-        """Return the keys of its repository, with this host's record of its own documents."""
+        """Return the keys of the instance's repository, with this host's record of its own documents."""
         from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
         from zsnapdb.repository.keyring import Keyring
 
@@ -309,17 +309,17 @@ class Instance:
 
     @property
     def sends_raw(self) -> bool:
-        """Whether its streams are raw, that is encrypted like its blocks."""
+        """Whether the instance's streams are raw: the blocks are sent encrypted, as they are on disk."""
         return forms_of(self.repository.stream.send) == (SendForm.RAW,)
 
     def summaries(self, repository: Repository) -> Summaries:
-        """Return its backups in the repository, without their chunk tables, cached on this host."""
+        """Return the instance's backups in the repository, without chunk tables. They are cached on this host."""
         from zsnapdb.repository.catalogue import Cache, summaries
 
         return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
 
     def archive(self, repository: Repository) -> BinlogArchive:
-        """Return its binlog archive in the repository, whose descriptions are cached on this host."""
+        """Return the instance's binlog archive in the repository. Its descriptions are cached on this host."""
         from zsnapdb.repository.binlog_archive import BinlogArchive
         from zsnapdb.repository.binlog_cache import DescriptionCache
 
@@ -333,7 +333,7 @@ class Instance:
         stream = self.repository.stream
         level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
         codec = Codec.NONE if level == 0 else Codec.ZSTD
-        # With a bandwidth limit, more connections would not help: they would only wait.
+        # With a bandwidth limit, more connections would only wait.
         widens = self.repository.bandwidth is None
         first = min(FIRST_CHUNK, stream.chunk_size)
         return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive, widens, first)

@@ -1,4 +1,4 @@
-"""Reading of an instance's snapshots on this host, limited to those that a command needs, and its cache."""
+"""Reading of an instance's snapshots on this host. Each command reads only those that it needs; a cache helps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _GENERATION_FILE = ".generation"
 _CHANGING = "changing"
-"""The generation while a set is changed, and after a run that was killed during a change."""
+"""The generation during a change of a set, or after a run was killed during such a change."""
 _PATIENCE = 10.0
 
 HOLDS = "userrefs"
@@ -42,14 +42,14 @@ def _folder(instance: Instance) -> Path:
 
 
 def _file(instance: Instance, place: str) -> Path:
-    # The name of a dataset may be as long as a file name may be, without escapes for slashes.
+    # The name of a dataset may be as long as a file name, so slashes are not escaped.
     return _folder(instance) / hashlib.sha256(place.encode()).hexdigest()
 
 
 def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
     """Return the snapshots, by short name, that were recorded as local and are still the same.
 
-    A file of another account, or a link in its place, is ignored.
+    A file of another account and a link are ignored.
     """
     try:
         opened = os.open(_file(instance, place), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -66,7 +66,7 @@ def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> 
 
 
 def read_generation(instance: Instance) -> str:
-    """Return the present id of the cache, which `changing` replaces. Read it before the snapshots, for `note`."""
+    """Return the present id of the cache, which `changing_sets` replaces. Read it before the snapshots, for `note`."""
     try:
         return (_folder(instance) / _GENERATION_FILE).read_text()
     except (OSError, ValueError):
@@ -78,13 +78,13 @@ def note_snapshots(
 ) -> None:
     """Record the local snapshots among `seen`, in addition to recorded ones that still exist.
 
-    Nothing is recorded if a run changed a set since `generation_before`, or is changing one. `names` must be listed
-    before the snapshots are read, and `seen` must be read with HOLDS. Write errors are ignored.
+    Nothing is recorded if a run changed a set since `generation_before`, or is changing one now. `names` must be listed
+    before the snapshots are read, and `seen` must be read with `HOLDS`. Write errors are ignored.
     """
     with contextlib.suppress(BusyError, OSError, PreflightError), _alone(instance, 0.0):
         current = read_generation(instance)
         if current == _CHANGING:
-            # The results may be older than the change of a killed run. With a new generation, later results are not.
+            # These results may be older than the change of a killed run. A new generation makes later results valid.
             _begin(instance, secrets.token_hex(16))
         elif current == generation_before:
             _note(instance, names, seen)
@@ -106,9 +106,10 @@ def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable
 
 @contextlib.contextmanager
 def changing_sets(instance: Instance, places: Collection[str]) -> Iterator[None]:
-    """Change local sets in the block. Snapshots of these datasets are not recorded until its end.
+    """Change local sets in the block. Until its end, snapshots of these datasets are not recorded.
 
-    Results that were read before its end are not recorded either. Raises PreflightError if a record cannot be removed.
+    Results that were read before the end are not recorded later either. Raises PreflightError if a record cannot be
+    removed.
     """
     with _alone(instance, _PATIENCE):
         try:
@@ -137,14 +138,14 @@ def _line(name: str, number: int) -> str:
 
 
 _MOST_BY_NAME = 1000
-"""The maximum number of snapshots queried by name. For more, one list of all snapshots is as cheap."""
+"""The maximum number of snapshots queried by name. Above it, listing all snapshots is no slower."""
 
 
 @dataclass(frozen=True)
 class SetsHere:
-    """The snapshots on some datasets that have the name of a snapshot set, from one listing.
+    """The snapshots on some datasets whose name is that of a snapshot set, from one listing.
 
-    `listed` None: they cannot be listed without starting a program. `generation` is that of the cache before the
+    `listed` is None if they cannot be listed without starting a program. `generation` is that of the cache before the
     listing.
     """
 
@@ -161,7 +162,7 @@ class SetsHere:
     def note(self, seen: Iterable[OwnedSnapshot]) -> None:
         """Record the local snapshots among `seen`, so that other runs need not read them.
 
-        `seen` must have been read with `known_local.HOLDS`.
+        `seen` must have been read with `HOLDS`.
         """
         if self.listed is not None:
             note_snapshots(self.instance, self.listed, seen, self.generation)
@@ -169,14 +170,14 @@ class SetsHere:
     def read(self, more: Sequence[str] = (), states: Collection[str] | None = None) -> list[OwnedSnapshot]:
         """Return the snapshots of the instance's sets in one of the states (None: any), oldest first.
 
-        They have the properties MARKS and `more`. Raises NotFound if a dataset does not exist.
+        They have the properties `MARKS` and `more`. Raises NotFound if a dataset does not exist.
         """
         if states is not None and LOCAL not in states:
             return [one for one in self.all_but_noted(more) if _is_in(one, states)]
         return [one for one in self._read(more, {}) if _is_in(one, states)]
 
     def all_but_noted(self, more: Sequence[str] = ()) -> list[OwnedSnapshot]:
-        """Return the result of `read` for any state, without local snapshots in the cache (`known_local`)."""
+        """Return the result of `read` for any state, without local snapshots in the cache (`recorded_snapshots`)."""
         listed = self.listed or {}
         return self._read(more, {place: recorded_snapshots(self.instance, place, listed[place]) for place in listed})
 
@@ -187,7 +188,7 @@ class SetsHere:
         return frozenset(one for one in named_here if one is not None)
 
     def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
-        """Yield the result of `read` in parts, newest sets first (by ZFS).
+        """Yield the result of `read` in parts, newest sets first, in ZFS's order of creation.
 
         Sets without a snapshot of every volume are left out.
         """
@@ -202,7 +203,7 @@ class SetsHere:
             size = min(8 * size, _MOST_BY_NAME)
 
     def _oldest_first(self) -> list[str]:
-        """Return the names of sets that exist on all datasets, in order of creation in ZFS. Ids come from clocks."""
+        """Return the names of sets that exist on all datasets, in ZFS's order of creation, as clocks may be wrong."""
         if not self.listed:
             return []
         everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))
@@ -231,7 +232,7 @@ def own_snapshots(
 ) -> list[OwnedSnapshot]:
     """Return the result of `SetsHere.read` for a new listing.
 
-    `only`: only the snapshots of the set with this id are read (None: all), however many there are.
+    With `only`, only the snapshots of the set with this id are read, so the number of snapshots does not matter.
     """
     if only is None:
         return SetsHere.look(instance, places).read(more, states)
@@ -245,8 +246,8 @@ def _is_in(one: OwnedSnapshot, states: Collection[str] | None) -> bool:
 
 
 def _of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapshot]:
-    # The properties alone prove nothing: snapshots inherit those of their dataset, and a restored dataset has some of
-    # them. So the name must match too.
+    # The properties alone prove nothing, because snapshots inherit them from their dataset, and a restored dataset has
+    # some. So the name must match too.
     return [
         one
         for one in marked

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from zsnapdb.repository.repository import Repository
 
 _HOLDER = re.compile(r"([0-9]{1,20}) ([^\n]{1,200})\n")
-"""The content of a lock file: the process that has the lock, and its action."""
+"""The content of a lock file: the process that has the lock, and the current action of that process."""
 _LONGEST = 1000
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-"""Seconds in which a run with finished snapshots may still verify them."""
+"""The time in seconds that a run may take to verify finished snapshots."""
 
 
 @contextlib.contextmanager
@@ -38,8 +38,8 @@ def exclusive(
 ) -> Iterator[None]:
     """Run the block as the only holder of the lock `name` on this host.
 
-    `folder` contains the lock files (None: the folder of this host). `tell` gets a line if this run has to wait. The
-    lock file is removed afterwards. Raises BusyError if another run still holds the lock after `patience` seconds,
+    `folder` contains the lock files (None: the folder of this host). If this run has to wait, `tell` gets a line.
+    Afterwards the lock file is removed. Raises BusyError if another run still holds the lock after `patience` seconds,
     PreflightError if the lock file cannot be created.
     """
     folder = folder or THIS_HOST.run
@@ -50,14 +50,14 @@ def exclusive(
             # Many locks are named after a clone or a snapshot set, so their files would accumulate.
             with contextlib.suppress(OSError):
                 path = lock_file(folder, _file_name(name))
-                # If the file was removed in the meantime, another run may hold a new file with that name.
+                # If the file was removed in the meantime, another run may hold a lock on a new file with that name.
                 if os.path.samestat(os.fstat(opened), os.lstat(path)):
                     path.unlink()
 
 
 @contextlib.contextmanager
 def shared(name: str, *, patience: float, folder: Path | None = None) -> Iterator[None]:
-    """Run the block with a shared lock `name`; no run holds it exclusively at the same time (flock(2)).
+    """Run the block with a shared lock `name`. Meanwhile no run holds the lock exclusively (flock(2)).
 
     The last holder removes the lock file. The errors are those of `exclusive`.
     """
@@ -110,7 +110,8 @@ def exclusive_with_child(
                     tell(f"waiting up to {patience:g} s for another zsnapdb: {_holder(file)}")
                     is_told = True
             else:
-                # If the last holder removed the file after this run opened it, the lock excludes no other run.
+                # If the last holder removed the file after this run had opened it, the lock does not exclude other
+                # runs.
                 if os.fstat(file.fileno()).st_nlink:
                     file.truncate(0)
                     file.write(f"{os.getpid()} {doing}\n")
@@ -134,10 +135,10 @@ def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
 
 
 def is_held(name: str, folder: Path | None = None) -> bool:
-    """Return whether a run of this host holds the lock now, according to the kernel. The lock is not touched.
+    """Return whether a run of this host holds the lock now, according to the kernel. The lock is not taken.
 
-    False if the kernel does not show it. /proc/locks lists each lock with its process and inode (proc_locks(5)). Its
-    device number is not that of stat(2), so only the inode is compared.
+    False if the kernel does not list locks. /proc/locks lists each lock with its process and inode (proc_locks(5)). The
+    device number there differs from that of stat(2), so only the inode is compared.
     """
     path = lock_file(folder or THIS_HOST.run, _file_name(name))
     try:
@@ -157,7 +158,7 @@ def _file_name(name: str) -> str:
 
 
 def _holder(file: TextIO) -> str:
-    """Return the holder from the file's content. Another run may be about to write it."""
+    """Return the holder that the file names. Another run may be about to write the file."""
     file.seek(0)
     match = _HOLDER.fullmatch(file.read(_LONGEST))
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
@@ -177,7 +178,7 @@ def sole_reader(instance: Instance) -> contextlib.AbstractContextManager[None]:
 
 
 def for_instance(instance: Instance, name: str, doing: str) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock `name` of the instance on this host. A run waits as long as `--wait` allows."""
+    """Hold the lock `name` of the instance on this host. If another run holds it, wait as long as `--wait` allows."""
     return exclusive(
         f"{name}-{instance.name}",
         doing=f"{doing} instance {instance.name}",

@@ -27,11 +27,11 @@ VERSION_PROPERTY = f"{PROPERTY}:version"
 
 
 RESTORED_PROPERTY = f"{PROPERTY}:restored"
-"""On every dataset and step snapshot of a restore: the id of that restore."""
+"""The id of a restore, on each of its datasets and step snapshots."""
 
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
-"""On every volume of a server whose binlog history started with a restore: the id of that history."""
+"""The id of the binlog history, on every volume of a server whose history started with a restore."""
 
 
 RUN_PROPERTY = f"{PROPERTY}:run"
@@ -72,7 +72,7 @@ def snapshot_name(backup_id: str) -> str:
 
 
 def set_named(name: str) -> str | None:
-    """Return the id of the set whose snapshots have this short name; None if it is not a zsnapdb name."""
+    """Return the id of the set whose snapshots have this short name; None if zsnapdb gives no such name."""
     backup_id = name.removeprefix(SNAPSHOT_PREFIX)
     return backup_id if backup_id != name and is_backup_id(backup_id) else None
 

@@ -1,1 +1,1 @@
-"""The binlog archive: read, stored and purged."""
+"""The binlog archive: reading, storing and purging binlogs."""

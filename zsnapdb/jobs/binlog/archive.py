@@ -1,4 +1,4 @@
-"""`zsnapdb binlog archive`: it archives binlogs once, or continuously."""
+"""`zsnapdb binlog archive`: archives binlogs once or continuously."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import mounted
 
 _AGAIN = 300.0
-"""The seconds from a failed backup to the start of the next one, because another run may be in progress."""
+"""The time in seconds between a failed backup and the next start. Another run may be in progress."""
 
 
 def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
-    """Return the command that backs an instance up."""
+    """Return the command that makes a backup of an instance."""
     options = () if config is None else ("--config", str(config))
     return (sys.executable, "-m", "zsnapdb", "backup", instance, *options)
 
 
 def start_command(command: Sequence[str]) -> Running:
-    """Start the command. It continues if the archiver ends."""
+    """Start the command, which continues if the archiver ends."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -59,9 +59,9 @@ def start_command(command: Sequence[str]) -> Running:
 
 
 class NewHistoryWatch:
-    """The watch for a missing backup of a new history.
+    """A watch for histories that no backup begins.
 
-    It warns once, and starts the backup if the configuration says so.
+    It warns once about each, and starts a backup if `backup_on_new_history` is set.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class NewHistoryWatch:
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
-        """Take the result of a round of the archiver into account.
+        """Consider the result of a round of the archiver.
 
         Raises:
             RepositoryError: the repository cannot be read.
@@ -124,7 +124,7 @@ class NewHistoryWatch:
 
 
 _SHORTEST_PAUSE = 0.2
-"""The shortest pause between two rounds, in seconds."""
+"""The shortest pause between the starts of two rounds, in seconds."""
 
 
 def open_archive(instance: Instance) -> BinlogArchive:
@@ -136,7 +136,7 @@ def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
     """Return the archiver of the binlogs.
 
     Raises:
-        PreflightError: the binlogs are on an encrypted dataset and would be stored unencrypted.
+        PreflightError: the binlogs are encrypted on this host and would be stored unencrypted.
     """
     if not instance.repository.encryption.recipients:
         mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source) for entry in mounted()]
@@ -150,7 +150,7 @@ def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
 
 
 def archive_once(instance: Instance) -> Round:
-    """Archive everything that the binlogs of the server contain now.
+    """Archive everything that is in the server's binlogs now.
 
     Raises:
         PreflightError: the newest binlog cannot be archived; the other binlogs were archived.
@@ -180,15 +180,15 @@ def archive_once(instance: Instance) -> Round:
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
     """Archive until `stop` is set, then once more.
 
-    If the newly archived binlogs continue no backup, warn, and call `start_backup` if the configuration says so. Every
-    committed transaction is in the repository within `binlog.interval` while the repository can be reached. Errors of
+    If no backup leads to the newly archived binlogs, warn, and call `start_backup` if `backup_on_new_history` is set.
+    While the repository is reachable, it gets every transaction within `binlog.interval` of the commit. Errors of
     server and repository are reported, and archiving continues.
     """
     with for_instance(instance, "binlog", "archiving the binlogs of"):
         with instance.session() as session:
             source = find_source(session)
         archiver = archiver_of(instance, source)
-        # Half of the interval: a transaction right after a round waits for the next round, which still has time to
+        # Half of the interval. A transaction just after a round waits for the next round, which still needs time to
         # store it.
         pause = instance.settings.binlog.interval / 2
         notes = Notes(instance.events)
@@ -213,7 +213,7 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
 
 
 def _query_source(instance: Instance) -> BinlogSource | None:
-    """Return the source as the server describes it now; None if the server does not answer."""
+    """Return the server's present description of the source; None if the server does not answer."""
     try:
         with instance.session(read_timeout=5.0) as session:
             return find_source(session)
@@ -224,9 +224,9 @@ def _query_source(instance: Instance) -> BinlogSource | None:
 def _current(
     instance: Instance, archiver: Archiver, source: BinlogSource, recorder: CompletenessRecorder
 ) -> tuple[BinlogSource, Archiver, CommitHorizon | None]:
-    """Return the source as the server describes it now, with an archiver for the source, and the commit horizon.
+    """Return the source as the server describes it now, an archiver for it, and the commit horizon.
 
-    If the server does not answer, source and archiver stay as they are, and no horizon is known.
+    If the server does not answer, source and archiver stay the same, and the horizon is None.
     """
     try:
         with instance.session(read_timeout=5.0) as session:
@@ -240,7 +240,7 @@ def _current(
 
 
 def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:
-    """Return an archiver that has read the archive again, because after an error the last request is in doubt.
+    """Return an archiver that reads the archive again. After an error, the effect of the last request is unknown.
 
     If the archive cannot be read, return the old archiver.
     """
@@ -251,7 +251,7 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Ar
 
 
 class Notes:
-    """The reporter of events. It reports each event once, not in every round."""
+    """Reports events. A repeated problem is reported once, not in every round."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -275,7 +275,7 @@ class Notes:
         self._problems = set(result.problems)
 
     def trouble(self, error: BaseException) -> None:
-        """Report an error unless the previous round had the same error."""
+        """Report an error, unless it is the same as in the previous round."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._events.warn(f"{error}; trying again")

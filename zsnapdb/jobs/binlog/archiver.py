@@ -1,10 +1,10 @@
-"""The archiver of one server's binlogs: rotated binlogs as complete files, the active binlog in segments.
+"""The archiver of one server's binlogs. It stores rotated binlogs as complete files, and the active binlog in segments.
 
 It archives no bytes that the server could still lose, and reports every gap. A segment is archived only after the file
-was synced, because bytes that a reader sees may not be on disk yet. A server that loses them in a power failure gives
+was synced, because bytes that a reader sees may not be on disk yet. A server that loses bytes in a power failure gives
 their GTIDs to other transactions. The archive is read again at every start. The decisions are in
-planning/binlog/archive.py. No binlog records the engine of a table that was created without ENGINE. So the server is
-asked for the tables of its newest statements.
+`planning/binlog/archive.py`. No binlog records the engine of a table that was created without ENGINE. So the archiver
+queries the server for the tables in its newest statements.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 def made_parts(
     instance: Instance, source: BinlogSource, tables: Iterable[CreatedTable]
 ) -> tuple[CreatedTablePart, ...]:
-    """Return the server's answers about the tables that still have the engine from their statement.
+    """Return the server's answers about tables that still have the engine of their creation.
 
-    Attributes that a later ALTER may have changed are left out. The result is empty if the server does not answer or is
-    another one now. Then a restore names the tables without a record.
+    Attributes that a later ALTER may have changed are left out. The result is empty if the server does not answer or
+    has been replaced. A restore then lists the tables without a record.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -116,7 +116,7 @@ def _word(value: object) -> str | None:
 class Round:
     """The result of one round over the binlogs of the server.
 
-    Sizes in bytes; `end` is the end of the archive now, in `incarnation`. Times are in microseconds UTC.
+    Sizes are in bytes, times in microseconds UTC. `end` is the present end of the archive, in `incarnation`.
     """
 
     new_incarnation: str | None = None
@@ -126,7 +126,7 @@ class Round:
     gaps: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     blocked: str | None = None
-    """The reason why the newest binlog cannot be archived, else None."""
+    """The reason why the newest binlog cannot be archived; None if it can."""
     end: BinlogCoordinates | None = None
     gtids: Gtids | None = None
     last_commit: int | None = None
@@ -134,19 +134,19 @@ class Round:
     complete_until: int | None = None
     """The time until which the archive is complete, if it was recorded after this round."""
     unprotected: RouteEnd | None = None
-    """The reason why no backup leads to the newly archived binlogs, if a history or a gap began in this round."""
+    """The reason why no backup leads to the newly archived binlogs, if this round began a history or found a gap."""
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigns a second time, if a history or a gap began in this round."""
+    """GTIDs that the server assigns a second time, if this round began a history or found a gap."""
 
 
 _SECOND = 1_000_000
 
 
 class CompletenessRecorder:
-    """The recorder of the time until which the archive is complete.
+    """A recorder of the time until which the archive is complete.
 
-    It asks the server before a round and records the time after it. `interval` is the time in seconds between two
-    records.
+    It queries the server before a round, and writes the record after the round. `interval` is the time in seconds
+    between two records.
     """
 
     def __init__(self, events: Events, interval: float, steady: Callable[[], float] = time.monotonic) -> None:
@@ -159,18 +159,18 @@ class CompletenessRecorder:
     def before(self, session: Session) -> CommitHorizon | None:
         """Return the horizon of the server's commits; None if no record is due, or the server does not answer.
 
-        A repository that refused a record is not asked again for `interval` seconds.
+        After the repository refused a record, none is due for `interval` seconds.
         """
         if self._refused is not None and self._steady() - self._refused < self._interval:
             return None
         try:
             if not is_worth_recording(self._last(), round(clock(session)) * _SECOND, self._interval, None):
                 return None
-            # The dialect of the server is asked once, because each question is a statement in its logs.
+            # The dialect of the server is queried once, because each query is a statement in its logs.
             self._forms = self._forms or dialect(session)
             return commit_horizon(session, self._forms)
         except ServerError as error:
-            # The server may be another one now.
+            # The server may have been replaced.
             self._forms = None
             self._warn(str(error))
             return None
@@ -178,10 +178,10 @@ class CompletenessRecorder:
     def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
         """Record the horizon if the round reached it. Return the round with the recorded time.
 
-        A repository that refuses the record causes a warning, because the archive itself is written.
+        If the repository refuses the record, only warn, because the archive itself was written.
         """
         if result.new_incarnation:
-            # The old record says nothing about the new incarnation, so the next round records again.
+            # The old record does not apply to the new incarnation, so the next round records again.
             self._recorded = None
         # The horizon may be in a binlog that could not be archived.
         is_whole = result.blocked is None and not result.problems
@@ -215,7 +215,7 @@ class CompletenessRecorder:
 
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 _MERGED = 32
-"""The number of segments of an active binlog that are merged into one segment."""
+"""The number of segments of an active binlog that are merged into one."""
 
 
 @dataclass
@@ -228,7 +228,7 @@ class _RoundResults:
 
 
 class Archiver:
-    """The archiver of one server's binlogs. It works in rounds. No other process writes to its incarnation."""
+    """The archiver of one server's binlogs, which works in rounds. No other process writes to its incarnation."""
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._instance = instance
@@ -253,28 +253,28 @@ class Archiver:
         newest = self._kept[-1] if self._kept else None
         seen = last_seen(newest, contents.state.complete) if newest is not None else None
         self._last_look = None if seen is None else ArchiverObservation(seen)
-        """The last look at the binlogs after which everything that it found was archived."""
+        """The last look at the binlogs after which all bytes found were archived."""
         self._look = self._look_now()
         rotated = [file for file in self._kept if file.is_rotated]
         if rotated:
-            # A killed run may have left segments next to the newest file.
+            # A killed run may have left segments of a file that is archived completely.
             self._remove_unneeded(rotated[-1])
 
     def _look_now(self) -> ArchiverObservation:
         return ArchiverObservation(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
 
     def _witness(self, known: ArchivedFile | None) -> Witness:
-        """Return the facts about the commit times of a binlog whose bytes can be read now."""
+        """Return the facts about the commit times in a binlog whose bytes can be read now."""
         seen = sighting_between(self._last_look, self._look_now())
         return Witness(seen) if known is None else Witness(seen, known.span.stretches, known.end)
 
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive everything that the server has written since the last round.
 
-        Afterwards these bytes are in the repository. On an error nothing counts as archived. `ask` asks the server for
-        its identity again (None: it does not answer). When a restore returns a server to an earlier state, the files
-        are replaced first, and then the restored server starts with another identity. So an incarnation begins only
-        under the identity that the server reports; else the round does nothing.
+        Afterwards these bytes are in the repository. After an error none of them is treated as archived. `ask` queries
+        the server's identity again (None: no answer). A restore first replaces the files, and then starts the restored
+        server with another identity. So a new incarnation begins only if the server still reports the known identity;
+        else the round does nothing.
         """
         self._look = self._look_now()
         local = self._files.list()
@@ -315,7 +315,7 @@ class Archiver:
         )
 
     def _note(self, newest: ArchivedFile) -> None:
-        """Record the newest archived position on this host. The repository has it already."""
+        """Record the newest archived position on this host. The repository already has it."""
         position = ArchivedPosition(
             incarnation=newest.incarnation, file=newest.name, end=newest.end, last_commit=newest.last_commit
         )
@@ -343,8 +343,7 @@ class Archiver:
             return
         number = next_sequence(self._instance, self._archive.repository, self._numbers)
         self._numbers.append(number)
-        # An unreadable incarnation has only its id, so the times in the ids must follow each other too, as far as times
-        # go.
+        # An unreadable incarnation has only its id, so the times in the ids should be in order too, as far as possible.
         began = self._host.now()
         if self._newest_began is not None and self._newest_began < _END_OF_TIME:
             began = max(began, self._newest_began + timedelta(seconds=1))
@@ -370,7 +369,7 @@ class Archiver:
         return self._incarnation.id
 
     def _key(self, name: str) -> DataKey | None:
-        """Return the data key of this run for a file, None without encryption."""
+        """Return the data key of this run for a file; None without encryption."""
         keyring = self._archive.repository.keyring
         if not keyring.is_encrypting:
             return None
@@ -423,7 +422,7 @@ class Archiver:
             self._merge(file, step.name)
 
     def _store(self, file: BinaryIO, segment: Segment) -> Segment:
-        """Store a segment, which then counts as archived."""
+        """Store a segment. Afterwards it is part of the archive."""
         key = self._key(segment.name)
         plain = read_plain(file, segment.start, segment.end)
         associated = self._archive.associated(
@@ -449,7 +448,7 @@ class Archiver:
             self._kept.append(file)
 
     def _merge(self, file: BinaryIO, name: str) -> None:
-        """Merge the last segments into one if there are many.
+        """Merge the last segments into one segment if there are many.
 
         The merged segment is read back before the others are removed.
         """
@@ -525,9 +524,10 @@ class Archiver:
             keys=(key.part,) if key else (),
             seen=None if self._last_look is None else self._last_look.wall,
         )
-        # The chunks may be old by now, and no description protected them from a sweep.
+        # The chunks may be old by now, and without a description nothing protected them from a sweep.
         self._archive.confirm(self._id(), step.name, attempt, chunks)
-        # Recorded first: a run that is killed before the commit archives and records the file again.
+        # The record comes first: if the run is killed before the commit, the next run archives and records the file
+        # again.
         note_archived_files(self._instance, self._archive.repository, [rotated])
         self._archive.commit(rotated)
         if known is not None:
@@ -540,9 +540,9 @@ class Archiver:
         done.plain_size += span.end - (known.end if known else 0)
 
     def _put_chunks(self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None) -> tuple[Chunk, ...]:
-        """Store the bytes of the file up to `end` in chunks, read each chunk back, and return the chunk descriptions.
+        """Store the bytes of the file up to `end` in chunks, read each chunk back, and return their descriptions.
 
-        This uses as much memory as the stream of a volume.
+        This uses as much memory as storing a volume's stream.
         """
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         starts = range(0, end, self._settings.chunk_size)

@@ -1,4 +1,4 @@
-"""The binlog files of the server: their list, their heads, and their segments."""
+"""The binlog files of the server: listing them, reading their heads, and cutting them into segments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class BinlogSource:
-    """The server with the binlogs to archive, and the place of its binlogs."""
+    """The server whose binlogs are archived, and the location of the binlogs."""
 
     flavour: Flavour
     server_uuid: str | None
@@ -61,12 +61,12 @@ class BinlogSource:
     index: Path
     datadir: Path
     folder: Path
-    """The folder of the binlogs: that of log_bin_basename, without links."""
+    """The folder of the binlogs: the folder of `log_bin_basename`, with links resolved."""
     keys: BinlogKeys = NO_KEYS
 
 
 def find_source(session: Session) -> BinlogSource:
-    """Return the place of the server's binlogs.
+    """Return the location of the server's binlogs.
 
     Raises:
         PreflightError: the server has no binlog files on this host.
@@ -106,7 +106,7 @@ def find_source(session: Session) -> BinlogSource:
 
 @dataclass(frozen=True)
 class Opening:
-    """The head of a binlog file, the fingerprint that identifies the file, and whether the server encrypts it."""
+    """The head of a binlog file, the fingerprint from it, and whether the server encrypts the file."""
 
     head: BinlogHeader
     fingerprint: str
@@ -114,13 +114,13 @@ class Opening:
 
 
 _FileState = tuple[int, int, int]
-"""The inode, size and time of the last change of a file. A file that the server has closed keeps them."""
+"""Inode, size and time of the last change of a file. They stay the same once the server has closed the file."""
 
 
 class LocalFiles:
     """The binlogs in the index. The head of a file is read again only if the file changed.
 
-    After a reset a new file may have the name and even the inode of an old one.
+    After RESET a new file may have the name and even the inode of an old one.
     """
 
     def __init__(self, source: BinlogSource) -> None:
@@ -136,7 +136,7 @@ class LocalFiles:
         binlogs = []
         paths = {}
         for entry in index_entries(self.source.index):
-            # The folder may be reached through links, like the server's own paths. The file itself must not be a link.
+            # The path of the folder may contain links, like the server's own paths. The file itself must not be a link.
             named = self.source.datadir / entry
             if not is_archivable(named.name):
                 raise PreflightError(
@@ -152,22 +152,22 @@ class LocalFiles:
         return binlogs
 
     def _outside(self, named: Path) -> ServerBinlog:
-        """Return the entry of a binlog that is not read, because a forged index could name any file of the host."""
+        """Return an entry for a binlog that is not read, because a forged index could name any file of the host."""
         problem = (
             f"the index names {named}, which is not in {self.source.folder}, the folder that log_bin_basename names"
         )
         return ServerBinlog(named.name, number_of(named.name), 0, problem=problem)
 
     def path(self, name: str) -> Path:
-        """Return the path of a listed binlog."""
+        """Return the path of a binlog in the list."""
         return self._paths[name]
 
     def open(self, name: str) -> BinaryIO:
-        """Return a listed binlog, opened for its plain bytes."""
+        """Return a binlog in the list, opened for reading its decrypted bytes."""
         return open_binlog(self._paths[name], self.source.keys)
 
     def opening(self, name: str) -> Opening:
-        """Return the opening of a listed binlog."""
+        """Return the opening of a binlog in the list."""
         return self._openings[name][1]
 
     def _local(self, path: Path) -> ServerBinlog | None:
@@ -196,7 +196,7 @@ class LocalFiles:
 
 
 def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
-    """Return the stored form of the opening of a file."""
+    """Return the stored form of a file's opening."""
     head = opening.head
     return HeadPart(
         server_uuid=source.server_uuid,
@@ -224,8 +224,8 @@ def cuts(
 ) -> Iterator[SegmentCut]:
     """Yield the segments from byte `start` to the end of the last complete transaction within `size` bytes of the file.
 
-    `complete` is the end of the last complete transaction (or of the head) in the archived part. A segment ends with a
-    transaction. Only a transaction longer than `limit` bytes is cut inside, and no segment is longer than `limit`.
+    `complete` is the end of the last complete transaction (or of the head) in the archived part. A segment has at most
+    `limit` bytes, and ends at the end of a transaction. Only a transaction longer than `limit` is split.
     """
     first = 0 if start == 0 else complete
     builder = SpanBuilder(first, complete, witness)
@@ -264,17 +264,17 @@ class KnownHistory:
 def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> KnownHistory:
     """Return the archived part of the server's binlogs, in its newest incarnation.
 
-    This is the newest one under its name. Or it is a newer one, with any server_id, that the server's own binlogs
-    completely contain: they prove that the server continues it.
+    This is the newest incarnation with the server's name. A newer one with any server_id has precedence if the server's
+    own binlogs contain all of it, which proves that the server continues it.
 
     Raises:
-        PreflightError: the binlogs must be read for that and cannot be read.
+        PreflightError: the server's binlogs are needed for this decision and cannot be read.
     """
     own = server_name(source.server_uuid, source.server_id)
     same_flavour = [i for i in archive.incarnations if i.flavour is source.flavour]
     named = [i for i in same_flavour if server_name(i.server_uuid, i.server_id) == own]
     chosen = named[-1] if named else None
-    # The name of a server without a UUID is its server_id, which may change at a restart.
+    # A server without a UUID is named by its server_id, which may change at a restart.
     newer = () if family(source.flavour).has_uuid else tuple(takewhile(lambda i: i != chosen, reversed(same_flavour)))
     local = files.list() if newer else []
     chosen = next((i for i in newer if _goes_on(archive.of(i.id), files, local)), chosen)
@@ -301,14 +301,14 @@ def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
 
 
 def last_seen(newest: ArchivedFile, complete: Sequence[CompleteUntil]) -> int | None:
-    """Return a time before all commits that follow the newest archived file (microseconds UTC); None if not known."""
+    """Return a time before all commits that follow the newest archived file (microseconds UTC); None if unknown."""
     place = (newest.incarnation, newest.name)
     times = [one.until for one in complete if (one.incarnation, one.name) == place and one.end == newest.end]
     return max((time for time in (newest.seen, *times) if time is not None), default=None)
 
 
 def _goes_on(archived: Sequence[ArchivedFile], files: LocalFiles, local: Sequence[ServerBinlog]) -> bool:
-    """Return whether the server's binlogs contain everything of a history, to the last archived byte."""
+    """Return whether the server's binlogs contain a whole archived history, up to its last byte."""
     try:
         return bool(archived) and has_all_of(archived[-1], local) and contains_last(files, archived[-1])
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""`zsnapdb binlog find`: it lists transactions by their changes, from the server's binlogs and the archive.
+"""`zsnapdb binlog find`: lists transactions by their changes, from the server's binlogs and the archive.
 
-The binlogs of the server are read in place. The archive is read only for binlogs that the server no longer has.
+The server's binlogs are read in place. The archive is read only for binlogs that the server no longer has.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class FindRequest:
-    """The search in the form of the command line. Periods are two times, each with its zone."""
+    """The search, as the command line gives it. Each period has two times, each with its zone."""
 
     table: str | None = None
     kinds: str | None = None
@@ -93,8 +93,8 @@ class ReadBinlog:
 class Search:
     """The transactions that a search selects, in the order of the report.
 
-    `matched` is their number before the limit. `asks_archive`: archived binlogs that the server no longer has were
-    read, if they may contain such transactions. `problems` are the binlogs that could not be read, with reasons.
+    `matched` is the number of selected transactions before the limit. `asks_archive`: the archive was searched for
+    binlogs that the server no longer has. `problems` are the binlogs that could not be read, with reasons.
     """
 
     transactions: tuple[ListedTransaction, ...]
@@ -123,7 +123,7 @@ class _Reading:
     problems: list[ZsnapdbError] = field(default_factory=list)
 
     def add(self, path: Path, name: str, history: str | None, keys: BinlogKeys = NO_KEYS) -> None:
-        """Read a binlog. A damaged binlog is a problem; the transactions before the damage count."""
+        """Read a binlog. If it is damaged, record a problem and keep the transactions before the damage."""
         try:
             with open_binlog(path, keys) as file:
                 self.read.append(ReadBinlog(name, history, file.seek(0, 2)))
@@ -138,8 +138,8 @@ class _Reading:
 def find(instance: Instance, request: FindRequest) -> Search:
     """Return the transactions that the request selects; change nothing.
 
-    Without a period the binlogs of the server are read, and the archive only if the server has none. With a period that
-    begins before the oldest binlog of the server, archived binlogs are read too.
+    The binlogs of the server are read. Archived binlogs are read too if the server has none, or if a period begins
+    before the server's oldest binlog.
     """
     request.filter()
     problems: list[ZsnapdbError] = []
@@ -155,9 +155,9 @@ def find(instance: Instance, request: FindRequest) -> Search:
 def search(
     instance: Instance, request: FindRequest, files: LocalFiles | None, problems: Sequence[ZsnapdbError] = ()
 ) -> Search:
-    """Return the result of `find` for these binlogs of the server (None:
+    """Return the result of `find` for these binlogs of the server.
 
-    the server cannot be asked, see `problems`).
+    `files` is None if the server does not answer; `problems` then has the reason.
     """
     conditions = request.filter()
     selected = TransactionList(request.limit, by_size=request.largest)
@@ -172,7 +172,7 @@ def search(
                 raise
             reading.problems.append(error)
     for place, binlog in enumerate(live, 1):
-        # All transactions of a file were committed before the server began the next file.
+        # The server commits all transactions of a file before it begins the next file.
         last = live[place].created if place < len(live) else None
         if is_within(binlog.created, last, [conditions.committed]) and is_within(None, last, [conditions.began]):
             instance.events.tell(f"reading {binlog.name}")
@@ -190,7 +190,7 @@ def _begins_before(conditions: ChangeFilter, moment: int) -> bool:
 
 
 def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
-    """Return the binlogs of the server that can be read, oldest first. Others are problems."""
+    """Return the readable binlogs of the server, oldest first. The other ones are added to the problems."""
     live: list[_LiveBinlog] = []
     for binlog in files.list():
         if binlog.problem:
@@ -204,7 +204,7 @@ def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
 
 
 def _read_archived(instance: Instance, reading: _Reading, live: Sequence[_LiveBinlog]) -> None:
-    """Read the archived binlogs that the server does not have and that may contain transactions of the periods."""
+    """Read the archived binlogs that the server lacks and that may contain transactions of the periods."""
     archive = instance.archive(instance.open_repository())
     loaded = archive.load()
     reading.problems.extend(loaded.damaged)
@@ -252,10 +252,9 @@ class _Place:
 
 
 def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report) -> None:
-    """Report each selected transaction that the server commits from now on, until the stop.
+    """Report each selected transaction that the server commits from now on, until `stop` is set.
 
-    The binlogs are read in place; the archive is not read. Meanwhile the server may be restarted, and its binlogs
-    reset.
+    The binlogs are read in place; the archive is not read. The server may be restarted or reset meanwhile.
 
     Raises:
         UsageError: the request has a period or an order.
@@ -273,7 +272,7 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
 
 
 def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report: Report) -> None:
-    """Report the transactions that these binlogs get from now on until the stop, like `follow`."""
+    """Report the transactions that are added to these binlogs until `stop` is set, like `follow`."""
 
     def select(listed: ListedTransaction) -> None:
         match = conditions.match(listed.changes)
@@ -286,7 +285,7 @@ def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report
 
 
 def _present(files: LocalFiles) -> _Place | None:
-    """Return the end of the last transaction that is committed now; None if the server has no binlog yet."""
+    """Return the end of the last transaction in the newest binlog now; None if the server has no binlog yet."""
     names = [binlog.name for binlog in files.list() if not binlog.problem]
     if not names:
         return None
@@ -294,14 +293,14 @@ def _present(files: LocalFiles) -> _Place | None:
 
 
 def _read_on(files: LocalFiles, place: _Place | None, report: Report) -> _Place | None:
-    """Report the transactions after the place in its binlog and in later binlogs. Return the new place."""
+    """Report the transactions after this place, in its binlog and in later binlogs. Return the new place."""
     binlogs = files.list()
     problem = next((binlog.problem for binlog in binlogs if binlog.problem), None)
     if problem is not None:
         raise DamagedError(problem, hint="see the server's error log and `zpool status`")
     names = [binlog.name for binlog in binlogs]
     is_known = place is not None and place.name in names and files.opening(place.name).fingerprint == place.fingerprint
-    # After a reset the server starts again, so every binlog is new.
+    # After a reset the server begins a new series, so every binlog is new.
     begin = names.index(place.name) if is_known and place is not None else 0
     for name in names[begin:]:
         if place is None or not is_known or name != place.name:

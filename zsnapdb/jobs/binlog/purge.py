@@ -1,13 +1,13 @@
-"""`zsnapdb binlog purge`: it removes archived binlogs from the server, in small batches, by the server's own statement.
+"""`zsnapdb binlog purge`: removes archived binlogs from the server in small batches, with the server's own statement.
 
 A binlog is removed only if the repository has it:
 
 - All objects of its archived copy are listed with their sizes.
 - No check found damage.
-- The copy is read completely now.
+- The purge reads the copy completely.
 - The server's own file has the same bytes.
 
-With `binlog.read_within` a copy with an earlier check is not read again, if the host trusts the signature of that
+With `binlog.read_within`, a copy that was checked recently is not read again, if the host trusts the signature of that
 check.
 """
 
@@ -40,7 +40,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth, known_damage
 
 _PAUSE = 0.5
-"""The seconds between batches: PURGE holds LOCK_index while it removes a file, and commits may wait for that lock."""
+"""The time in seconds between batches. PURGE holds LOCK_index while it removes a file, and commits may wait for it."""
 
 _SENT_ALL = "has sent all binlog"
 
@@ -64,7 +64,7 @@ def purge(instance: Instance) -> PurgePlan:
                 time.sleep(_PAUSE)
             _read(instance, archived, [name for name in batch if name in planned.unread])
             _compare(instance, archived, batch)
-            # A purge removes the binlogs before the one that it names.
+            # PURGE removes the binlogs before the one in the statement.
             names = binlog_files.names(session)
             following = names[names.index(batch[-1]) + 1]
             instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
@@ -81,7 +81,7 @@ class _Archived:
     local: LocalFiles
 
     def is_believed(self, instance: Instance, name: str) -> bool:
-        """Return whether this host knows the description of the copy, by its record or by a signature."""
+        """Return whether this host recognises the description of the copy, by its own record or by a signature."""
         file = self.files[name]
         return (file.incarnation, file.name) in archive_record.known_binlogs(instance, self.archive.repository, [file])
 
@@ -115,9 +115,9 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
 
 
 def _refuse_short(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Raise DamagedError if the archive lacks binlogs that this host archived:
+    """Raise DamagedError if the archive lacks binlogs that this host archived.
 
-    the server's files may be the only copies.
+    The server's files may then be the only copies.
     """
     _, checked = host_record.checked_backups(instance, repository, archive)
     for finding in checked.findings:
@@ -126,7 +126,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:
-    """Return the damage of these binlogs' archived copies, by listing and by known damage."""
+    """Return the damage of these binlogs' archived copies, from the object listing and from known damage."""
     files = [archived.files[name] for name in names]
     sizes = stored_sizes(archived.archive, files)
     known = known_damage(archived.archive.repository, instance.name)
@@ -140,7 +140,7 @@ def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> d
 
 
 def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the binlogs whose archived copy is read first: all, or those that `binlog.read_within` does not spare.
+    """Return the binlogs whose archived copy must be read first: all, or those without a check in `binlog.read_within`.
 
     An account that can write to the bucket can replace a copy after its check.
     """
@@ -183,7 +183,7 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
 def _damage(instance: Instance, archived: _Archived, name: str) -> tuple[str, ...]:
     """Read the archived copy, and return its damage.
 
-    If its description is not trusted, its plain bytes are read, which requires the keys.
+    If the description of the copy is not trusted, the copy is also decrypted, which requires the keys.
     """
     if archived.is_believed(instance, name):
         return stored_damage(archived.archive, archived.files[name])
@@ -194,7 +194,7 @@ def _damage(instance: Instance, archived: _Archived, name: str) -> tuple[str, ..
 
 
 def _compare(instance: Instance, archived: _Archived, names: Sequence[str]) -> None:
-    """Raise DamagedError if a file of the server does not have the bytes of its archived copy."""
+    """Raise DamagedError if a file of the server differs from its archived copy."""
     for name in names:
         with archived.local.open(name) as opened:
             is_same = archived.archive.is_local(archived.files[name], partial(read_plain, opened))
@@ -208,7 +208,7 @@ def _compare(instance: Instance, archived: _Archived, names: Sequence[str]) -> N
 
 
 def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:
-    """Return the rules by which the server removes binlogs by itself.
+    """Return the server's own rules for removing binlogs.
 
     See refman 8.4, "binlog_expire_logs_seconds" and "binlog_expire_logs_auto_purge"; MariaDB, "max_binlog_total_size".
     """

@@ -1,8 +1,9 @@
-"""`zsnapdb undo`: it shows the changes of a transaction, and writes the script that undoes it.
+"""`zsnapdb undo`: shows the changes of a transaction, and writes a script that undoes it.
 
 The server is not changed. `jobs/clone/undo_trial.py` proves the script on clones, and `apply` runs it on the server.
-The binlogs of the server are read in place, earlier ones in the archive. The server's tables, once they are proved to
-be those of the transaction, show how to read the values. They also show whether its rows are unchanged since.
+The binlogs of the server are read in place, earlier ones in the archive. The definitions of the server's tables show
+how to read the values, after a proof that they are those of the transaction. The tables also show whether the rows were
+changed since.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ class LoggedTransaction:
 
     @property
     def began(self) -> int:
-        """The begin of the transaction in seconds since 1970: not after its first statement, nor after its commit."""
+        """The begin of the transaction in seconds since 1970: its first statement, or its commit if that is earlier."""
         return min(self.transaction.began, self.transaction.committed) // 1_000_000
 
 
 def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> LoggedTransaction:
-    """Return a transaction by its GTID, in the form of the server.
+    """Return the transaction with this GTID, in the form of the server.
 
-    The archive is read only if the server's own binlogs do not have it.
+    The archive is read only if the server's own binlogs lack the transaction.
 
     Raises:
-        NotFound: neither has the transaction.
+        NotFound: the transaction is in neither of them.
     """
     live = [binlog for binlog in files.list() if not binlog.problem]
     for binlog in live:
@@ -81,7 +82,7 @@ def _found_in(file: BinaryIO, name: str, gtid: str) -> LoggedTransaction | None:
 
 
 def _archived(instance: Instance, files: LocalFiles, live: list[ServerBinlog], gtid: str) -> LoggedTransaction | None:
-    """Return the transaction from the archive; None if the server's present history does not have it there."""
+    """Return the transaction from the archive; None if the server's present history does not contain it."""
     archive = instance.archive(instance.open_repository())
     stored = archive.load().files
     on_server = {files.opening(binlog.name).fingerprint for binlog in live}
@@ -126,7 +127,10 @@ def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A row that differs from the result of the transaction. `is_new`: it was deleted, and its key has a row again."""
+    """A row that differs from the result of the transaction.
+
+    `is_new`: the transaction deleted the row, and a row with its key exists again.
+    """
 
     change: RowChange
     is_new: bool
@@ -137,8 +141,8 @@ class Undo:
     """A transaction that may be undone: its changes, and the rows that prevent it now.
 
     The changes are those in the binlog, in their order. After the proof (`is_tried`) they are all changes of the
-    transaction, each row once. Their undo returned a clone of the server to the state before the transaction. `file` is
-    the written script; None: not written. `is_applied`: the script ran on the server too.
+    transaction, with each row once, and their undo returned a clone to the state before the transaction. `file` is the
+    written script; None: not written. `is_applied`: the script ran on the server too.
     """
 
     instance: str
@@ -152,7 +156,7 @@ class Undo:
 
     @property
     def changed_since(self) -> str:
-        """The number of result rows that were changed since, as text."""
+        """The text about the number of rows that were changed since the transaction."""
         rows = len(planning.expectations(self.changes))
         return f"{len(self.conflicts)} of {rows} rows were changed since"
 
@@ -167,7 +171,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
     """Return the undo of the transaction. Nothing on the server is changed.
 
     Raises:
-        NotFound: neither the server's binlogs nor the archive have it.
+        NotFound: the transaction is neither in the server's binlogs nor in the archive.
         PreflightError: the transaction cannot be undone; the message has the reason.
     """
     with instance.session() as session:
@@ -185,9 +189,9 @@ def undo(instance: Instance, gtid: str) -> Undo:
 
 
 def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Instance:
-    """Return the instance with its own account, if it can see triggers, else with the other account.
+    """Return `own` if its account can see triggers, else `other`.
 
-    An account that the user did not name counts only if the server accepts it.
+    If the user did not name the other account, it is used only if the server accepts it.
     """
     with own.session() as session:
         if _sees_triggers(session):
@@ -284,8 +288,8 @@ def check(instance: Instance) -> None:
 def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
     """Undo the transaction on the server in one transaction: all its rows, or none.
 
-    The account must be able to change these rows. Before the commit the tables must have the same definitions, and
-    every row must equal the row in the clone directly before the transaction.
+    The account must be able to change these rows. Before the commit, the tables must have the same definitions as in
+    the clone. Every row must equal the clone's row directly before the transaction.
 
     Raises:
         PreflightError: nothing was undone.
@@ -305,10 +309,10 @@ def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
 
 
 def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore) -> None:
-    """Run the statements, prove their result, and commit. If the session ends before, the server rolls back."""
+    """Run the statements, prove their result, and commit. If the session ends earlier, the server rolls back."""
     for statement in (*planning.opening(undone.changes), *map(planning.holding, before.shapes)):
         session.query(statement)
-    # Now the open transaction holds the definitions of its tables: DDL cannot change them before its end.
+    # The open transaction now locks the definitions of its tables, so DDL has to wait for its end.
     with instance.session() as other:
         reader = TableShapes(other)
         now = [reader.read(shape.schema, shape.table) for shape in before.shapes]

@@ -1,8 +1,8 @@
-"""The kept ports of clones: HAProxy leads each kept port to the present server of its clone.
+"""The kept ports of clones. HAProxy forwards each kept port to the present server of its clone.
 
-The properties of the datasets say which clone keeps which port and where the port must lead. HAProxy is changed only
-under the lock of names and ports, after these properties were read. A run may die after it changed a clone and before
-it changed HAProxy. Then the next call of `follow` repairs the route.
+The properties of the datasets record which clone keeps which port, and the target of that port. HAProxy is changed only
+under the lock of names and ports, after these properties were read. A run may die between the change of a clone and the
+change of HAProxy. The next call of `follow` then repairs the route.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def settings_of(settings: Settings) -> AddressSettings:
 def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> int | None:
     """Return the port that a new clone keeps (None: no port).
 
-    The caller holds the lock of names and ports. HAProxy listens at `clones.bind_address` alone, so a clone with
-    another address keeps no port. A clone keeps no port either if all configured ports are taken.
+    The caller holds the lock of names and ports. HAProxy listens only at `clones.bind_address`, so a clone with another
+    address keeps no port. A clone also keeps no port if all configured ports are taken.
     """
     configured = settings.clones.address
     if configured is None or bind_address != settings.clones.bind_address:
@@ -49,15 +49,15 @@ def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) 
 
 
 def route_of(info: CloneInfo) -> KeptRoute:
-    """Return the address to which the kept port of the clone must lead."""
+    """Return the address to which HAProxy must forward the kept port of the clone."""
     return KeptRoute(info.host, info.port)
 
 
 def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
-    """Lead the kept port of the clone to its server and end all earlier sessions of the port.
+    """Forward the kept port of the clone to its server, and end all earlier sessions of the port.
 
-    The caller holds the lock of names and ports. A failure of HAProxy becomes a warning. Return the clone with the new
-    value of `is_led_to`.
+    The caller holds the lock of names and ports. If HAProxy fails, only warn. Return the clone with the new value of
+    `is_led_to`.
     """
     configured = settings.clones.address
     if configured is None or info.kept_port is None:
@@ -71,7 +71,10 @@ def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo
 
 
 def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
-    """Call `route_port` if HAProxy does not lead the kept port to the server yet; the caller holds the clone's lock."""
+    """Call `route_port` if HAProxy does not forward the kept port to the server yet.
+
+    The caller holds the clone's lock.
+    """
     if info.kept_port is None or info.is_led_to:
         return info
     with locks.names_and_ports():
@@ -79,17 +82,17 @@ def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
 
 
 def close(settings: Settings, host: Host, info: CloneInfo) -> None:
-    """Remove the route of a destroyed clone from HAProxy, if HAProxy led to it."""
+    """Remove the route of a destroyed clone from HAProxy, if it had one."""
     if settings.clones.address is not None and info.is_led_to:
         follow_if_there(settings, host)
 
 
 @dataclass(frozen=True)
 class KeptPort:
-    """A kept port of a clone, or a port to which HAProxy gives a route.
+    """The kept port of a clone, or a port for which HAProxy has a route.
 
     `clone` is None if no clone keeps the port. `seen` is the route that HAProxy has. `is_listened_at`: HAProxy listens
-    at the port; its configuration may be older than that of zsnapdb.
+    at the port. Its configuration may be older than the settings of zsnapdb.
     """
 
     port: int
@@ -99,7 +102,7 @@ class KeptPort:
 
     @property
     def wanted(self) -> KeptRoute | None:
-        """The route that HAProxy must have; None: no route."""
+        """The route that HAProxy must have; None: none."""
         return route_of(self.clone) if self.clone is not None else None
 
     @property
@@ -110,7 +113,7 @@ class KeptPort:
 
 @dataclass(frozen=True)
 class KeptPorts:
-    """All ports in use, and the error of the question to HAProxy (None: HAProxy answered)."""
+    """All ports in use, and the error of the query to HAProxy (None: HAProxy answered)."""
 
     ports: tuple[KeptPort, ...]
     error: ZsnapdbError | None = None
@@ -122,7 +125,7 @@ class KeptPorts:
 
 
 def look(settings: Settings, host: Host) -> KeptPorts:
-    """Return the kept ports of all clones and the ports to which HAProxy gives a route.
+    """Return the kept ports of all clones, and the ports for which HAProxy has a route.
 
     Raises:
         ConfigError: `clones.address` is not configured.

@@ -43,7 +43,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class CloneBranches:
-    """The branches of a clone and its commits by id. `made` is the commit that was created for a new branch, if any."""
+    """The branches of a clone and its commits by id. `made` is the commit created for a new branch, if any."""
 
     info: CloneInfo
     branches: Branches
@@ -104,10 +104,10 @@ def log(seen: CloneBranches, state: str | None = None) -> Sequence[str]:
 def create(
     settings: Settings, host: Host, name: str, branch: str, start: str | None = None
 ) -> CloneVerb[Intention, CloneBranches]:
-    """Create a branch of the clone that starts at `start`, a branch or a commit.
+    """Create a branch of the clone that begins at the branch or commit `start`.
 
-    Without `start` the present state of the clone is committed, and the branch starts there. The clone stays on its
-    current branch. The errors are those of `planning.refuse_new`, `resolve` and `commit`.
+    Without `start`, the present state of the clone is committed first, and the branch begins there. The clone stays on
+    its current branch. The errors are those of `planning.refuse_new`, `resolve` and `commit`.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
@@ -159,7 +159,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
     """Return the clone.
 
     Raises:
-        PreflightError: the clone is part of a set, or it was never started and its data is no commit.
+        PreflightError: the clone is part of a set, or was never started and has data that is not a commit.
     """
     if info.set_name:
         raise PreflightError(
@@ -167,7 +167,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
             hint="use a clone that is not part of a set",
             about=(info.owner,),
         )
-    # A clone whose reset was interrupted was never started either. Its data is not the head of its branch.
+    # After an interrupted reset, a clone has also never been started. Its data is then not the head of its branch.
     if info.phase is CopyPhase.NEW and read_branches(info).head != info.backup_id:
         raise PreflightError(
             f"the server of clone {info.label} was never started",
@@ -182,9 +182,9 @@ def switch(
 ) -> CloneVerb[Intention, SwitchedBranch]:
     """Give the clone the newest commit of that branch; port, credentials and lease stay.
 
-    Changes since the newest commit of the old branch are committed to it first, so a switch back finds them. Afterwards
-    the clone's server runs. An interrupted switch leaves the clone on the old branch with the old data, or on the new
-    branch with the new data. The same command then continues.
+    Changes since the newest commit of the old branch are committed first, so that a switch back restores them.
+    Afterwards the clone's server is running. An interrupted switch leaves the clone on the old branch with the old
+    data, or on the new branch with the new data. The same command then continues.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], SwitchedBranch]]:
@@ -209,7 +209,7 @@ def switch(
             info.process.stop(timeout=patience)
             stopped, now, is_new = replace(info, pid=None), known, False
             with undone_on_error(lambda: _start_again(settings, host, info)):
-                # A user can have written between the observation and the end of the server.
+                # A user may have written data after the observation and before the server stopped.
                 if not is_kept or not _ended_there(settings, stopped, end):
                     made = commit_locked(host, stopped, f"branch {known.current}, when it was left")
                     now, is_new = known.with_head(made.set.backup_id), True
@@ -232,7 +232,7 @@ def switch(
 def _locked_clone(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
     """Yield the clone under its lock.
 
-    If an interrupted change had not activated its new data, the clone has the old data.
+    If a change was interrupted before it activated the new data, the clone has the old data.
     """
     with locked_clone(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
@@ -263,10 +263,10 @@ def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
 
 
 def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
-    """Return the end of the running server's binlog at the time when its data was the head; None if not known.
+    """Return the end of the running server's binlog at the time when its data was the head; None if unknown.
 
-    A reset that undoes rows writes nothing into the binlog and records its end. A commit with that end counts as a
-    commit from before the reset.
+    A reset that undoes rows writes nothing to the binlog, and records where the binlog ends. A commit with the same end
+    is therefore older than the reset.
     """
     state = reset_baseline.read(host, info)
     if state is None:
@@ -290,7 +290,7 @@ def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bo
 
 
 def _ended_there(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Return whether the stopped server wrote nothing after that end (None: it was never started)."""
+    """Return whether the stopped server wrote nothing after `end` (None: it was never started)."""
     if end is None:
         return True
     with contextlib.suppress(ZsnapdbError, OSError):
@@ -303,11 +303,11 @@ _LONG_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A table in two states: its numbers of rows (None: the table does not exist) and the differences.
+    """A table in two states: the row counts (None: the table does not exist) and the differences.
 
-    `added`, `removed` and `changed` count rows by primary key. `changes` holds the first changed rows, and `shape`
-    their columns. If rows have no common key, `reason` says why, and `is_same` compares the number and checksum of the
-    rows.
+    `added`, `removed` and `changed` count rows by primary key. `changes` has the first changed rows, and `shape` their
+    columns. If rows cannot be compared by key, `reason` says why. `is_same` then compares the number and checksum of
+    the rows.
     """
 
     name: TableName
@@ -338,7 +338,7 @@ class ComparedTable:
 class BranchDifference:
     """The differences of two commits of a clone: all definitions in the format of diff(1), and every table.
 
-    `is_whole`: no difference was cut off.
+    `is_whole`: no difference was left out.
     """
 
     info: CloneInfo
@@ -356,7 +356,7 @@ class BranchDifference:
 
 @dataclass(frozen=True)
 class _Side:
-    """A commit on its ephemeral clone: its definitions, its tables, and a session that only reads."""
+    """A commit on its ephemeral clone: definitions, tables, and a read-only session."""
 
     definitions: dict[str, str]
     names: frozenset[TableName]
@@ -366,7 +366,7 @@ class _Side:
 def compare(
     settings: Settings, host: Host, name: str, first: str, second: str, most: ShownDifference, events: Events
 ) -> BranchDifference:
-    """Compare two branches or commits of the clone, and keep at most as many differences as `most` allows.
+    """Compare two branches or commits of the clone. `most` limits the number of differences that are kept.
 
     Rows are matched by primary key. A table without a primary key, or with different keys in the two states, is
     compared by the number and checksum of its rows. Sequences are compared by their definitions. Memory use does not

@@ -1,9 +1,9 @@
 """Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
 
-A received set was received from the repository, or is a point that a replay reached. A prepared set was recovered once
-and its server was shut down cleanly; where clones of the instance are masked, it was masked too. Each set is an anchor
-(a dataset without files that carries every fact as a local property) and below the anchor the copy `c`. An anchor in
-phase `making` whose process no longer runs is a leftover.
+A received set comes from the repository, or is a point that a replay reached. A prepared set was recovered once, masked
+if clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without files, whose
+local properties contain all records. The copy `c` is below the anchor. An anchor in phase `making` is a leftover if its
+process no longer runs.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ PREPARED = "prepared"
 class SetRecord:
     """The record on the anchor of a received or prepared set.
 
-    `name` is the name of its anchor, `set_id` the set whose data it has. `rules` is the digest of the rules that masked
-    it ("": not masked). `used` is the time of its last clone. `point` is the identity of a point that a replay reached,
-    else `-`. `key` is the identity of the data from which a prepared set was created ("": not recorded). `caused_by` is
-    the subject for whom it was received ("": an administrator).
+    `name` is the name of the anchor, and `set_id` the set whose data the copy has. `rules` is the digest of the rules
+    that masked the data ("": not masked). `used` is the time of the last clone. `point` is the identity of a point that
+    a replay reached, else `-`. `key` is the identity of the data from which a prepared set was created ("": not
+    recorded). `caused_by` is the subject for whom the set was received ("": an administrator).
     """
 
     name: str
@@ -89,7 +89,7 @@ _COLUMNS = (*record.columns(SetRecord), clone_info.ROLE_PROPERTY, "used", "reser
 class ReusableSet(SetRecord):
     """A received or prepared set: its datasets, its volumes by role, and the datasets that were cloned from it.
 
-    `most_bytes` is its size or its reservation, whichever is larger.
+    `most_bytes` is the size of the set or its reservation, whichever is larger.
     """
 
     kind: str
@@ -101,7 +101,7 @@ class ReusableSet(SetRecord):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether it was received for a subject and no clone of it exists any more."""
+        """Whether the set was received for a subject and has no clones any more."""
         return bool(self.caused_by) and self.phase is CopyPhase.READY and not self.clones
 
     @property
@@ -116,14 +116,14 @@ def _beside(home: str, kind: str) -> str:
 
 
 def anchor_of(home: str, kind: str, name: str) -> str:
-    """Return the anchor of the set of that name."""
+    """Return the anchor of the set with that name."""
     return f"{_beside(home, kind)}/{name}"
 
 
 def name_of(source: CloneSource, rules: str) -> str:
-    """Return the name of the source's prepared form, masked by the rules with this digest (empty: unmasked).
+    """Return the name of the prepared set of a source that is masked by the rules with this digest (empty: unmasked).
 
-    Sets of two instances or of two moments can share an id; the key distinguishes them.
+    Sets of two instances or of two moments can have the same id; the key distinguishes them.
     """
     return "-".join((source.set.backup_id, source.key[:8], *([rules[:8]] if rules else [])))
 
@@ -131,18 +131,18 @@ def name_of(source: CloneSource, rules: str) -> str:
 def received_name(set_id: str, guids: Mapping[str, int]) -> str:
     """Return the name of the received set of a backup, whose snapshots have these GUIDs by role.
 
-    Backups of two instances can share an id; the GUIDs distinguish them.
+    Backups of two instances can have the same id; the GUIDs distinguish them.
     """
     return f"{set_id}-{key_of(guids)[:8]}"
 
 
 def known_sets(settings: Settings, kind: str) -> KnownCopies[ReusableSet]:
-    """Return the sets of the kind (received or prepared) on this host."""
+    """Return the received or prepared sets on this host."""
     return _read_sets(kind, [_beside(home, kind) for home in homes(settings)])
 
 
 def listing(settings: Settings) -> list[ReusableSet]:
-    """Return the received and prepared sets on this host that can be read."""
+    """Return the received and prepared sets on this host whose properties can be read."""
     return [item for kind in (RECEIVED, PREPARED) for item in known_sets(settings, kind).copies]
 
 
@@ -180,10 +180,10 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
 
 
 def find(home: str, kind: str, name: str) -> ReusableSet | None:
-    """Return the received or prepared set of that name, complete or not; None if it does not exist.
+    """Return the received or prepared set with that name, complete or not; None if it does not exist.
 
     Raises:
-        DamagedError: its properties cannot be read.
+        DamagedError: the properties of the set cannot be read.
     """
     if not datasets.exists(anchor_of(home, kind, name)):
         return None
@@ -191,7 +191,7 @@ def find(home: str, kind: str, name: str) -> ReusableSet | None:
 
 
 def prepared_commits(home: str, commits: Collection[str]) -> list[ReusableSet]:
-    """Return every prepared set with the data of one of these commits, masked or not, complete or not."""
+    """Return all prepared sets with the data of one of these commits, masked or not, complete or not."""
     prepared = _read_sets(PREPARED, [_beside(home, PREPARED)]).copies
     return [item for item in prepared if item.source is SourceKind.COMMIT and item.set_id in commits]
 
@@ -204,7 +204,7 @@ def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> C
 
 
 def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSource | None:
-    """Return the backup that was received earlier; None if no received set has snapshots with these GUIDs, by role."""
+    """Return the received set whose snapshots have these GUIDs (by role); None if there is none."""
     # Earlier versions named the set after its id alone.
     for name in (received_name(set_id, guids), set_id):
         stored = find(home, RECEIVED, name)
@@ -218,19 +218,22 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
     """Return the complete point with this id below this home of clones; None if there is none.
 
-    The home need not exist.
+    The home may not exist yet.
     """
     stored = find(home, RECEIVED, set_id)
     return _point([stored] if stored is not None else [], lambda _: True)
 
 
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
-    """Return the point that was reached earlier for a clone; None if there is none. Repositories do not know its id."""
+    """Return the point with this id that was reached for a clone; None if there is none.
+
+    Repositories do not know the id.
+    """
     return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
 
 
 def find_reached(settings: Settings, instance: str, identity: str) -> CloneSource | None:
-    """Return the set of exactly this point (`RestorePlan.point_identity`) that was reached earlier, or None."""
+    """Return the set that a replay to exactly this point (`RestorePlan.point_identity`) reached earlier, or None."""
     return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.point) == (instance, identity))
 
 
@@ -241,10 +244,10 @@ def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]
 
 
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
-    """Return the prepared form of the source that is masked by the rules of this digest (empty: unmasked).
+    """Return the prepared set of the source that the rules with this digest masked (empty: unmasked).
 
-    If it does not exist, return the form that is not masked; if that does not exist either, the source itself. A form
-    of other data with the same name is not used.
+    If it does not exist, return the unmasked prepared set; if that does not exist either, the source itself. A prepared
+    set with the same name but other data is not used.
     """
     for wanted in dict.fromkeys((rules, "")):
         stored = find(home, PREPARED, name_of(source, wanted))
@@ -256,8 +259,8 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
     """Record that a clone of the set was created at `at`. The reaper then keeps the set longer.
 
-    Clones of subjects extend this to at most `clones.max_age` after the creation of the set, because it holds
-    production's snapshots.
+    Clones of subjects keep the set for at most `clones.max_age` after its creation, because it keeps production's
+    snapshots.
     """
     set_id = source.set.backup_id
     received = anchor_of(home, RECEIVED, f"{set_id}-{source.key[:8]}")
@@ -283,9 +286,9 @@ def facts_of(
     rules: str = "",
     key: str = "",
 ) -> dict[str, str]:
-    """Return the record for the anchor of a set that is created at `begun`.
+    """Return the record for the anchor of a set whose creation begins at `begun`.
 
-    `name`, `rules` and `key` are those of a prepared set.
+    `name`, `rules` and `key` are only for a prepared set.
     """
     new = SetRecord(
         name=name or set_id,
@@ -313,13 +316,13 @@ def refuse_clones(stored: ReusableSet) -> None:
 
 
 def remove(stored: ReusableSet) -> None:
-    """Destroy the set; every dataset is proved to carry the set's mark.
+    """Destroy the set, after a proof that every dataset has the set's mark.
 
     Raises:
         PreflightError: the set has clones; nothing was destroyed.
     """
     refuse_clones(stored)
-    # The mark of a restore is on a dataset that is still being received.
+    # A dataset that is still being received has the mark of a restore.
     marks = Mark(KEPT_PROPERTY, stored.name), Mark(RESTORED_PROPERTY)
     with copies.destroying(stored.anchor, *marks) as members:
         for dataset in members:
@@ -331,17 +334,17 @@ def remove(stored: ReusableSet) -> None:
 
 
 def remove_if_exists(home: str, kind: str, name: str) -> None:
-    """Destroy the set of that name if it exists, complete or not."""
+    """Destroy the set with that name if it exists, complete or not."""
     stored = find(home, kind, name)
     if stored is not None:
         remove(stored)
 
 
 def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
-    """Remove the instance's sets that were received for subjects and have no clone any more.
+    """Remove the instance's sets that were received for subjects and have no clones any more.
 
-    The caller has removed a clone whose source was of the kind `was_source`; only some kinds can leave such a set. A
-    set that another process is about to clone, or that cannot be removed, stays for the next sweep.
+    The caller has removed a clone whose source had the kind `was_source`. Only some kinds can leave such a set. If
+    another process is about to clone a set, or a set cannot be removed, it stays until the next sweep.
     """
     if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
         return
@@ -354,7 +357,7 @@ def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) 
 
 
 def remove_unused(item: ReusableSet) -> None:
-    """Destroy the set with `remove`.
+    """Destroy the set, as `remove` does.
 
     Raises:
         BusyError: the set was received for a subject, and a process is about to clone it.
@@ -372,7 +375,7 @@ T = TypeVar("T")
 
 
 def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
-    # Ordering the sets of the host alone needs no modules of repositories.
+    # Import late: sets of this host alone can be ordered without modules of repositories.
     from zsnapdb.jobs.record.host_record import recorded_groups
 
     return recorded_groups(instance, pool)
@@ -381,10 +384,10 @@ def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
 def oldest_first(
     instance: Instance, items: Iterable[T], set_of: Callable[[T], str], origin_of: Callable[[T], Origin]
 ) -> list[T]:
-    """Return the items, ordered by the age of their sets, oldest first.
+    """Return the items in the order of their sets' ages, oldest first.
 
-    This host's record gives the place of a set that production no longer has. A set without a place counts as the
-    oldest, because its data is not proved to be newer than other data. So does a set of another pool than production's.
+    If production no longer has a set, this host's record gives its age. A set of unknown age is treated as the oldest,
+    because nothing proves that it is newer than another. The same applies to a set in another pool than production's.
     """
     listed = list(items)
     names: dict[str, set[str]] = {}
@@ -394,7 +397,7 @@ def oldest_first(
     groups: dict[tuple[str, str], tuple[int, int]] = {}
     pools: dict[str, int] = {}
     for place, ids in names.items():
-        # The datasets of a production that was moved or removed give no order.
+        # Datasets of a production that was moved or removed give no order.
         with contextlib.suppress(ZsnapdbError):
             pool = pools[place] = version.pool_guid(pool_of(place))
             shorts = {one: snapshot_name(one) if is_backup_id(one) else one for one in ids}
@@ -413,7 +416,7 @@ def oldest_first(
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
     """Return the time since which the data of this source is kept for subjects, if a clone gets it now.
 
-    `known` are the other clones. Those of root do not count.
+    `known` are the other clones. Clones of root are ignored.
     """
     of_commit = begun_of(source)
     if of_commit or not isinstance(source, CloneSource):
@@ -423,10 +426,10 @@ def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
 
 
 def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSource) -> str:
-    """Return that time for a clone whose data is replaced with the data of this source.
+    """Return the result of `kept_since` for a clone whose data is replaced with the data of this source.
 
     Raises:
-        PreflightError: the new data is older than the present data, and the lease is longer than a subject may keep it.
+        PreflightError: the new data is older than the present data, and a subject may not keep it for the whole lease.
     """
     before = info.since
     others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
@@ -440,7 +443,7 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
 
 
 def settled(info: CloneInfo, time: RemovalTime) -> CloneInfo:
-    """Return the clone with corrected times: if the clock was wrong, its lease and the age of its data begin now."""
+    """Return the clone with corrected times. After a wrong clock, the lease and the age of the data count from now."""
     lease = leases.settled(info.lease, read_stamp(info.created), time)
     is_wrong = info.begun and read_stamp(info.begun) != FOREVER and time.is_wrong(read_stamp(info.begun))
     return replace(info, lease=lease, begun=stamp(time.latest) if is_wrong else info.begun)
@@ -456,7 +459,7 @@ def require(settings: Settings, lease: CloneLease, before: CloneLease | None, si
     """Return the lease.
 
     Raises:
-        PreflightError: a subject requests it, and it ends later than the maximum age of the data allows.
+        PreflightError: a subject requests the lease, and it ends after the maximum age of the data.
     """
     if not expected_clone.current_causer():
         return lease

@@ -46,7 +46,7 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 
 @contextlib.contextmanager
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
-    """Let these revisions of clones take over up to `most` bytes within the block, whatever their quotas are.
+    """Raise the quotas of these revisions by `most` bytes within the block, so that they can take over commits.
 
     ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. Afterwards each clone may
     write as much as before. A revision without a quota stays without one. The caller holds the locks of the clones.
@@ -67,9 +67,9 @@ def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
 
 
 def settle_adopted_commits(revision: str) -> None:
-    """Set the quota of a revision after a takeover: the earlier quota, and the size of the commits that it took over.
+    """Set the quota of a revision after a takeover: the earlier quota plus the size of the adopted commits.
 
-    Nothing is changed without a note. Later writes of its users do not count; only the growth of its commits does.
+    Without a note, nothing is changed. Only the growth of the commits is added, not later writes of users.
     """
     seen = datasets.properties(revision, [TAKES_OVER_PROPERTY, GROWN_PROPERTY])
     note = _NOTE.fullmatch(seen[TAKES_OVER_PROPERTY].value) if seen[TAKES_OVER_PROPERTY].is_local else None
@@ -83,10 +83,10 @@ def settle_adopted_commits(revision: str) -> None:
 
 
 def _bytes_of_commits(revision: str) -> int:
-    """Return the bytes that each commit of the revision has more than the snapshot before it, as a sum.
+    """Return the sum of the bytes by which each commit of the revision exceeds the snapshot before it.
 
-    A dataset gets these bytes with a snapshot that it takes over, and later writes do not change them (`written` of a
-    snapshot, zfsprops(7)).
+    A takeover of a snapshot adds these bytes to the dataset. Later writes do not change them (`written` of a snapshot,
+    zfsprops(7)).
     """
     seen = snapshots.below(revision, (COMMIT_PROPERTY, "written"))
     return sum(
@@ -104,7 +104,7 @@ CloneVerb = Verb[CloneInfo, P, R]
 class Intention:
     """The steps of a change, one line each; without steps nothing would change.
 
-    `clone` is None if no clone is concerned.
+    `clone` is None if the change affects no clone.
     """
 
     clone: CloneInfo | None
@@ -125,7 +125,7 @@ _COLUMNS = (
 
 
 def home(settings: Settings, pool: str) -> str:
-    """Return the dataset that holds all clones of the pool: the configured dataset, else zsnapdb/clones.
+    """Return the dataset that contains all clones of the pool: the configured dataset, else zsnapdb/clones.
 
     Raises:
         PreflightError: the configured dataset is in another pool.
@@ -134,13 +134,13 @@ def home(settings: Settings, pool: str) -> str:
 
 
 def homes(settings: Settings) -> list[str]:
-    """Return the existing datasets on this host that may hold clones."""
+    """Return the existing datasets on this host that may contain clones."""
     return copies.homes(settings.clones.dataset, _HOME)
 
 
 def known_clones(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
-    """Return the clones on this host, oldest first, even if their instance is no longer configured."""
-    # The processes of this host are listed once for all clones whose servers do not run.
+    """Return the clones on this host, oldest first, including clones of instances that are no longer configured."""
+    # The processes of this host are listed once, for all clones with stopped servers.
     read = partial(_info, host, _routes(settings), users=server.OptionFileUsers())
     seen = copies.known_copies("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
     ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
@@ -148,14 +148,14 @@ def known_clones(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
 
 
 def listing(settings: Settings, host: Host) -> list[CloneInfo]:
-    """Return the clones on this host that can be read, oldest first."""
+    """Return the clones on this host whose properties can be read, oldest first."""
     return list(known_clones(settings, host).copies)
 
 
 def claims(settings: Settings) -> KnownCopies[CloneClaim]:
     """Return the names, ports and other exclusive properties of the clones on this host.
 
-    Only the anchors of the clones are read, not the datasets below them.
+    Only the anchors of the clones are read, not the other datasets.
     """
     return copies.known_copies(
         "clone",
@@ -169,7 +169,7 @@ def claims(settings: Settings) -> KnownCopies[CloneClaim]:
 
 
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
-    """Return a function that asks HAProxy for its routes, at most once."""
+    """Return a function that queries HAProxy for its routes at most once."""
     return cache(lambda: haproxy.routes_or_none(settings.clones.address))
 
 
@@ -229,14 +229,14 @@ def _takes_over(revision: Properties) -> bool:
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:
-    """Return the time at which the last of these volumes was masked; None if one volume is not masked."""
+    """Return the time when the last of these volumes was masked; None if one of them is not masked."""
     marks = [volume[clone_properties.MASKED_PROPERTY] for volume in volumes]
     is_masked = all(mark.is_local and mark.value != clone_properties.NOT_MASKED for mark in marks) and bool(marks)
     return max(mark.value for mark in marks) if is_masked else None
 
 
 def no_such_clone(name: str) -> UnknownNameError:
-    """Return the error for a name that no clone has. A clone that the account may not see gets the same error."""
+    """Return the error for a name that no clone has. An account gets the same error for a clone that it may not see."""
     return UnknownNameError(
         f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
     )
@@ -252,7 +252,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
     one = _of_dataset(settings, host, name)
     if one is not None and one.is_called(name):
         return one
-    # A clone has another name than its dataset after a rename, a handout from the pool, or a reset by swap.
+    # The name of a clone differs from its dataset's name after a rename, a handout from the pool, or a swap.
     everything = known_clones(settings, host)
     called = next((info for info in everything.copies if info.is_called(name)), None)
     if called is None:
@@ -261,7 +261,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone whose dataset has that name, whatever its label is. The errors are those of `find`."""
+    """Return the clone whose dataset has that name. Its label does not matter. The errors are those of `find`."""
     one = _of_dataset(settings, host, name)
     if one is None:
         raise no_such_clone(name)
@@ -287,7 +287,7 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
 
 
 def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
-    """Return the clone as it is now.
+    """Return the present state of the clone.
 
     Raises:
         UnknownNameError: the name now belongs to another clone.
@@ -300,7 +300,7 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
 
 
 def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
-    """Raise ConsistencyError unless both clones were created from the same snapshots, which had the same name."""
+    """Raise ConsistencyError unless both clones come from the same snapshots with the same name."""
     if first.original_key != other.original_key:
         raise ConsistencyError(
             f"clone {other.label} has other data than {first.label}: somebody renamed or replaced {first.original}",
@@ -315,14 +315,14 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
         raise ExistsError(
             f"the name {label} is taken by another clone" + ("" if other.is_called(label) else f", {other.label}"),
             hint=f"choose another name, or run `zsnapdb clone destroy {other.label}`",
-            # Another owner may have this clone; only that owner may read its label.
+            # The clone may belong to another owner. Only that owner may read its label.
             about=() if other.is_called(label) else None,
         )
 
 
 @contextlib.contextmanager
 def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
-    """Take the lock of the clone with that label or name, and yield the current state of the clone.
+    """Lock the clone with that label or name, and yield its current state.
 
     The errors are those of `ready`.
     """
@@ -333,28 +333,28 @@ def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInf
             if info is not None and info.is_called(name):
                 yield _settled(settings, host, _refuse_unusable(info, name))
                 return
-        # The clone was renamed, a reset gave it another dataset, or this dataset is no clone: take the other lock.
+        # The clone was renamed, got another dataset by a reset, or this dataset is not a clone. Take the other lock.
         dataset = find(settings, host, name).name
 
 
 def verb(
     settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
 ) -> CloneVerb[P, R]:
-    """Return the verb on the clone with that label or name. The errors before `decide` are those of `ready`."""
+    """Return the verb on the clone with that label or name. Errors before `decide` are those of `ready`."""
     return Verb(
         lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: locked_clone(settings, host, name), decide
     )
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
-    """Return the clone with the quota that it must have. The caller holds its lock."""
+    """Return the clone with its correct quota. The caller holds the clone's lock."""
     for revision in info.takes_over:
         settle_adopted_commits(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info
 
 
 def is_dataset(settings: Settings, name: str) -> bool:
-    """Return whether a dataset in the homes of clones has this name. Such a name is not taken for a label."""
+    """Return whether a dataset in the homes of clones has this name. Such a name is not used as a label."""
     possible = [f"{above}/{name}" for above in homes(settings)] if clone_properties.is_clone_name(name) else []
     return any(datasets.exists(dataset) for dataset in possible)
 
@@ -368,11 +368,11 @@ def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) 
 
 
 def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone of that name.
+    """Return the clone with that name.
 
     Raises:
         PreflightError: the clone is not complete, is being destroyed, or has no user yet.
-        UnknownNameError: no clone has the name, or another clone has it now (`meant.require`).
+        UnknownNameError: no clone has the name, or another clone has it now (`expected_clone.require`).
     """
     return _refuse_unusable(find(settings, host, name), name)
 
@@ -401,9 +401,9 @@ ROOT = "root"
 
 
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
-    """Raise UnknownNameError unless the account owns the clone, or all clones of the set, of that name.
+    """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set.
 
-    Clones of other owners give the same answer, after the same work, as missing clones. Root may use all clones.
+    For a clone of another owner, the answer and the work are the same as for a missing clone. Root may use all clones.
     """
     if account == ROOT:
         return
@@ -417,11 +417,11 @@ def _is_meant(info: CloneInfo, name: str) -> bool:
 
 
 def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the instances of the clone, or the clones of the set, with that name; empty if nothing has the name."""
+    """Return the instances of the clone with that name, or of all clones in the set; empty if nothing has it."""
     return {info.instance for info in listing(settings, host) if _is_meant(info, name)}
 
 
 def names_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the names of the clone with that name, or of all clones in the set with that name."""
+    """Return the name of the clone with that name, or the names of all clones in the set."""
     clones = [info for info in listing(settings, host) if _is_meant(info, name)]
     return {word for info in clones for word in (info.id, info.label)}

@@ -109,7 +109,7 @@ def forget_heartbeat(host: Host, name: str) -> None:
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 LABEL_PROPERTY = f"{PROPERTY}:label"
-"""On the anchor: the name of the clone for users. Not set: the name of its dataset, which never changes."""
+"""On the anchor: the clone's name for users. Not set: it is the name of the dataset, which never changes."""
 ROLE_PROPERTY = f"{PROPERTY}:role"
 REVISION_PROPERTY = f"{PROPERTY}:revision"
 SOURCE_PROPERTY = f"{PROPERTY}:source"
@@ -126,9 +126,9 @@ KEPT_PROPERTY = f"{PROPERTY}:kept"
 """On every dataset of a received or prepared set: the id of the set."""
 
 BEGUN_PROPERTY = f"{PROPERTY}:begun"
-"""On the anchor: the time when its data was first cloned from an instance; clones of its commits inherit it."""
+"""On the anchor: the time when the data was first cloned from an instance. Clones of commits inherit it."""
 CAUSER_PROPERTY = f"{PROPERTY}:caused-by"
-"""On the anchor of a received set: the subject for whom it was received. Not set: an administrator."""
+"""On the anchor of a received set: the subject for whom the set was received. Not set: an administrator."""
 
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 """On the anchor of a set's replica: the port of the clone that is its replication source."""
@@ -143,38 +143,38 @@ NOT_MASKED = "no"
 KEY_PROPERTY = f"{PROPERTY}:key"
 """The identity of data (`CloneSource.key`).
 
-On a prepared set and its snapshots: the identity of the set that was prepared. On the anchor of a clone: the identity
-of its present data.
+On a prepared set and its snapshots: the identity of its unprepared source. On the anchor of a clone: the identity of
+its present data.
 """
 HISTORY_PROPERTY = f"{PROPERTY}:history"
 """On the anchor of a clone that waits in a pool: the state of production at its creation (`production_history`)."""
 MASKED_BY_PROPERTY = f"{PROPERTY}:masked-by"
 """On the volumes of a masked clone and on its commits: the digest of the rules that masked the data."""
 RULES_PROPERTY = f"{PROPERTY}:rules"
-"""On a masked prepared set and on its snapshots: the digest of the rules that masked it (`masking.digest`).
+"""On a masked prepared set and on its snapshots: the digest of the rules that masked the data (`masking.digest`).
 
 Also on the anchor of a clone that waits in a pool.
 """
 GROWN_PROPERTY = f"{PROPERTY}:grown"
-"""On a revision: the bytes by which its quota grew for data that is no change of its users.
+"""On a revision: the bytes that were added to its quota for data that users did not write.
 
-That data is its own copy, or the commits of other clones.
+The data is a copy made by a detach, or the commits of other clones.
 """
 TAKES_OVER_PROPERTY = f"{PROPERTY}:takes-over"
-"""On a revision whose quota is larger while it takes over commits:
+"""On a revision that is taking over commits: the former quota, and the size of its commits then.
 
-its former quota, and the bytes of its commits then.
+Meanwhile its quota is larger.
 """
 TAKES_NOTHING_OVER = "no"
 POOL_PROPERTY = f"{PROPERTY}:pool"
-"""On the anchor of a clone that was created for the pool of its instance: its state in the pool (`PoolMark`)."""
+"""On the anchor of a clone that was created for a pool: its state in the pool (`PoolMark`)."""
 
 OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
-"""On the datasets of a revision. A handout and a swap keep these properties; a reset removes them with its data."""
+"""On the datasets of a revision. A handout and a swap keep these properties. A reset removes them with the datasets."""
 OF_COMMITS = (COMMIT_PROPERTY, MESSAGE_PROPERTY, PARENT_PROPERTY, LOG_END_PROPERTY)
-"""On the snapshots of a commit, which stay. A clone with commits is neither handed out nor swapped."""
+"""On the snapshots of a commit, where they stay. A clone with commits is neither handed out nor swapped."""
 OF_SETS = (KEPT_PROPERTY, CAUSER_PROPERTY, POINT_PROPERTY)
-"""On received and prepared sets, which are no clones."""
+"""On received and prepared sets, which are not clones."""
 
 _REQUESTED_CHARACTERS = 1000
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -197,7 +197,7 @@ def clone_mark(name: str) -> Mark:
 
 
 def requested_text(requested: str) -> str:
-    """Return the text of a user's request in the form of a property: on one line, and not too long."""
+    """Return a user's text as the value of a property: on one line, and not too long."""
     return printable(" ".join(requested.split()))[:_REQUESTED_CHARACTERS]
 
 
@@ -209,9 +209,9 @@ _STAYS, _TAKEN, _EXCHANGED = Fate.STAYS, Fate.TAKEN, Fate.EXCHANGED
 
 
 def _called(name: str) -> Form[str]:
-    """Return the form of a name of the clone.
+    """Return the form of a property that names the clone.
 
-    If it is not set or is no valid name, the name is that of the dataset, which never changes.
+    If the property is not set or not a valid name, the name is that of the dataset, which never changes.
     """
 
     def value(found: CopyDatasets) -> str:
@@ -240,7 +240,7 @@ def _mount(found: CopyDatasets) -> Path:
 
 
 def _lease(found: CopyDatasets) -> CloneLease:
-    """Return the lease. The heartbeat counts from the creation of the clone, as far as the properties say."""
+    """Return the lease. Heartbeats count from the clone's creation, because properties do not record later ones."""
     recorded = found.facts[_HEARTBEAT]
     if not recorded.is_local or recorded.value == _NONE:
         return found.lease()
@@ -270,10 +270,10 @@ _BRANCHES = Form(
 
 @dataclass(frozen=True, kw_only=True)
 class CloneClaim:
-    """The exclusive properties of a clone and its owner. They are all on its anchor, `top`.
+    """The exclusive properties of a clone, and its owner. They are all on the anchor, `top`.
 
-    `name` is the name of its dataset, `label` its present name for users. `id` never changes for the holder, even if a
-    swap gives the clone another dataset. No two clones share a label or an id.
+    `name` is the name of the dataset, `label` the present name for users. `id` stays the same for the holder, even if a
+    swap gives the clone another dataset. Labels and ids are unique.
     """
 
     name: str
@@ -287,9 +287,9 @@ class CloneClaim:
     set_words: str = field(default="", metadata=_of(text(SET_PROPERTY), _STAYS, _STAYS, _STAYS))
     """The name of the clone's set and its part (source, replica, member); "" outside a set."""
     key: str = field(default="", metadata=_of(own_text(KEY_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """The identity of its present data (`CloneSource.key`); "": an older version created the clone."""
+    """The identity of the present data (`CloneSource.key`); "" if an older version created the clone."""
     begun: str = field(default="", metadata=_of(own_text(BEGUN_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """The time when its data was first cloned from an instance; clones of its commits inherit it. "": at `created`."""
+    """The time when the data was first cloned from an instance; "": at `created`. Clones of commits inherit it."""
     created: str = field(metadata=_of(CREATED, _TAKEN, _TAKEN, _STAYS))
 
     def is_called(self, word: str) -> bool:
@@ -305,7 +305,7 @@ class CloneClaim:
 
     @property
     def since(self) -> str:
-        """The time since which its data is kept."""
+        """The time since which the data is kept."""
         return self.begun or self.created
 
 
@@ -321,7 +321,7 @@ class CloneRecord(CloneClaim):
 
     instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))
     guid: str = field(default="", metadata=_of(_OWN_GUID, _STAYS, _EXCHANGED, _STAYS))
-    """The GUID of the first anchor that its holder got. Another clone of the same name has another GUID."""
+    """The GUID of the holder's first anchor. It differs from the GUID of any other clone with the same name."""
     backup_id: str = field(metadata=_of(text(BACKUP_PROPERTY), _STAYS, _STAYS, _TAKEN))
     source: str = field(metadata=_of(text(SOURCE_PROPERTY), _STAYS, _STAYS, _TAKEN))
     """The kind of source of the data."""
@@ -346,22 +346,27 @@ class CloneRecord(CloneClaim):
     mount: Path = field(metadata=_of(Form((_ROOT,), _mount, lambda path: {_ROOT: str(path)}), _STAYS, _STAYS, _STAYS))
     origin: Origin = field(metadata=_of(ORIGIN, _STAYS, _STAYS, _TAKEN))
     is_ephemeral: bool = field(metadata=_of(flag(f"{PROPERTY}:ephemeral"), _STAYS, _STAYS, _STAYS))
-    """Whether a command created the clone for itself. The clone is removed after the end of that command
-    (`locks.ephemeral_owner`)."""
+    """Whether a command created the clone for its own use.
+
+    The clone is removed after that command ends (`locks.ephemeral_owner`).
+    """
     follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
     """The port of the clone that is its replication source."""
     pool: PoolMark | None = field(default=None, metadata=_of(_POOL, _TAKEN, _EXCHANGED, _STAYS))
-    """The state of a clone that was created for the pool of its instance; None: no pool clone."""
+    """The state of a clone that was created for the pool of its instance; None if it was not."""
     rules: str = field(default="", metadata=_of(own_text(RULES_PROPERTY), _STAYS, _STAYS, _STAYS))
     """The digest of the rules that masked the clone, if it was created for a pool."""
     history: str | None = field(default=None, metadata=_of(_HISTORY, _STAYS, _STAYS, _STAYS))
-    """The value of `sources.production_history` at its creation for a pool (None: an older version created it)."""
+    """The value of `sources.production_history` when the clone was created for a pool.
+
+    None: an older version created it.
+    """
     asks_for_masking: bool = field(metadata=_of(flag(f"{PROPERTY}:mask"), _TAKEN, _TAKEN, _STAYS))
-    """Whether its request asks for masking at every first start of new files."""
+    """Whether the request asks for masking at every first start on new files."""
     branches: str = field(default="", metadata=_of(_BRANCHES, _STAYS, _STAYS, _TAKEN))
-    """Its branches and the current one (`Branches`); "" if it is on the first branch."""
+    """The branches of the clone, and its current branch (`Branches`); "" if it is on the first branch."""
     run_id: str = field(default="", metadata=_of(own_text(RUN_PROPERTY), _TAKEN, _EXCHANGED, _STAYS))
-    """The id of the run that created it or handed it out; "" if an older version did."""
+    """The id of the run that created the clone or handed it out; "" if an older version did."""
 
     @property
     def client_file(self) -> Path:
@@ -389,10 +394,10 @@ class CloneInfo(CloneRecord):
     """A clone: its record, its datasets, and its server.
 
     `datasets` are the anchor and all datasets below it that have the clone's name, outer datasets first. `volumes` (by
-    role) are the datasets of the current revision. `origins` (by role) are the snapshots from which these were cloned
-    ("-" or empty if the volume depends on no snapshot). `leftovers` are the datasets of other revisions. `masked` is
-    the time when masking was complete (None: not masked). `own_bytes` is the space that only the clone occupies,
-    snapshots included, in bytes. `quota` is the limit of that space in bytes (0: no limit).
+    role) are the datasets of the current revision. `origins` (by role) are the snapshots from which the volumes were
+    cloned ("-" or empty if the volume depends on no snapshot). `leftovers` are the datasets of other revisions.
+    `masked` is the time when masking was complete (None: not masked). `own_bytes` is the space in bytes that only the
+    clone occupies, including its snapshots. `quota` is the limit of that space in bytes (0: no limit).
     """
 
     masked: str | None
@@ -405,29 +410,29 @@ class CloneInfo(CloneRecord):
     is_independent: bool
     pid: int | None
     is_led_to: bool = False
-    """Whether HAProxy leads the kept port to its server."""
+    """Whether HAProxy forwards the kept port to the clone's server."""
     kept_bytes: int = 0
-    """The part of `own_bytes` that belongs to earlier data, which its commits keep."""
+    """The part of `own_bytes` that belongs to earlier data, which the commits keep."""
     takes_over: tuple[str, ...] = ()
-    """Revisions whose process was killed while they took data over (`taken_over.settle`)."""
+    """Revisions whose process was killed during a takeover (`catalogue.settle_adopted_commits`)."""
     grown: int = 0
-    """The bytes of its quota for data that it got by a detach or took over. New data does not get them."""
+    """The part of the quota for data from a detach or a takeover, in bytes. A reset to new data removes it."""
     elsewhere: str = ""
-    """The place of a server that is no visible process here (module `elsewhere`), as text; "": not known."""
+    """The location of a server whose process this host does not show, as text; "": unknown (`isolation_check`)."""
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in the pool of its instance and has no user yet."""
+        """Whether the clone waits in the pool of its instance and has no user yet."""
         return self.pool is PoolMark.WAITS
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether it is in the pool of its instance, in any state, so that no user has its login."""
+        """Whether the clone is in the pool of its instance, in any state, so that no user has its login."""
         return self.pool is not None and self.pool.is_of_nobody
 
     @property
     def client_port(self) -> int:
-        """The port for clients: the kept port, or the port of its server if HAProxy does not lead there."""
+        """The port for clients: the kept port if HAProxy forwards it to the server, else the server's port."""
         return self.kept_port if self.kept_port is not None and self.is_led_to else self.port
 
     @property
@@ -437,7 +442,7 @@ class CloneInfo(CloneRecord):
 
     @property
     def written_quota(self) -> int:
-        """The limit for changes by its users to its present data, in bytes (0: no limit)."""
+        """The limit in bytes for changes by users to the present data (0: no limit)."""
         others = self.kept_bytes + self.grown
         return max(LEAST, self.quota - others) if self.quota and others else self.quota
 
@@ -446,7 +451,7 @@ class CloneInfo(CloneRecord):
         """Whether the data is that of the snapshot set from which the clone was created."""
         if self.original_key:
             return self.key == self.original_key
-        # Older versions recorded only the name of the set.
+        # Older versions recorded only the set's name.
         return self.backup_id == self.original.removeprefix("@")
 
     @property

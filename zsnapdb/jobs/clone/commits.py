@@ -36,12 +36,12 @@ from zsnapdb.zfs import datasets, destruction
 _LOCK_SECONDS = 10.0
 """The time in seconds that a commit waits for its lock.
 
-The lock is not requested while another statement has been running for that long already.
+While a statement is running that is already older than that, the lock is not requested.
 """
 _DEADLINE_SECONDS = 30.0
-"""Limit from the first statement of the lock to its release, the snapshot included."""
+"""The limit in seconds from the lock's first statement to its release. The snapshot is created in this time."""
 _PATIENCE_SECONDS = 60.0
-"""The time in seconds during which a commit requests its lock repeatedly, as `lock.budget` by default."""
+"""The time in seconds during which a commit retries its lock, like the default of `lock.budget`."""
 _MESSAGE_BYTES = 1000
 
 
@@ -92,7 +92,7 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb
 
 
 def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
-    """Commit a clone whose server was started before; the caller holds its lock."""
+    """Commit a clone whose server has been started before. The caller holds the clone's lock."""
     commit_id = host.new_backup_id()
     new = CommitRecord(
         id=commit_id,
@@ -107,7 +107,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
         masked=info.masked or clone_info.NOT_MASKED,
         masked_by=masking_policy.masked_by(info.volumes.values()) or None,
     )
-    # The volume records the GTIDs that no binlog of its data contains any more.
+    # The volume records the GTIDs that are no longer in its binlogs.
     volume = next(iter(info.volumes.values()))
     origin = {ORIGIN_PROPERTY: datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value}
     short = snapshot_name(commit_id)
@@ -122,7 +122,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
 
 
 def end_of_log(info: CloneInfo) -> LogEnd | None:
-    """Return the present end of the clone's binlog; None if its server does not run or the end is not known."""
+    """Return the present end of the clone's binlog; None if the server is not running or the end is unknown."""
     if info.pid is not None:
         with contextlib.suppress(ZsnapdbError), session(info) as opened:
             return reset_baseline.running_metrics(opened)
@@ -131,7 +131,7 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
 
 @contextlib.contextmanager
 def writes_paused(info: CloneInfo) -> Iterator[None]:
-    """Block writes of the clone's server, if it runs, during the block.
+    """Prevent writes of the clone's server during the block, if it is running.
 
     The lock has a deadline and a watchdog, like the lock of a backup. While a running statement blocks the lock, it is
     requested again for up to a minute.
@@ -165,8 +165,8 @@ def _write_lock(info: CloneInfo) -> Iterator[None]:
 def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Commit | None:
     """Return the newest commit of the clone's present data; None if there is none.
 
-    The commit from which the data was cloned does not count, even if another clone left it to this clone. `made` are
-    the commits of that data, oldest first (None: read them here).
+    The commit from which the data was cloned is left out, even if a takeover moved it to this clone. `made` are the
+    commits of the present data, oldest first (None: they are read here).
     """
     made = commits(info.current) if made is None else made
     last = made[-1] if made else None
@@ -174,10 +174,10 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
 
 
 def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Branches:
-    """Return the present branches of the clone. `made` is as for `newest_commit`.
+    """Return the present branches of the clone. `made`: see `newest_commit`.
 
     Raises:
-        DamagedError: the property of the anchor is not readable.
+        DamagedError: the anchor's property is not readable.
     """
     try:
         recorded = decode(info.branches) if info.branches else Branches()
@@ -192,9 +192,9 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
 
 
 def parent_of(info: CloneInfo) -> str:
-    """Return the parent of a new commit:
+    """Return the parent of a new commit.
 
-    the newest commit of its branch, else the set from which its data was cloned.
+    It is the newest commit of the branch, else the set from which the data was cloned.
     """
     with contextlib.suppress(DamagedError):
         return read_branches(info).head or info.backup_id
@@ -204,7 +204,7 @@ def parent_of(info: CloneInfo) -> str:
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
     """Return the branches that the anchor must record before the clone gets other data (empty: no change).
 
-    A reset changes the data but no branch; a detach changes neither. `made` is as for `newest_commit`.
+    A reset changes the data but no branch. A detach changes neither. `made`: see `newest_commit`.
     """
     with contextlib.suppress(DamagedError):
         known = read_branches(info, made)

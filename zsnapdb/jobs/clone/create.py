@@ -1,6 +1,6 @@
-"""Creation of a clone:
+"""Creation of a clone: clone its datasets, start its server and check it.
 
-clone its datasets, start its server and check it. After an error nothing of the clone is left.
+After an error nothing of the clone is left.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ from zsnapdb.zfs import datasets
 def create(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
     """Create a clone and start its server.
 
-    Afterwards the server answers on its own port with a new account. The server shares neither identity, path, account
-    nor replication with its source, and stands at exactly the recorded position. After an error the datasets of the
-    clone are removed. A set that was prepared for the clone stays for the next one.
+    Afterwards the server answers on its own port, with a new account. It shares no identity, path, account or
+    replication with its source, and is at exactly the recorded position. After an error the datasets of the clone are
+    removed. A set that was prepared for the clone is kept for later clones.
     """
     configured, instance = instance, with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
-    # If these rules change during the masking, the pool drops the clone, and its reset replaces the data.
+    # If these rules change during the masking, the pool discards the clone, and a reset replaces its data.
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.on_clone(str(request.name), patience=0))
@@ -83,11 +83,11 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 )
                 locked.enter_context(locks.using_received(instance.name))
                 if isinstance(chosen.source, CloneSource):
-                    # Meanwhile the last clone of the set may have been destroyed, and the set with it.
+                    # The last clone of the set may have been destroyed meanwhile, and the set with it.
                     chosen = planned_source(settings, instance, request)
             prepares = chosen.masking.way is MaskingWay.PREPARES
             if prepares or not isinstance(chosen.source, CloneSource):
-                # All refusals come before a set is taken, received or prepared.
+                # All refusals come before a set is created, received or prepared.
                 plan_for(settings, instance, request, chosen)
         source = _obtain(settings, instance, chosen.source, locked)
         prepared = _prepare(settings, instance, source, rules) if prepares else None
@@ -126,7 +126,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 def _facts_of(
     configured: Instance, planned: ClonePlan, position: Position, rules: str, origin: Origin
 ) -> dict[str, str]:
-    """Return the properties of a created clone: its position and phase, and those that the pool checks."""
+    """Return the properties of a created clone: the position, the phase, and the properties that the pool checks."""
     facts = {
         POSITION_PROPERTY: position.short(POSITION_BYTES),
         copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
@@ -143,10 +143,10 @@ def _facts_of(
 def _start(
     settings: Settings, instance: Instance, planned: ClonePlan, rules: str, password: SecretStr | None
 ) -> FirstStart:
-    # Until the whole set replicates, the anchor does not record the port of its replication source.
+    # The anchor records the port of the replication source only when the whole set replicates.
     record = replace(planned, follows=planned.request.follows)
     clone = CloneServer(planned.copy, record, settings.clones.accounts == "lock")
-    # A clone that a command created for itself is never reset.
+    # A clone that a command created for its own use is never reset.
     is_noted = not planned.request.is_ephemeral
     return start_first(instance, clone, rules, planned.layout.datasets.values(), password, is_noted=is_noted)
 
@@ -158,7 +158,7 @@ def _seconds(report: MaskingReport | None) -> float:
 def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules: str) -> PreparedSet | None:
     """Mask the set once for all its clones.
 
-    If that is impossible now, warn and return None; then each clone masks itself.
+    If that is impossible now, warn and return None. Each clone is then masked separately.
     """
     try:
         with at_low_priority():
@@ -174,9 +174,9 @@ def _obtain(
     planned: CloneSource | RemoteBackup | RestorePlan | None,
     locked: contextlib.ExitStack,
 ) -> CloneSource:
-    """Return the snapshots to clone: the planned ones, or new ones that are taken, received or replayed now.
+    """Return the snapshots to clone: the planned ones, or new ones that are created, received or replayed now.
 
-    A live set that is taken now stays locked until `locked` is left, so that no sweep removes it as a leftover.
+    A new live set stays locked until `locked` is left, so that no sweep removes it as a leftover.
     """
     if planned is None:
         locked.enter_context(locks.check_live_sets(instance.name))
@@ -197,10 +197,10 @@ def _make_datasets(
     After an error nothing of the clone is left.
     """
     with locks.names_and_ports():
-        # Under this lock no two runs take the same name or port. The slow actions run after it.
+        # This lock prevents two runs from taking the same name or port. The slow actions run after it.
         planned = plan_from(settings, instance, request, source, masking)
         datasets.ensure(planned.home.home)
-        # Refuse if another run created something after the plan looked.
+        # Refuse if another run created something after the plan was made.
         space_limits.guard(settings, known=planned.home)
         datasets.create(planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(planned)})
     with undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)), locks.turn():
@@ -210,7 +210,7 @@ def _make_datasets(
 
 
 OWNER = "zsnapdb"
-"""The owner of ephemeral clones. The reaper removes those that a killed command left behind."""
+"""The owner of ephemeral clones. The reaper removes a clone that a killed command left behind."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class RunningClone:
         return Address(INTERNAL_ACCOUNT, self.process.socket)
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session with all privileges. `read_timeout` is the limit for each answer, in seconds."""
+        """Open a session with all privileges. `read_timeout` is the limit in seconds for each answer."""
         return Session.open(self.address, self.internal, read_timeout=read_timeout)
 
 

@@ -1,4 +1,4 @@
-"""The plan of a new clone: its source, name, port, lease and folders. Planning changes nothing."""
+"""The plan of a new clone: source, name, port, lease and folders. Planning changes nothing."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class PlannedSource:
 
     `source` is a snapshot set on this host, a backup that must be received, or the plan that restores a point in time.
     None means a snapshot set that is taken now. `snapshots` (by role) are the existing snapshots. `receives` are the
-    backups to receive first, oldest first. `replays` counts the batches of archived binlogs to replay first. `rules` is
-    the digest of the rules that already masked the source ("": not masked), `masking` the way in which the clone is
-    masked.
+    backups to receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first.
+    `rules` is the digest of the rules that masked the source ("": not masked). `masking` is the way in which the clone
+    is masked.
     """
 
     kind: SourceKind
@@ -63,13 +63,13 @@ class PlannedSource:
 
     @property
     def pool(self) -> str | None:
-        """The pool of the snapshots; None as long as there are no snapshots."""
+        """The pool of the snapshots; None if there are no snapshots yet."""
         return next((pool_of(snapshot.partition("@")[0]) for snapshot in self.snapshots.values()), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan(CloneRecord):
-    """The actions of `create` for a request with this source, and the record on the anchor meanwhile.
+    """The actions of `create` for a request with this source, and the record on the anchor during the creation.
 
     `home` is the state of the clones' home at planning time.
     """
@@ -95,7 +95,7 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
     """Return the plan of `create`; change nothing.
 
     Raises:
-        PreflightError: a quota, the lease, the ports, the server program or the account forbid the clone.
+        PreflightError: a quota, the lease, the ports, the server program or the account does not allow the clone.
         ExistsError: the name or the folder is in use.
     """
     instance = with_volumes(instance)
@@ -110,7 +110,7 @@ def plan_from(
 
 
 def planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
-    """Return the source of the clone and the way of its masking; change nothing. `instance` includes its volumes."""
+    """Return the source of the clone, and how the clone is masked; change nothing. `instance` includes its volumes."""
     rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
     if request.at is not None:
         from zsnapdb.jobs.clone import source_fetch
@@ -177,7 +177,7 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 
 
 def _home_of(settings: Settings, made_from: PlannedSource) -> str:
-    """Return the dataset of the clones in the pool of the source. PreflightError if the pool has an alternate root."""
+    """Return the dataset of the clones in the source's pool. Raise PreflightError if it has an alternate root."""
     pool = made_from.pool or pool_for(settings, [place.dataset for place in made_from.origin.volumes.values()])
     refuse_alternate_root(pool)
     return home(settings, pool)
@@ -246,7 +246,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
 
 
 def _check_host(settings: Settings, instance: Instance, origin: Origin) -> None:
-    """Raise if this host cannot run a server on a copy of these files. Warn about other rules of time zones."""
+    """Raise an error if this host cannot run a server on a copy of these files. Warn if its time zone rules differ."""
     server = instance.settings.server
     programs.fitting_program(server, origin.flavour, origin.version)
     startup_check.refuse_unstartable(server, origin)
@@ -256,7 +256,7 @@ def _check_host(settings: Settings, instance: Instance, origin: Origin) -> None:
 
 
 def _require_free(name: str, anchor: str) -> None:
-    """Raise ExistsError if another clone has the name. The error names nobody's clone but the requested one."""
+    """Raise ExistsError if another clone has the name. The error contains only the requested name."""
     if datasets.exists(anchor):
         raise ExistsError(
             f"the name {name} is taken by another clone",
@@ -281,7 +281,7 @@ def _admitted(
     `free` is the free space of the pool in bytes, `known` the other clones.
 
     Raises:
-        PreflightError: a quota, the lease or the ports forbid the clone.
+        PreflightError: a quota, the lease or the ports do not allow the clone.
         ExistsError: another clone has the name.
     """
     limits, clones = settings.clones, known.copies
@@ -289,7 +289,7 @@ def _admitted(
     quota = quota_of(settings, is_subject=bool(expected_clone.current_causer()))
     if request.waits or request.is_ephemeral:
         quota = replace(quota, per_owner=0)
-    # A clone that cannot be read has an unknown owner, and it still counts.
+    # The owner of a clone that cannot be read is unknown, but the clone still counts.
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
     lease = first_lease(request.ttl, policy(limits), host.latest(), request.heartbeat)
@@ -306,8 +306,8 @@ _MAKE_ACCOUNT = "useradd --system --user-group --no-create-home --shell /usr/sbi
 def check_account(source: ServerSettings, clones: CloneSettings) -> None:
     """Raise PreflightError unless servers of clones can run under their account.
 
-    A configured account must exist and must not reach the files of the source by ordinary permissions. So it is neither
-    root nor the account of the source's server, and is in no group of these two.
+    A configured account must exist, and file permissions must keep it from the source's files. So it is neither root
+    nor the account of the source's server, and has no group in common with these two.
     """
     name = clones.server_user
     if name is None:

@@ -21,10 +21,10 @@ from zsnapdb.planning.server_copy.source_facts import Origin
 from zsnapdb.planning.sql_quoting import only_below
 
 CLIENT_HOME = Path(__file__).parent / "client_home"
-"""The folder whose my.cnf names the account of every clone.
+"""The folder of the my.cnf that contains the account name of every clone.
 
 Clients take host, port, socket and password from environment variables, but not the account (refman 8.4, "Environment
-Variables"). They read my.cnf in the folder that MYSQL_HOME names (seen with MySQL 9.7, MariaDB 10.11 and 11.8).
+Variables"). They read my.cnf in the folder MYSQL_HOME (seen with MySQL 9.7, MariaDB 10.11 and 11.8).
 """
 INTERNAL_FILE = "internal.cnf"
 """The file in the private folder of a clone with the password of the internal account."""
@@ -48,7 +48,7 @@ class Login:
 
     @property
     def local_only(self) -> bool:
-        """Whether only clients on the host of the clone reach it."""
+        """Whether only clients on this host reach the clone."""
         return is_loopback(self.bind_address)
 
     @property
@@ -60,12 +60,12 @@ class Login:
     def option_file(self) -> str:
         """The text of an option file for clients.
 
-        The client of the same family refuses servers that are not this clone.
+        A client of the same family refuses every server other than this clone.
         """
         return text(self.password, self.host, self.port) + only_below(str(_mount_of(self.socket)))
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables with which clients on this host reach the clone, including the password.
+        """Return the environment variables for clients on this host, including the password of the clone.
 
         They disable login paths: those in the user's ~/.mylogin.cnf would override all variables and option files.
         """
@@ -81,12 +81,12 @@ class Login:
 
 
 def client_host(bind_address: str) -> str:
-    """Return the address at which a client on this host reaches a server that listens at `bind_address`."""
+    """Return the address at which a client on this host reaches a server that listens on `bind_address`."""
     return "127.0.0.1" if bind_address in ("*", "::") or bind_address.startswith("0.") else bind_address
 
 
 def address_of(bind_address: str, port: int) -> str:
-    """Return HOST:PORT at which clients reach the server. The host is the name of this one for every interface."""
+    """Return HOST:PORT for clients of the server. If it listens on all interfaces, HOST is the name of this host."""
     is_any = bind_address in ("*", "::") or bind_address.startswith("0.")
     host = platform.node() if is_any else bind_address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -95,7 +95,7 @@ def address_of(bind_address: str, port: int) -> str:
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read.
 
-    With it the client of the same family refuses servers that are no clones.
+    With this file, a client of the same family refuses servers that are not clones.
     """
     server.write_private(file, text(password, host, port) + only_below(str(_mount_of(file).parent)), user)
 
@@ -106,7 +106,10 @@ def text(password: SecretStr, host: str, port: int) -> str:
 
 
 def text_for_clones(login: Login) -> str:
-    """Return the text of a file that stays valid across resets: its client refuses servers that are no clones."""
+    """Return the text of an option file that stays valid after resets.
+
+    Its client refuses servers that are not clones.
+    """
     return text(login.password, login.host, login.port) + only_below(str(_mount_of(login.socket).parent))
 
 
@@ -132,7 +135,7 @@ def write_internal(file: Path, password: SecretStr) -> None:
 def internal_account_sql(origin: Origin, password: SecretStr, *, lock: bool) -> str:
     """Return the statements that create the internal account and, with `lock`, lock all other accounts.
 
-    They are not written to the clone's binlog, so that its GTIDs stay those of the source.
+    The statements are not written to the clone's binlog, so that its GTIDs stay those of the source.
     """
     before = lock_accounts_sql(origin.flavour) if lock else ()
     return accounts.owner_sql(INTERNAL_ACCOUNT, ("localhost",), password, before)

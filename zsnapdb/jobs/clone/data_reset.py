@@ -1,4 +1,4 @@
-"""Reset of a clone by new data; its name, port, credentials and lease stay."""
+"""Reset of a clone to new data; the name, port, credentials and lease stay the same."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from zsnapdb.zfs import datasets, snapshots
 class ResetPlan:
     """The plan of a reset: the clone, and the snapshots (by role) whose data it gets.
 
-    `snapshots` is empty if the snapshots must be taken or received first. `is_original`: the clone was created from
-    this data. `drops` is the live set that is removed with the old data, unless another clone uses it ("": none).
+    `snapshots` is empty if they must be created or received first. `is_original`: the clone was created from this data.
+    `drops` is the live set that is removed with the old data, unless another clone uses it ("": none).
     """
 
     info: CloneInfo
@@ -80,9 +80,9 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
 
 
 def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
-    """Return the snapshot set from which the clone was created, whatever data it got since.
+    """Return the snapshot set from which the clone was created, even if the clone got other data since.
 
-    If the clone must be masked, return the form of the set that the present rules masked, if one exists.
+    If the clone must be masked, return the copy of the set that was masked by the current rules, if there is one.
 
     Raises:
         PreflightError: the set is neither on this host nor in the repository.
@@ -111,10 +111,10 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
 def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
     """Return the source that was found under the name of the clone's snapshot set.
 
-    Other programs may rename their snapshots and reuse the old name. Older versions recorded no identity.
+    Other programs may rename their snapshots and reuse the name. Older versions recorded no identity.
 
     Raises:
-        PreflightError: the source is not proved to be that set.
+        PreflightError: nothing proves that the source is that set.
     """
     if info.original_key != found.key and (info.original_key or info.original.startswith("@")):
         raise PreflightError(
@@ -142,7 +142,7 @@ def _here(info: CloneInfo) -> CloneSource | None:
 
 
 def _prepared_of(names: Iterable[str]) -> str:
-    """Return the identity of the unmasked source of these prepared snapshots; "" if they have none."""
+    """Return the identity of the unmasked source of these prepared snapshots; "" if it is not recorded."""
     seen = datasets.properties_of(list(names), [clone_info.KEY_PROPERTY])
     keys = {values[clone_info.KEY_PROPERTY] for values in seen.values()}
     recorded = keys.pop()
@@ -152,8 +152,8 @@ def _prepared_of(names: Iterable[str]) -> str:
 def replace_data(
     settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
 ) -> CloneInfo:
-    """Replace the data of the clone; the caller holds its lock."""
-    # The quota of the clone is checked before anything is received for it.
+    """Replace the data of the clone. The caller holds the clone's lock."""
+    # The quota of the clone is checked before new data is received for it.
     quota_beside(settings, info)
     if requested != LIVE_STATE:
         with locks.using_received(info.instance):
@@ -188,8 +188,8 @@ def _source(
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made: Sequence[Commit]) -> int:
     """Clone the source as a new, unmounted revision next to the current revision; return its number.
 
-    The clone keeps its quota. The old data is removed unless commits were `made` of it, so a full clone without commits
-    can be reset.
+    The clone keeps its quota. `made` are the commits of the old data. If there are none, the old data is removed later,
+    so a clone without free space can be reset.
     """
     quota = space_limits.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
@@ -201,9 +201,11 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made
 
 
 def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = False) -> int:
-    """Return the quota that new data of the clone would get, in bytes. The errors are those of `room.of_other_data`.
+    """Return the quota in bytes that new data of the clone would get.
 
-    `is_committed`: the present data is to be committed first.
+    The errors are those of `space_limits.of_other_data`.
+
+    `is_committed`: the present data will be committed first.
     """
     return space_limits.of_other_data(settings, info, keeps_data=is_committed or bool(commits(info.current)))
 
@@ -211,7 +213,7 @@ def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = Fa
 def put_data(
     settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
 ) -> CloneInfo:
-    """Give the clone the data of this source and these branches; the caller holds its lock."""
+    """Give the clone the data of this source and these branches. The caller holds the clone's lock."""
     revision = _clone_beside(settings, info, source, commits(info.current))
     of, branches = f"branch {known.current}", known.encode()
     begun = cached_sets.begun_after(settings, host, info, source)
@@ -231,8 +233,9 @@ def _replace_data(
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
-    If it is interrupted before the server has started, the clone has its new data. The next start continues and removes
-    the old data. `branches` are its branches afterwards; `begun` is the time since which the data is kept.
+    If this is interrupted before the server has started, the clone has the new data. The next start continues, and
+    removes the old data. `branches` are the clone's branches afterwards. `begun` is the time since which the data is
+    kept.
     """
     password = credentials.read(info.client_file)
     new = replace(

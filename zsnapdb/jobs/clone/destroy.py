@@ -1,6 +1,6 @@
-"""The destruction of clones, and of the leftovers that failed runs have left behind.
+"""Destruction of clones, and of leftovers from failed runs.
 
-A dataset is destroyed only if its own property carries the clone's name.
+A dataset is destroyed only if its own property contains the clone's name.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from zsnapdb.zfs.mounts import ForeignMount
 class CloneRemoval:
     """The plan to destroy a clone.
 
-    `prepared` are prepared forms of its commits, which are destroyed first. `obstacles` say why it cannot be destroyed.
-    `has_detaching`: an interrupted detach left snapshots on it.
+    `prepared` are prepared sets of its commits, which are destroyed first. `obstacles` are reasons why the clone cannot
+    be destroyed. `has_detaching`: an interrupted detach left snapshots on the clone.
     """
 
     steps: Removal
@@ -60,7 +60,7 @@ class CloneRemoval:
 
     @property
     def heirs(self) -> tuple[str, ...]:
-        """The names of the clones that take over commits."""
+        """The names of the clones that take over commits of this clone."""
         return tuple(sorted({step.clone for step in self.steps.promotions}))
 
 
@@ -70,7 +70,7 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     `seen` are all snapshots below the anchor, with `foreign.COLUMNS` (None: read them here).
 
     Raises:
-        NotOursError: a dataset below the anchor does not carry the clone's name.
+        NotOursError: a dataset below the anchor does not have the mark of the clone.
     """
     members = destruction.members_with(anchor, ["origin"], clone_mark(name))
     if not members:
@@ -116,7 +116,7 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
 
 
 def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
-    """Raise PreflightError if a dataset that cannot take over its origin depends on the clone."""
+    """Raise PreflightError if another dataset depends on the clone and cannot take over its origin."""
     if planned.obstacles:
         raise PreflightError(
             f"clone {name} cannot be destroyed: {'; '.join(planned.obstacles)}",
@@ -125,10 +125,11 @@ def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
 
 
 def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRemoval | None = None) -> None:
-    """End the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
+    """Stop the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
-    Every dataset is first proved to carry the clone's name. A commit on which another clone depends is handed over to
-    that clone. The caller holds the clone's lock. `planned` is the plan that it made under the lock (None: plan here).
+    Every dataset must first be proved to have the mark of the clone. A commit on which another clone depends is handed
+    over to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock
+    (None: plan here).
 
     Raises:
         PreflightError: another dataset depends on the clone; nothing was changed.
@@ -168,7 +169,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
 
 
 def _revision_of(anchor: str, dataset: str) -> str:
-    """Return the dataset of the revision to which a volume of another clone in the same home belongs."""
+    """Return the revision's dataset for a volume of another clone in the same home."""
     return "/".join(dataset.split("/")[: anchor.count("/") + 2])
 
 
@@ -180,10 +181,10 @@ def _destroy_commits(steps: Removal, dataset: str) -> None:
 
 @dataclass(frozen=True)
 class DestroyPlan:
-    """The plan of `destroy`: the clone, its commits, and the way of their removal or handover.
+    """The plan of `destroy`: the clone, its commits, and the plan of their removal or handover.
 
-    `foreign` are snapshots of other programs on its datasets. `elsewhere` are its mounts in other mount namespaces;
-    they end with the clone.
+    `foreign` are snapshots of other programs on the clone's datasets. `elsewhere` are mounts of these datasets in other
+    mount namespaces; they end with the clone.
     """
 
     info: CloneInfo
@@ -198,12 +199,12 @@ class DestroyPlan:
 
 
 def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
-    """Return the plan of `destroy` for each clone of that name; change nothing.
+    """Return the plan of `destroy` for each clone with that name; change nothing.
 
-    The name is that of a clone or of a set, whose replicas come first. The result is empty if nothing has the name.
+    The name is that of a clone or of a set. Replicas of a set come first. The result is empty if nothing has the name.
 
     Raises:
-        PreflightError: a dataset that cannot take over its origin depends on a clone, or a clone has foreign snapshots
+        PreflightError: a dataset depends on a clone and cannot take over its origin, or a clone has foreign snapshots
             and `also` does not allow their removal.
     """
     found = find_clones(settings, host, name)
@@ -213,7 +214,7 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemova
 
 
 def find_clones(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
-    """Return the clone of that name, or the clones of that set with replicas first; empty if nothing has the name."""
+    """Return the clone with that name, or the clones of that set, replicas first; empty if nothing has the name."""
     with contextlib.suppress(NotFound):
         return [find(settings, host, name)]
     members = [info for info in listing(settings, host) if info.set_name == name]
@@ -229,7 +230,8 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
     elsewhere = [
         mount
         for mount in mounts.mounted_elsewhere(frozenset(info.datasets))
-        # The mounts in the sandbox of its server end with the server. Mounts that follow ours end with them.
+        # The mounts in the server's sandbox end with the server. Mounts that receive unmount events from ours end with
+        # ours.
         if not mount.follows and mounts.namespace_of(mount.pid) != own
     ]
     return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going), tuple(elsewhere))
@@ -238,28 +240,28 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
 def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with that name.
 
-    The result is empty if nothing has the name, so the command can be repeated. Every dataset must itself carry the
-    clone's name, else no dataset of the clone is destroyed. `reap` finishes an interrupted destroy.
+    The result is empty if nothing has the name, so the command can be repeated. If a dataset does not have the mark of
+    the clone, nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
 
     Raises:
-        UnknownNameError: another clone has the name now (`meant.require`).
+        UnknownNameError: another clone has the name now (`expected_clone.require`).
     """
     if is_dataset(settings, name):
-        # The clone is read under its lock. The lock needs only the name of the dataset.
+        # The clone is read under its lock. The name of the dataset suffices to take the lock.
         with locks.on_clone(name):
             gone = destroy_locked(settings, host, name, also, called=name)
         if gone:
             return tuple(gone)
     names = [info.name for info in find_clones(settings, host, name)]
     if len(names) > 1:
-        # A refusal for one clone of a set keeps the whole set.
+        # If one clone of a set cannot be destroyed, the whole set stays.
         plan(settings, host, name, also)
     done = []
     for one in names:
         with locks.on_clone(one):
             done += destroy_locked(settings, host, one, also, called=name)
     if names and not done:
-        # Meanwhile a reset gave the clone another dataset, or the clone was renamed.
+        # The clone was renamed meanwhile, or a reset gave it another dataset.
         return destroy(settings, host, name, also)
     return tuple(done)
 
@@ -267,9 +269,9 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
 def destroy_locked(
     settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = (), *, called: str | None = None
 ) -> list[DestroyPlan]:
-    """Destroy the clone whose dataset has this name, if it exists; the caller holds the clone's lock.
+    """Destroy the clone whose dataset has this name, if it exists. The caller holds the clone's lock.
 
-    `called`: destroy the clone only if it or its set has this name (None: whatever its name is).
+    `called`: destroy the clone only if it or its set has this name (None: its name does not matter).
     """
     try:
         found = of_dataset(settings, host, name)
@@ -287,16 +289,16 @@ def destroy_locked(
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
     """Destroy the clone whose dataset has this name, if it exists. This process created the clone.
 
-    The check of `meant` is left out: its variable names the clone that the user wants to compare, not this one.
+    The check of `expected_clone` is left out, because its variable names the clone of the user's request, not this one.
     """
     with locks.on_clone(name), contextlib.suppress(NotFound):
         _destroy(settings, host, of_dataset(settings, host, name), ())
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the dataset that a clone with this id had before a swap, so that another clone may get the name.
+    """Destroy the dataset that this clone had before a swap, so that another clone can get the name.
 
-    The next sweep destroys the remaining datasets, or says why it cannot.
+    The next sweep destroys the remaining datasets, or reports the reason why it cannot.
     """
     with if_free(locks.name_of_clone(name)) as is_free, contextlib.suppress(ZsnapdbError):
         if is_free and (before := of_dataset(settings, host, name)).pool is PoolMark.REPLACED:
@@ -310,7 +312,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     except NotFound:
         return []
     info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
-    # The clone may have taken over its parent commit and be the last clone of a live set.
+    # The clone may have adopted its parent commit, and may be the last clone of a live set.
     if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and instance is not None and instance.volumes is not None:
         seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
         origins = [values["origin"].value for values in seen.values()]
@@ -326,15 +328,15 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
 
 
 def drop_live(source: CloneSource) -> None:
-    """Remove the live set that was taken for a clone whose creation failed; other sources stay."""
+    """Remove the live set that was created for a clone whose creation failed. Other sources stay."""
     if source.kind is SourceKind.LIVE:
         destruction.destroy_set(source.names, source.set.backup_id)
 
 
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
-    """Return the instance's live sets (taken for clones) that have no clones.
+    """Return the instance's live sets (snapshot sets created for clones) that have no clones.
 
-    `only` is the id of the only set to look at (None: all sets).
+    With `only`, only the set with this id is checked (None: all sets).
     """
     return [
         live.set
@@ -344,7 +346,7 @@ def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet
 
 
 def drop_unused_live(instance: Instance, backup_id: str) -> None:
-    """Remove the live set with that id unless another clone needs it.
+    """Remove the live set with that id, unless it still has clones.
 
     If another process has the lock of the instance's live sets, the set stays until the next sweep.
     """

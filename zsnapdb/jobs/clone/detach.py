@@ -43,12 +43,12 @@ class DetachPlan:
 
 
 def detach(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[DetachPlan, DetachPlan]:
-    """Copy the clone's data by send and receive. Afterwards the clone depends on no snapshot of its source.
+    """Copy the clone's data with send and receive. Afterwards the clone depends on no snapshot of its source.
 
     The clone's server is stopped during the copy, and started again if it was running.
 
     Raises:
-        PreflightError: the pool has too little free space, the clone is independent already, or the copy of an
+        PreflightError: the pool has too little free space, the clone is already independent, or the copy of an
             encrypted volume would not be encrypted.
     """
 
@@ -64,7 +64,7 @@ def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
     if info.is_independent:
         raise PreflightError(f"clone {info.label} is independent already", hint="there is nothing to detach")
     if info.phase is CopyPhase.NEW and masking_policy.is_of_prepared(info.volumes.values()):
-        # Until its first start, only the origin of the clone says that its data is masked.
+        # Before its first start, only the origin of the clone records that its data is masked.
         raise PreflightError(
             f"clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}` first"
         )
@@ -85,7 +85,7 @@ def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
 def _refuse_clear(info: CloneInfo) -> None:
     """Raise PreflightError if the copy of an encrypted volume would not be encrypted.
 
-    A clone has the encryption of its origin; a received dataset has that of the dataset above it.
+    A clone inherits encryption from its origin, a received dataset from its parent dataset.
     """
     seen = encryption.at_rest([info.top, *info.volumes.values()])
     if seen[info.top].cipher is not None:
@@ -111,7 +111,7 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
     with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
         _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
         if info.quota:
-            # The shared data is now the clone's own. It gets the same space for changes as before.
+            # Formerly shared data is now the clone's own. The clone still gets the same space for changes.
             used = int(datasets.properties(layout.top, ["used"])["used"].value)
             grown = {"quota": str(used + info.written_quota), clone_info.GROWN_PROPERTY: str(used)}
             datasets.set_properties(layout.top, grown)
@@ -157,7 +157,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
 
 
 def _of_data(dataset: str) -> dict[str, str]:
-    """Return the properties of the volume's data: the masking, and the GTIDs that no binlog contains any more."""
+    """Return the properties of the volume's data: its masking, and the GTIDs that are no longer in a binlog."""
     seen = datasets.properties(dataset, [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
     return {name: found.value for name, found in seen.items() if found.is_local}
 

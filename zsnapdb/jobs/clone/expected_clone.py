@@ -1,8 +1,8 @@
-"""The account for which root runs a command and the expected clone, from environment variables.
+"""The expected clone, and the account for which root runs a command, from environment variables.
 
 Between the check of a clone's owner and the command's lock, the clone can be destroyed and another clone can take its
-name. So the command gets the observed owner and checks again. Only root can set a variable for a command that runs as
-root: `zsnapdb-clone` and the sudo rule pass no variables on.
+name. So the command gets the owner and the clone that were checked, and checks again. Only root can set a variable for
+a command that runs as root: `zsnapdb-clone` and the sudo rule pass no variables on.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
 class ExpectedClone(BaseModel):
     """The expected clone: its owner, and its id and time of creation.
 
-    If id and time are None, any clone of the owner is accepted. `id` is its unchanging name, `created` its time of
-    creation as in its properties.
+    If id and time are None, any clone of the owner is accepted. `id` is the clone's permanent id, `created` the time of
+    creation in its properties.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -48,7 +48,7 @@ class ExpectedClone(BaseModel):
 
 
 def expected_clone() -> ExpectedClone | None:
-    """Return the expected clone; None if the environment names none, so that any clone is allowed.
+    """Return the expected clone; None if the environment contains none, so that any clone is allowed.
 
     Raises:
         UsageError: the variable has another form.
@@ -66,7 +66,7 @@ def expected_clone() -> ExpectedClone | None:
 
 
 def require(info: CloneInfo, name: str) -> None:
-    """Raise UnknownNameError, as for a missing name, unless this clone is the expected one.
+    """Raise UnknownNameError, as for a missing name, unless this is the expected clone.
 
     A caller that changes the clone holds its lock, so the clone stays the same.
     """
@@ -82,11 +82,10 @@ CAUSER_VARIABLE = "ZSNAPDB_CAUSED_BY"
 
 
 def current_causer() -> str:
-    """Return the subject of this process, in the form of a copy's owner; "" for an administrator.
+    """Return the subject for whom this process runs, in the form of a copy's owner; "" for an administrator.
 
     Raises:
-        PreflightError: the environment names a subject that no copy can have as its owner. That subject is no
-            administrator.
+        PreflightError: the subject in the environment cannot be the owner of a copy, and is not an administrator.
     """
     given = os.environ.get(CAUSER_VARIABLE) or os.environ.get(patterns.SUBJECT_VARIABLE)
     return owner_text(given) if given is not None else ""

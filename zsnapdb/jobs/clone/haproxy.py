@@ -1,4 +1,4 @@
-"""The admin socket of HAProxy: questions and commands. Its answers are read only for port numbers."""
+"""The admin socket of HAProxy: queries and commands. Only port numbers are taken from the answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def routes(settings: AddressSettings) -> KeptRoutes:
     """Return the routes of all clone ports at which HAProxy listens.
 
     Raises:
-        PreflightError: HAProxy does not answer, or its answer has another form.
+        PreflightError: HAProxy does not answer, or its answer has an unknown form.
     """
     try:
         return read_state(_ask(settings, (STATE_COMMAND,)), settings.ports)
@@ -37,7 +37,7 @@ def routes(settings: AddressSettings) -> KeptRoutes:
 
 
 def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
-    """Lead the port to the route (None: to no server), and end all earlier sessions.
+    """Forward the port to the route (None: to no server), and end all earlier sessions.
 
     Raises:
         PreflightError: afterwards HAProxy does not listen at the port or has another route.
@@ -60,7 +60,7 @@ def account() -> str | None:
 
 
 def _ask(settings: AddressSettings, commands: Sequence[str]) -> str:
-    """Return HAProxy's answer to the commands, in their order (management guide of HAProxy, chapter 9.3)."""
+    """Return HAProxy's answer to the commands, in order (HAProxy management guide, chapter 9.3)."""
     place = settings.socket
     try:
         _refuse_foreign(settings)
@@ -78,7 +78,7 @@ def _ask(settings: AddressSettings, commands: Sequence[str]) -> str:
 def _refuse_foreign(settings: AddressSettings) -> None:
     """Raise PreflightError if an account other than root can replace the socket.
 
-    OSError if the socket does not exist.
+    Raise OSError if the socket does not exist.
     """
     place = settings.socket
     trusted = (0, os.geteuid())
@@ -93,12 +93,12 @@ def _refuse_foreign(settings: AddressSettings) -> None:
 
 
 def routed_ports(settings: AddressSettings | None) -> set[int]:
-    """Return the server ports to which HAProxy leads, right or wrong. No other server may get these ports."""
+    """Return the server ports to which HAProxy forwards, rightly or wrongly. No other server may get these ports."""
     return {route.port for route in routes_or_none(settings).values() if route is not None}
 
 
 def routes_or_none(settings: AddressSettings | None) -> KeptRoutes:
-    """Return the routes of HAProxy; empty if HAProxy does not answer or if clones keep no ports."""
+    """Return the routes of HAProxy; empty if it does not answer or if clones keep no ports."""
     if settings is not None:
         with contextlib.suppress(PreflightError):
             return routes(settings)

@@ -39,7 +39,7 @@ from zsnapdb.zfs.mounts import ForeignMount, users_of
 
 @dataclass(frozen=True)
 class CloneServer:
-    """The server of a clone: its files, the record on its anchor, and whether it locks other accounts."""
+    """The server of a clone: its files, the record on the anchor, and whether other accounts are locked."""
 
     copy: Copy
     record: CloneRecord
@@ -56,16 +56,16 @@ class CloneServer:
         )
 
     def start(self, identity: ServerIdentity, password: SecretStr) -> Session:
-        """Start the server in its sandbox; only a replica of a set may connect to other servers."""
+        """Start the server in its sandbox. Only a replica in a set may connect to other servers."""
         return self.copy.start(identity, INTERNAL_ACCOUNT, password, connects=self.record.follows is not None)
 
 
 def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
-    """Remove the identity of the source from the files before a server starts on them; return the recorded position.
+    """Remove the source's identity from the files before a server starts on them. Return the recorded position.
 
-    `known` is the tail of the source's newest binlog that this host last proved, if there is one. Afterwards the files
-    belong to the account of the clone's server. The private folder of an earlier server on these files (the parent of a
-    committed clone) is removed too.
+    `known` is the last proved tail of the source's newest binlog, if there is one. Afterwards the files belong to the
+    account of the clone's server. The private folder of an earlier server on these files, such as a committed clone, is
+    removed too.
     """
     copy = clone.copy
     safe_open.remove_tree(copy.folder)
@@ -80,9 +80,9 @@ def first_start(
 ) -> Position:
     """Start the server, check its position and its separation from the source. An error stops the server.
 
-    The server must come up at exactly `position`. Return the position with all its GTIDs: `position` lacks GTIDs that
-    are in no binlog of the copy, for example because masking removed the binlogs. `before_users` is called while no
-    user can log in. After the check the account of the users is created with this password and the clone's rights.
+    The server must start at exactly `position`. Return the position with all GTIDs, because `position` lacks those that
+    are in no binlog of the copy. For example, masking removes the binlogs. `before_users` is called while no user can
+    log in. After the check the users' account is created with this password and the clone's rights.
     """
     internal = fresh_password()
     with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, internal) as session:
@@ -99,7 +99,7 @@ def first_start(
 def start_again(clone: CloneServer) -> None:
     """Start and check the server of a clone that was started before.
 
-    A password whose file is lost is replaced with a new one. A new internal account also requires a new account of the
+    If a password file is lost, a new password is created. A new internal account also requires a new account for the
     users.
     """
     give_files(clone.copy)
@@ -122,13 +122,13 @@ def start_again(clone: CloneServer) -> None:
 
 
 def make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
-    """Create the account of the clone's users again, with this password and the clone's rights."""
+    """Create the users' account of the clone again, with this password and the clone's rights."""
     hosts = credentials.hosts_of_users(clone.record.bind_address)
     accounts.make_users(session, ACCOUNT, hosts, password, clone.record.rights, clone.record.origin.flavour)
 
 
 def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
-    """Start the server with an init file; the server runs that file before it accepts connections."""
+    """Start the server with an init file, which it runs before it accepts connections."""
     sql = credentials.internal_account_sql(clone.record.origin, password, lock=clone.locks_accounts)
     init_file = clone.copy.write_init_file(sql)
     return clone.start(clone.identity(str(init_file)), password)
@@ -164,11 +164,11 @@ def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
 
 
 _FLOCK = struct.Struct("@hhqqi")
-"""l_type, l_whence, l_start, l_len and l_pid of struct flock (fcntl(2))."""
+"""The fields l_type, l_whence, l_start, l_len and l_pid of struct flock (fcntl(2))."""
 
 
 def with_servers_elsewhere(clones: Collection[CloneInfo]) -> Iterator[CloneInfo]:
-    """Yield the clones. A clone whose server is not visible here gets the namespace of its server, if known."""
+    """Yield the clones. If a clone's server is not visible here, record its namespace in the clone, if it is known."""
     silent = [one for one in clones if one.pid is None and one.phase in (CopyPhase.READY, CopyPhase.CHANGING)]
     there = mounts.mounted_elsewhere({name for one in silent for name in one.volumes.values()}) if silent else []
     for info in clones:
@@ -197,7 +197,7 @@ def _elsewhere(info: CloneInfo, there: Iterable[ForeignMount]) -> str:
 
 
 def _is_locked(file: Path) -> bool:
-    """Return whether a process in any PID namespace has locked the file. No lock is taken."""
+    """Return whether a process in any PID namespace has locked the file. This takes no lock."""
     with contextlib.suppress(OSError, safe_open.UnsafeFileError), safe_open.open_to_read(file) as opened:
         asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         return bool(_FLOCK.unpack(fcntl.fcntl(opened.fileno(), fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)

@@ -1,6 +1,6 @@
-"""Jobs on an existing clone: start and stop its server, change its lease, connect to it, hold it for a program.
+"""Jobs on an existing clone: start or stop its server, change its lease, connect to it, hold it for a program.
 
-A program that resets its clone for each of its tests writes one word per reset; it does not start a command each time.
+A program that resets its clone for each of its tests can write one word per reset, instead of starting a command.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from zsnapdb.planning.server_family import family
 from zsnapdb.zfs import datasets
 
 POSITION_BYTES = 4000
-"""The length to which the anchor of a clone records a position, in bytes."""
+"""The maximum length in bytes of a position on the anchor of a clone."""
 
 
 def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
@@ -110,9 +110,9 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
 
 @dataclass(frozen=True)
 class FirstStart:
-    """The files of a clone without the source's identity, after the first start of its server if it was started.
+    """The files of a clone without the source's identity, perhaps after the first start of its server.
 
-    `masking` is the report of the masking (None: not masked). `separate_at` is the time (monotonic, seconds) when
+    `masking` is the report of the masking (None: not masked). `separate_at` is the monotonic time in seconds when
     identity and masking were done.
     """
 
@@ -132,8 +132,8 @@ def start_first(
 ) -> FirstStart:
     """Remove the source's identity from the files, mask them by these rules (empty: do not mask), and start the server.
 
-    Its users get the password. None: the server is not started, and nothing is masked. `is_noted`: record the state of
-    the clone for a fast reset.
+    `password` is the password for the users; None: do not mask, and do not start the server. `is_noted`: record the
+    state of the clone for a fast reset.
     """
     position = isolation_check.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
     if password is None:
@@ -148,8 +148,9 @@ def start_first(
 def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
     """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
-    A running server is not touched. Only the clone's datasets are needed: a lost option file or credentials file is
-    written again. Lost credentials get a new password. Afterwards no reset, detach or switch is incomplete.
+    A running server is not changed. Only the clone's datasets are needed, because a lost option file or credentials
+    file is written again. Lost credentials are replaced with a new password. Afterwards no reset, detach or switch is
+    incomplete.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
@@ -164,8 +165,8 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVer
 def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     if info.pid is None:
         start_locked(settings, host, info)
-    # An interrupted reset leaves new data that was never started, old data next to it, or a running server next to new
-    # data.
+    # An interrupted reset leaves new data that was never started, with old data next to it, or a running server with
+    # new data next to its own.
     if info.leftovers or info.phase is CopyPhase.CHANGING:
         volumes.warn_of_kept(mend(info), info.name, events)
     return address.open_to(settings, of_dataset(settings, host, info.name), events)
@@ -189,9 +190,9 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
 
 
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
-    """Start the clone's server; the caller holds the clone's lock.
+    """Start the clone's server. The caller holds the clone's lock.
 
-    `password` is the password for the account of the clone's users at a first start (None: a new password).
+    `password` is for the users' account at a first start (None: a new password).
     """
     refuse_running_elsewhere(info)
     volumes.mount(info.volumes.values())
@@ -219,7 +220,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
 
 
 def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, CloneInfo]:
-    """Shut the clone's server down cleanly, if it runs.
+    """Shut the clone's server down cleanly, if it is running.
 
     Raises:
         ServerError: the server runs in another mount namespace.
@@ -243,9 +244,9 @@ def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, Clon
 def extend(
     settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
 ) -> CloneVerb[Intention, CloneInfo]:
-    """Extend the lease to `seconds` from now (None: clones.ttl). A longer lease stays.
+    """Extend the lease to `seconds` from now (None: `clones.ttl`). A longer lease stays.
 
-    With a `quota` in bytes, the clone gets that limit for its own data; without `seconds` the lease then stays.
+    A `quota` is the new limit in bytes for the clone's own data. With a quota but no `seconds`, the lease stays.
     """
     longer = copy_properties.extension(settings, seconds, host.latest())
 
@@ -270,7 +271,7 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneV
 def _with_lease(
     settings: Settings, host: Host, info: CloneInfo, change: Callable[[CloneLease], CloneLease]
 ) -> tuple[Intention, Callable[[], CloneInfo]]:
-    """Decide on another lease.
+    """Decide on a new lease.
 
     Raises:
         PreflightError: the data of a subject's clone would get too old, or the change is not allowed.
@@ -291,7 +292,7 @@ def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
     """Give the clone another label; its id, port, login and lease stay.
 
     Raises:
-        UsageError: no clone may have that name.
+        UsageError: the name is not allowed.
         ExistsError: another clone has the name.
     """
     clone_info.refuse_name(new)
@@ -322,8 +323,8 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
 def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
     """Send heartbeats until that process of this host has ended. Return the last observed state of the clone.
 
-    The first heartbeat has the errors of `beat`. Later only the end of the clone is an error. Other errors of a look at
-    the clone say nothing about its holder and are ignored.
+    The first heartbeat has the errors of `beat`. Later, only the end of the clone is an error. Other errors while
+    reading the clone are ignored, because they do not concern its holder.
 
     Raises:
         NotFound: there is no such process.
@@ -343,13 +344,13 @@ def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> 
 
 
 def heartbeat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
-    """Send heartbeats until `has_ended`, which waits for the given seconds, is true. See `heartbeat_while`.
+    """Send heartbeats until `has_ended` returns True. It waits for the given seconds. See `heartbeat_while`.
 
     Return the last observed state of the clone.
     """
     info = beat(settings, host, name)
     every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
-    # Three heartbeats per interval: one late heartbeat ends no clone.
+    # Send three heartbeats per interval, so that one late heartbeat does not end the clone.
     while not has_ended(every / 3):
         with contextlib.suppress(PreflightError):
             clone_info.beat(host, info.name)
@@ -370,13 +371,13 @@ def login(settings: Settings, host: Host, name: str) -> Login:
     """Return the login of a client of the clone.
 
     Raises:
-        ServerError: its server does not run, or its credentials are lost.
+        ServerError: the clone's server is not running, or the credentials are lost.
     """
     info = ready(settings, host, name)
     masking_policy.refuse_unmasked(settings, info)
     require_running(info)
     password = _password(info, info.client_file)
-    # The credentials file is in the folder of a dataset. It was this clone's if the clone still has the same dataset.
+    # The credentials file is in the folder of a dataset. It belongs to this clone if the clone still has that dataset.
     again = ready(settings, host, info.id)
     if (again.name, again.guid) != (info.name, info.guid):
         raise UnknownNameError(
@@ -388,7 +389,7 @@ def login(settings: Settings, host: Host, name: str) -> Login:
 
 
 def require_running(info: CloneInfo) -> None:
-    """Raise ServerError if the clone's server does not run, or runs in another mount namespace."""
+    """Raise ServerError if the clone's server is not running, or is running in another mount namespace."""
     if info.pid is None:
         refuse_running_elsewhere(info)
         raise ServerError(
@@ -421,10 +422,10 @@ def session(info: CloneInfo) -> Iterator[Session]:
 
 
 def open_client(settings: Settings, host: Host, name: str, login: Login, words: Sequence[str]) -> NoReturn:
-    """Replace this process with the client, logged in to the clone with its `login`; `words` are its arguments.
+    """Replace this process with the client, which logs in to the clone with `login`. `words` are its arguments.
 
-    The client gets its option file as an open file. The server of the clone can replace the credentials file in the
-    clone. For example, its file could name a plugin, and the client would load the plugin as root.
+    The client gets its option file as an open file, because the clone's server can replace the credentials file in the
+    clone. Such a file could name a plugin, which the client would load as root.
 
     Raises:
         PreflightError: this host has no client program.
@@ -447,28 +448,28 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
 
 @dataclass(frozen=True)
 class ServerLog:
-    """The last lines of the log, at most 64 KiB. The server's account and the clone's users chose their text."""
+    """The last lines of the log, at most 64 KiB. The text is not trusted: the clone's server and users wrote it."""
 
     info: CloneInfo
     lines: tuple[str, ...]
 
 
 def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
-    """Return the last lines of the error log of the clone's server, whether it runs or not. No link is followed."""
+    """Return the last lines of the server's error log, whether the server is running or not. No link is followed."""
     info = find(settings, host, name)
     expected_clone.require(info, name)
     return ServerLog(info, tuple(info.process.log_tail(lines).splitlines()))
 
 
 LOGIN_FOLDER = Path("/run/zsnapdb-clone")
-"""The folder of the login files. Other accounts may pass through it to their files, and cannot list it."""
+"""The folder of the login files. Other accounts may pass through it to their own files, but cannot list it."""
 
 
 def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, folder: Path = LOGIN_FOLDER) -> Path:
     """Write the login of a running clone to a file that only this account can read. Return the file.
 
     Raises:
-        ServerError: the clone's server does not run.
+        ServerError: the clone's server is not running.
         PreflightError: the folder cannot be created.
     """
     text = credentials.text_for_clones(login(settings, host, name))
@@ -491,7 +492,7 @@ _POLL_SECONDS = 3600.0
 
 @dataclass
 class RequestLines:
-    """The lines from a descriptor, as they arrive.
+    """The lines that arrive from a descriptor.
 
     `has_ended`: the descriptor is closed and all lines were returned.
     """
@@ -506,7 +507,7 @@ class RequestLines:
         return self._is_closed and not self._whole
 
     def within(self, seconds: float) -> bytes | None:
-        """Return the next line; None if none arrives within so many seconds.
+        """Return the next line; None if no line arrives within `seconds`.
 
         Raises:
             UsageError: a line is too long.
@@ -521,9 +522,9 @@ class RequestLines:
 
 
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
-    """Send heartbeats for the clone, and call `reset` with its first state for each line `reset`.
+    """Send heartbeats for the clone. For each line `reset`, call `reset` with the clone's first state.
 
-    The errors of heartbeats are those of `heartbeat_while`. A clone without a heartbeat in its lease gets none.
+    The errors of heartbeats are those of `heartbeat_while`. No heartbeats are sent if the lease requires none.
 
     Raises:
         UsageError: a line asks for another action.
@@ -531,7 +532,8 @@ def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Call
     info, lines = ready(settings, host, name), RequestLines(descriptor)
 
     def has_ended(seconds: float) -> bool:
-        # Read one line, then send a heartbeat if one is due: a long series of resets must not look like a dead holder.
+        # Read one line, then send a heartbeat if one is due, so that a long series of resets does not look like a dead
+        # holder.
         line = lines.within(seconds)
         if line is not None:
             if line.strip() != _RESET:

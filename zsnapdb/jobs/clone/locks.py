@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.05
 
 
 def names_and_ports() -> contextlib.AbstractContextManager[None]:
-    """Take the lock for reserving a clone's name or port. No slow action runs under this lock."""
+    """Take the lock for reserving a clone's name or port. No slow action may run under this lock."""
     return exclusive("clones", doing="making a clone", patience=PATIENCE)
 
 
@@ -36,20 +36,20 @@ def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractCon
 
 
 def name_of_maker(name: str) -> str:
-    """Return the lock name of the command that created the ephemeral clone with that name."""
+    """Return the name of the lock that the creating command holds for its ephemeral clone."""
     return f"maker-{name}"
 
 
 def ephemeral_owner(name: str) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock of the command for which the ephemeral clone is created.
+    """Hold the lock of the command that creates the ephemeral clone for itself.
 
-    Without the lock `reap` removes the clone.
+    Without the lock, `reap` removes the clone.
     """
     return exclusive(name_of_maker(name), doing=f"using clone {name}")
 
 
 def check_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
-    """Take the lock for taking or removing live sets (snapshot sets that are no backups) of the instance."""
+    """Take the lock for creating or removing live sets (snapshot sets that are not backups) of the instance."""
     return exclusive(f"live-{instance}", doing=f"cloning the live state of {instance}", patience=10 * PATIENCE)
 
 
@@ -70,17 +70,17 @@ def using_received(instance: str) -> contextlib.AbstractContextManager[None]:
 
 
 def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bool]:
-    """Yield whether no process is about to clone a received set of the instance; exclude such processes meanwhile."""
+    """Yield whether no process is about to clone a received set of the instance. Keep such processes out meanwhile."""
     return if_free(f"received-of-{instance}")
 
 
 @contextlib.contextmanager
 def turn(places: int | None = None, *, patience: float = _TURN_SECONDS, folder: Path | None = None) -> Iterator[None]:
-    """Wait for one of the turns on this host, and hold it: only then a process clones volumes or starts a server.
+    """Wait for one of this host's turns, and hold it. A process needs one to clone volumes or to start a server.
 
-    There are `places` turns (None: the number of processors of this process). Ten servers that start together on one
-    processor take longer than one after the other, and the source's commits wait for all of them. During its turn a
-    process must not wait for another lock.
+    There are `places` turns (None: the number of processors of this process). On one processor, ten servers take longer
+    to start together than one after the other, and the source's commits wait for all of them. During its turn a process
+    must not wait for another lock.
 
     Raises:
         BusyError: no turn was free for `patience` seconds.

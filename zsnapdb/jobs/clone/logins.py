@@ -1,7 +1,7 @@
-"""The login of a clone for its owner: shown again, or with a new password.
+"""The login of a clone: an owner can see it again, or get a new password.
 
-The password is stored once: in the credentials file of the clone, which root and the account of its server read. The
-server itself stores a hash.
+The password is stored once: in the credentials file of the clone, which root and the account of the server can read.
+The server itself stores a hash.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from zsnapdb.planning.clone.isolation import ACCOUNT
 from zsnapdb.planning.clone.lease import require_lease
 
 _LOCK_SECONDS = 5
-"""How long the change of the account waits for a lock that a user of the clone took."""
+"""The time in seconds that the change of the account waits for a lock of the clone's users."""
 
 
 def known_login(settings: Settings, host: Host, name: str) -> Login:
-    """Return the login of the clone. Nothing is changed.
+    """Return the login of the clone; change nothing.
 
     Raises:
-        ServerError: its server does not run, or its credentials file is lost
-        PreflightError: its lease has ended
+        ServerError: the server is not running, or the credentials file is lost
+        PreflightError: the lease of the clone has ended
     """
     info = ready(settings, host, name)
     require_lease(info.lease, host.latest(), info.label, info.owner)
@@ -38,12 +38,12 @@ def known_login(settings: Settings, host: Host, name: str) -> Login:
 def new_login(settings: Settings, host: Host, name: str, events: Events) -> Login:
     """Give the account of the clone's users a new password, and return the login.
 
-    The account is created again with the rights of the clone. Its sessions end before and after that, so the former
-    password has no session left. Files of `zsnapdb-clone login` with the former password are removed.
+    The account is created again with the rights of the clone. Sessions of the account are ended before and after that,
+    so none with the former password is left. Files of `zsnapdb-clone login` with the former password are removed.
 
     Raises:
-        ServerError: its server does not run, a session does not end, or a lock is held
-        PreflightError: its lease has ended
+        ServerError: the server is not running, a session does not end, or a lock is held
+        PreflightError: the lease of the clone has ended
     """
     with locked_clone(settings, host, name) as info:
         require_lease(info.lease, host.latest(), info.label, info.owner)
@@ -56,7 +56,7 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
             isolation_check.make_users(session, clone, password)
             credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
             with contextlib.suppress(ServerError):
-                # It was killed, and ends when its transaction is rolled back.
+                # The session was killed, and ends when its transaction is rolled back.
                 accounts.end_others(session, ACCOUNT)
         for known in {info.label, info.id}:
             lifecycle.forget_login(known)

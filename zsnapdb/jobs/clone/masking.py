@@ -1,6 +1,6 @@
 """The masking of a server's copy, before anyone can connect to it.
 
-It runs the site's SQL files and scripts, then it removes the remains of the old rows from the files.
+First the site's SQL files and scripts run. Then the remains of old rows are removed from the files.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def refuse_canaries(root: Path, canaries: tuple[Canary, ...]) -> None:
 
 
 def numbers_in(file: Path, canaries: tuple[Canary, ...]) -> list[int]:
-    """Return the numbers of the canaries that the file contains."""
+    """Return the numbers of those canaries that the file contains."""
     missing, numbers, rest = list(canaries), [], b""
     overlap = longest(canaries) - 1
     with safe_open.open_to_read(file) as opened:
@@ -100,7 +100,7 @@ _LOOKS = 20
 
 @dataclass(frozen=True)
 class _RuleFile:
-    """A file of the rules with its inode data. Every write changes `changed_ns`, and no program can set it back."""
+    """A file of the rules with its inode data. Every write updates `changed_ns`, and no program can set it back."""
 
     device: int
     inode: int
@@ -110,9 +110,9 @@ class _RuleFile:
 
 
 def digest(masking: MaskingSettings) -> str:
-    """Return the SHA-256 of the rules: the settings, and the content of the first file of each entry in masking.run.
+    """Return the SHA-256 of the rules: the settings, and the content of the first file of each entry in `masking.run`.
 
-    The content of a file that a script reads by itself is not included.
+    A file that a script itself reads is not included.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -135,7 +135,7 @@ def digest(masking: MaskingSettings) -> str:
 def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
     """Prove that the rules have this digest during the whole block.
 
-    A file that was changed and got its former content again counts as changed.
+    A file that was changed and then changed back is treated as changed.
 
     Raises:
         PreflightError: the rules differ before the block, or a file was written or replaced during it.
@@ -149,12 +149,12 @@ def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
 
 
 def _settled(masking: MaskingSettings) -> list[_RuleFile]:
-    """Return the files as soon as no file was changed a moment ago.
+    """Return the files once none of them was changed just before.
 
     A second change within one tick of the kernel's clock leaves no trace (inode(7)).
 
     Raises:
-        PreflightError: a file is changed all the time.
+        PreflightError: a file keeps changing.
     """
     for _ in range(_LOOKS):
         files = _files(masking)
@@ -185,7 +185,7 @@ def _files(masking: MaskingSettings) -> list[_RuleFile]:
 
 _ACCOUNT = "zsnapdb_mask"
 _NO_GTIDS = "sql_log_bin = 0"
-"""The changes of a script must not get GTIDs: the GTIDs of the copy stay those of its source."""
+"""The changes of a script must not get GTIDs, so that the copy keeps its source's GTIDs."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class MaskingStep:
 
 @dataclass(frozen=True)
 class MaskingReport:
-    """The result of masking a copy: its steps, the rebuilt tables, and the places where bytes of old rows may remain.
+    """The result of masking a copy: steps, rebuilt tables, and places where bytes of old rows may remain.
 
     Times are in seconds.
     """
@@ -245,11 +245,11 @@ def mask(
     instance: str,
     clone: str,
 ) -> MaskingReport:
-    """Mask a mounted copy that was separated from its source and whose server does not run.
+    """Mask a mounted copy that was separated from its source and whose server is not running.
 
-    Its server must recover to `position`. During masking the server listens only on a socket in its private folder.
-    Afterwards the server is shut down cleanly and its GTIDs are those of `position`. The files then contain no binlog,
-    relay log, redo log or undo log from before. After any error the copy must not be handed out.
+    The server must recover to `position`. During masking the server listens only on a socket in its private folder.
+    Afterwards the server is shut down cleanly, and its GTIDs are those of `position`. The files then contain no earlier
+    binlog, relay log, redo log or undo log. After any error the copy must not be handed out.
 
     Raises:
         PreflightError: the rules do not have the digest `rules` (see `digest`).
@@ -297,10 +297,10 @@ def mask(
 
 
 def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState], int]:
-    """Prepare the server, and return the states of the table files before masking, with their time."""
+    """Prepare the server. Return the states of the table files before masking, and their time."""
     old_row_removal.leave_no_binlog(session)
     old_row_removal.settle(session)
-    # Earlier writes get an older time than the writes of masking.
+    # Files that were written earlier get an older time than files that masking writes.
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
     return tablespace_files.states(Path(facts.variables["datadir"])), since_ns
@@ -319,9 +319,9 @@ def _steps(
 
 @contextlib.contextmanager
 def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Session]:
-    """Run the copy's server without network during the block; then purge and shut it down cleanly.
+    """Run the copy's server without a network during the block. Then purge its binlogs and shut it down cleanly.
 
-    After an error the server is killed. The account of the session, with `password`, exists only while the server runs.
+    After an error the server is killed. The session's account with `password` exists only while the server runs.
     """
     init_file = copy.folder / "init.sql"
     socket = copy.process().socket
@@ -364,7 +364,7 @@ def _step(
 def _scrub(
     session: Session, facts: ServerFacts, masking: MaskingSettings, changes: Changes
 ) -> tuple[list[CatalogueTable], bool]:
-    """Remove old rows from the files of tables, undo logs and Aria's log.
+    """Remove old rows from the files of tables, from undo logs and from Aria's log.
 
     Return the rebuilt tables, and whether the undo tablespaces were created again.
     """
@@ -378,9 +378,9 @@ def _scrub(
 
 
 def _empty_doublewrite(facts: ServerFacts) -> bool:
-    """Empty the doublewrite buffer of the copy, whose server was shut down slowly.
+    """Empty the doublewrite buffer of the copy after a slow shutdown (innodb_fast_shutdown = 0).
 
-    Return whether no old page is left in it. Separate doublewrite files were removed with the logs.
+    Return whether the buffer contains no old page. Separate doublewrite files were removed with the logs.
     """
     if family(facts.flavour).redo_is_replaceable:
         return True
@@ -388,9 +388,9 @@ def _empty_doublewrite(facts: ServerFacts) -> bool:
 
 
 def _empty_free_pages(copy: Copy, facts: ServerFacts, shared: tuple[SharedTablespace, ...]) -> tuple[str, ...]:
-    """Empty the free pages of shared tablespaces in the copy, whose server was shut down slowly.
+    """Empty the free pages of shared tablespaces in the copy after a slow shutdown.
 
-    Return the names of the tablespaces that were not emptied.
+    Return the names of the tablespaces that could not be emptied.
     """
     datadir, system = Path(facts.variables["datadir"]), _system_files(facts)
     files = {"the system tablespace": system[0], **{one.name: datadir / one.path for one in shared}}
@@ -419,9 +419,9 @@ def _page_size(facts: ServerFacts) -> int:
 
 
 def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
-    """Remove the logs of the copy, whose server was shut down slowly.
+    """Remove the logs of the copy after a slow shutdown.
 
-    `facts` are those of the copy's server, so every path lies in the copy.
+    `facts` are those of the copy's server, so every path is in the copy.
     """
     names = facts.variables
     logs = [binlog_paths(names, kind) for kind in ("log_bin", "relay_log")]
@@ -434,7 +434,7 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
 
 
 def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:
-    """Return the log files in the copy that may contain statements, of its own server and of the source's server."""
+    """Return the log files in the copy that may contain statements of its own server or of the source's server."""
     logs = [Path(path) for path in old_row_removal.text_logs(running)]
     for path in old_row_removal.text_logs(copy.variables):
         # A log outside the volumes was not copied.

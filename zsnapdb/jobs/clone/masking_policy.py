@@ -1,6 +1,6 @@
-"""The decision whether a clone is masked, and the masking before its first start.
+"""The decision whether a clone is masked, and its masking before the first start.
 
-Where masking is required, no unmasked clone is handed out.
+If masking is required, no unmasked clone is handed out.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from zsnapdb.zfs import datasets, snapshots
 
 
 def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
-    """Return whether a new clone is masked, unless its source is masked already.
+    """Return whether a new clone must be masked, unless its source is already masked.
 
-    If so, the masking files are checked before anything is changed.
+    If so, first check that the masking files can be used.
 
     Raises:
         ConfigError: a masking file is not readable.
@@ -47,7 +47,10 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 
 
 def rules_of_clone(settings: Settings, info: CloneInfo) -> str:
-    """Return the digest of the rules by which the clone must be masked; "" also if its instance is not configured."""
+    """Return the digest of the rules by which the clone must be masked.
+
+    It is "" if the clone need not be masked, or if its instance is not configured.
+    """
     configured = settings.instance.get(info.instance)
     return rules_of(configured.masking, requested=info.asks_for_masking) if configured is not None else ""
 
@@ -56,7 +59,7 @@ def rules_for(source: CloneSource, rules: str) -> str:
     """Return the digest of the rules by which the source must still be masked; "" for a commit of a masked clone.
 
     Raises:
-        PreflightError: other rules masked that commit.
+        PreflightError: that commit was masked with other rules.
     """
     if not rules or not is_masked_commit(source):
         return rules
@@ -65,12 +68,12 @@ def rules_for(source: CloneSource, rules: str) -> str:
 
 
 def is_masked_commit(source: CloneSource) -> bool:
-    """Return whether the source is a commit of a masked clone, by the properties of its snapshots."""
+    """Return whether the source is a commit of a masked clone, according to the properties of its snapshots."""
     return source.kind is SourceKind.COMMIT and not source.rules and are_masked(source.names, "")
 
 
 def masked_by(names: Collection[str]) -> str:
-    """Return the digest of the rules that masked these volumes or commits; "" if records differ or are missing."""
+    """Return the digest of the rules that masked these volumes or commits; "" if digests differ or are missing."""
     seen = datasets.properties_of(list(names), [MASKED_BY_PROPERTY])
     found = {
         values[MASKED_BY_PROPERTY].value if values[MASKED_BY_PROPERTY].is_local else "" for values in seen.values()
@@ -79,9 +82,9 @@ def masked_by(names: Collection[str]) -> str:
 
 
 def refuse_other_rules(commit: Collection[str], rules: str) -> None:
-    """Raise PreflightError if other rules than those of this digest masked the snapshots of the commit.
+    """Raise PreflightError if the snapshots of the commit were masked with rules that have another digest.
 
-    A commit of an earlier version does not record its rules and passes.
+    A commit of an earlier version does not record its rules, and is accepted.
     """
     if masked_by(commit) not in ("", rules):
         raise PreflightError(
@@ -93,13 +96,13 @@ def refuse_other_rules(commit: Collection[str], rules: str) -> None:
 def ensure(
     settings: MaskingSettings, host: Host, clone: CloneServer, position: Position, rules: str, volumes: Collection[str]
 ) -> MaskingReport | None:
-    """Mask the clone with these volumes by the rules of this digest (empty: do not mask).
+    """Mask the clone with these volumes by the rules with this digest (empty: do not mask).
 
     Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone of a
-    masked clone's commit, or of a prepared set that was masked by the same rules, is masked already.
+    masked clone's commit is already masked. So is a clone of a prepared set that was masked by the same rules.
 
     Raises:
-        PreflightError: a volume has an earlier snapshot, or other rules masked the data.
+        PreflightError: a volume has an earlier snapshot, or the data was masked with other rules.
     """
     name, origin = clone.record.name, clone.record.origin
     is_of_commit = clone.record.source == SourceKind.COMMIT
@@ -131,7 +134,7 @@ def ensure(
 
 
 def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
-    """Return whether the first start of the clone masks it: masking is required and its source is not masked."""
+    """Return whether the clone is masked at its first start: masking is required, and the source is not masked."""
     rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []
     return bool(rules) and not (origins and are_masked(origins, rules))
@@ -151,7 +154,7 @@ def refuse_snapshots(volumes: Collection[str]) -> None:
 
 
 def without_binlogs(origin: Origin, position: Position) -> Origin:
-    """Return the origin of a copy whose binlogs were removed: they no longer contain its GTIDs up to the position.
+    """Return the origin of a copy whose binlogs were removed: its GTIDs up to the position are in no binlog.
 
     MySQL keeps them in mysql.gtid_executed (refman 8.4, "mysql.gtid_executed Table").
     """
@@ -169,8 +172,8 @@ def _origins(volumes: Collection[str]) -> list[str]:
 def are_masked(made: Collection[str], rules: str) -> bool:
     """Return whether each of these snapshots records that its data is masked.
 
-    They belong to a commit, or to a prepared set that was masked by the rules of this digest. An inherited property
-    does not count: a masked clone may have become a normal server since then.
+    The snapshots must belong to a commit, or to a prepared set that was masked by the rules with this digest. An
+    inherited property proves nothing, because a masked clone may have become a normal server since then.
     """
     marks = datasets.properties_of(list(made), [MASKED_PROPERTY, RULES_PROPERTY])
     return all(
@@ -182,22 +185,22 @@ def are_masked(made: Collection[str], rules: str) -> bool:
 
 
 def have_rules(made: Collection[str]) -> bool:
-    """Return whether one of these snapshots records that rules masked its data when its set was prepared."""
+    """Return whether one of these snapshots records the rules that masked the data of its prepared set."""
     return any(
         values[RULES_PROPERTY].is_local for values in datasets.properties_of(list(made), [RULES_PROPERTY]).values()
     )
 
 
 def is_of_prepared(volumes: Collection[str]) -> bool:
-    """Return whether these datasets were cloned from a set that was masked when it was prepared."""
+    """Return whether these datasets were cloned from a prepared set that is masked."""
     origins = _origins(volumes)
     return bool(origins) and have_rules(origins)
 
 
 def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:
-    """Raise PreflightError if the clone is not masked, but its instance requires masking.
+    """Raise PreflightError if the clone is not masked although its instance requires masking.
 
-    The clone was started before masking was required.
+    Such a clone was started before masking was required.
     """
     instance = settings.instance.get(info.instance)
     if instance is None or not instance.masking.required:

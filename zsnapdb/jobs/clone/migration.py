@@ -1,8 +1,8 @@
-"""The check of a site's migration on two ephemeral clones, before it is run on production.
+"""The trial of a site's migration on two ephemeral clones, before it runs on production.
 
-On the first clone the migration runs alone. The table files of that server, after slow shutdowns before and after the
-migration, show which tables it changes. On the second clone it runs next to a reader and a writer of each such table.
-If requested, the recorded load of production runs too. Then the migration runs once more.
+On the first clone the migration runs alone. The server is shut down slowly before and after the migration, so that its
+table files show which tables were changed. On the second clone the migration runs next to a reader and a writer of each
+changed table and, if requested, production's recorded load. Then the migration runs once more.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 _ALL = 1 << 62
-"""The batch size in bytes that holds all binlogs."""
+"""A batch size in bytes that is larger than all binlogs together."""
 _LATEST = "latest"
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The recorded load of some seconds after a set: its binlogs and their location."""
+    """The recorded load of some seconds after a snapshot set: the binlogs and their location."""
 
     manifest: Manifest
     step: Replay
@@ -91,11 +91,11 @@ class PlannedLoad:
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load of so many seconds after the named set, or after the newest set that is old enough.
+    """Return the load of the `seconds` after the named set, or after the newest set that is old enough.
 
     Raises:
-        PreflightError: no set is old enough, the server cannot replay relay logs, or nothing was committed. Or clones
-            are masked, because binlogs have the rows that masking hides.
+        PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
+            masked (the binlogs contain the rows that masking hides).
         NotFound: the binlogs do not reach that far.
     """
     if masking_policy.rules_of(instance.settings.masking, requested=False):
@@ -149,7 +149,7 @@ def _from(instance: Instance, repository: Repository, manifest: Manifest, second
 
 @dataclass(frozen=True)
 class RunningLoad:
-    """The load while the clone's server applies it.
+    """The load while the clone's server replays it.
 
     `first` is the commit time of the first transaction (microseconds UTC).
     """
@@ -160,14 +160,17 @@ class RunningLoad:
     replay: PacedReplay
 
     def end(self, migration_began: float) -> LoadFindings:
-        """Stop the load and return its findings. The migration began `migration_began` seconds after the load."""
+        """Stop the load and return its findings.
+
+        `migration_began` is the time in seconds from the begin of the load to the begin of the migration.
+        """
         self.replay.end()
         recorded = _recorded(self.planned.step, self.logs, self.first)
         return load_findings(self.planned.backup_id, recorded, self.replay.samples, migration_began, self.replay.error)
 
 
 def start_load(settings: Settings, instance: Instance, clone: RunningClone, planned: PlannedLoad) -> RunningLoad:
-    """Copy the binlogs into the clone and start their replay by its server.
+    """Copy the binlogs into the clone, and let its server replay them.
 
     Raises:
         PreflightError: the clone has no space for the binlogs, or nothing was committed during the load.
@@ -220,7 +223,7 @@ def _recorded(step: Replay, logs: RelayLogs, first: int) -> Iterator[RecordedTra
 _LONG_SECONDS = 6 * 3600.0
 Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
-"""The time in seconds for which readers and writers are measured before the migration."""
+"""The time in seconds for which readers and writers are measured before the migration begins."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +231,8 @@ class MigrationRequest:
     """The migration to check, and the data for the check.
 
     `words` are the command (empty: the configured one), which runs in `folder`. The clones are created from the set
-    `source`. `load` is the length in seconds of the recorded load after the set that runs next to the migration (None:
-    no load). With a load, `latest` is the newest set that is old enough.
+    `source`. During the migration, `load` seconds of the load recorded after the set are replayed (None: no load). With
+    a load, `latest` is the newest set that is old enough.
     """
 
     words: Sequence[str]
@@ -243,8 +246,8 @@ class CheckedMigration:
     """The effects of a migration on the data of a set and on its other users.
 
     `difference` shows all definitions (tables, views, triggers, routines, events) in the format of diff(1). `unwatched`
-    counts the changed tables without readers and writers. `own_bytes` is the growth of the clone's own space in bytes.
-    `is_masked`: its data was masked.
+    is the number of changed tables without readers and writers. `own_bytes` is the growth of the clone's own space in
+    bytes. `is_masked`: the data of the clone was masked.
     """
 
     backup_id: str
@@ -271,11 +274,11 @@ class _TableState:
 def check(settings: Settings, instance: Instance, request: MigrationRequest) -> CheckedMigration:
     """Run the migration on clones of the snapshot set, and return its effects. The clones are destroyed afterwards.
 
-    The migration gets the login of its clone in its environment. The errors are those of `create`, and of `plan_load`
+    The migration finds the login of its clone in its environment. The errors are those of `create`, and of `plan_load`
     if a load was requested.
 
     Raises:
-        UsageError: the set is the live state, which does not outlive its first clone, or no migration command is given.
+        UsageError: no migration command is given, or the set is the live state, which ends with its first clone.
         ConfigError: the program does not exist.
     """
     source, limits = request.source, instance.settings.migration
@@ -292,7 +295,7 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
         tables, sizes, first = _touched_tables(settings, clone, hook)
     if first.failure:
         return _check_result(clone, hook, limits, tables, MigrationFindings(first, (), 0.0, SecondRun.NONE))
-    # The same set, even if a newer one was created meanwhile.
+    # Use the same set, even if a newer one was created meanwhile.
     seen = clone.info
     with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=seen.original)) as clone:
         catalogue.refuse_other_data(seen, clone.info)
@@ -314,7 +317,7 @@ def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path, instanc
 
 
 def _missing_program(named: Path) -> ConfigError:
-    """Return the error for a command that cannot be started. A script without its mode is the usual reason."""
+    """Return the error for a command that cannot be started. The usual reason is a script that is not executable."""
     if named.is_file():
         return ConfigError(
             f"{named} is not executable", hint=f"run `chmod +x {named}`, or name its interpreter: `-- python3 {named}`"
@@ -323,7 +326,7 @@ def _missing_program(named: Path) -> ConfigError:
 
 
 def _environment(clone: RunningClone) -> dict[str, str]:
-    """Return the variables by which a migration finds its clone. The URL names the schema if there is only one."""
+    """Return the variables by which a migration finds its clone. The URL contains the schema if there is only one."""
     login = clone.login
     with clone.session() as session:
         schema = planning.only_schema([name for name in schemas(session) if name not in SYSTEM_SCHEMAS])
@@ -364,7 +367,7 @@ def _touched_tables(
     after, run = _after(_run(clone, hook), lambda: _state(clone))
     sizes = {TableName(table.schema, table.name): table.size for table in before.stored}
     if after is None:
-        # Without a slow shutdown the files do not show which tables were changed.
+        # Without a slow shutdown, the files do not show which tables were changed.
         return (), sizes, run
     stored = {files_of(table) for table in (*before.stored, *after.stored)}
     changes = Changes(before.files, after.files, before.at_ns)
@@ -383,7 +386,7 @@ def _state(clone: RunningClone) -> _TableState:
         folder = Path(variables.global_variables(session, ["datadir"])["datadir"])
         variables.shut_down_slowly(session)
     clone.process.stop(timeout=_LONG_SECONDS)
-    # A file that was written within this margin before its state is read counts as changed.
+    # A file that was written less than this margin before its state is read is treated as changed.
     time.sleep(2 * MARGIN_NS / 1e9)
     return _TableState(definitions, stored, tablespace_files.states(folder), time.time_ns())
 
@@ -446,7 +449,7 @@ def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> Second
 def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> int:
     """Return the space that only the clone occupies, in bytes.
 
-    Data that the server has not written yet does not count.
+    Data that the server has not written yet is not included.
     """
     datasets.sync(pool_of(clone.info.top))
     return catalogue.of_dataset(settings, instance.host, clone.info.name).own_bytes

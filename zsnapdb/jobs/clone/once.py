@@ -1,4 +1,7 @@
-"""The results of a run whose id its caller chose: the anchor of a clone and each commit record the id of their run."""
+"""The results of runs whose id the caller chose.
+
+The anchor of a clone and each commit record the id of the run that created them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from zsnapdb.planning.clone.pool import PoolMark
 
 
 def created(settings: Settings, instance: Instance) -> Created | None:
-    """Return the clone that the run of this id created or got from the pool; None if there is none.
+    """Return the clone that the run with this id created or got from the pool; None if there is none.
 
     An incomplete clone of the run is destroyed first, because its name is requested again.
 
@@ -33,14 +36,14 @@ def created(settings: Settings, instance: Instance) -> Created | None:
                 with locked_clone(settings, instance.host, info.id) as now_there:
                     info = address.open_to(settings, now_there, instance.events)
             is_of_pool = info.pool is PoolMark.HANDED_OUT
-            # The durations of the run are no longer known.
+            # The durations of the run are not recorded.
             return Created(info, credentials.read(info.client_file), CreateDurations(), is_of_pool=is_of_pool)
         destroy.destroy(settings, instance.host, info.id)
     return None
 
 
 def password_of(settings: Settings, host: Host, clone_id: str) -> str | None:
-    """Return the password of the clone that the run of this id created; None if there is no such clone."""
+    """Return the password of the clone that the run with this id created; None if there is no such clone."""
     try:
         info = find(settings, host, clone_id)
     except UnknownNameError:
@@ -50,7 +53,7 @@ def password_of(settings: Settings, host: Host, clone_id: str) -> str | None:
 
 
 def committed(settings: Settings, host: Host, name: str) -> Committed | None:
-    """Return the commit of this clone that the run of this id created; None if there is none."""
+    """Return the commit of this clone that the run with this id created; None if there is none."""
     info, run = find(settings, host, name), host.run_id()
     own = next((commit for commit in sources.commits(info.top) if commit.run_id == run), None)
     return Committed(info, own.set, own.message) if own is not None else None
@@ -59,7 +62,7 @@ def committed(settings: Settings, host: Host, name: str) -> Committed | None:
 def guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
     """Return the GUIDs of the clone with that name, or of all clones in the set with that name.
 
-    No clones share a GUID.
+    Each clone has its own GUID.
     """
     named: list[CloneInfo] = destroy.find_clones(settings, host, name)
     return tuple(info.guid for info in named)

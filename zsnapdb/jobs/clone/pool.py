@@ -1,7 +1,7 @@
-"""The pool of an instance: clones that are created in advance and handed out within a statement's time.
+"""The pool of an instance: clones that are created in advance and can be handed out in the time of a statement.
 
-A slot is an ordinary clone with a mark. One change of properties removes the mark and sets the owner. A process that is
-killed before this change leaves a slot; after it, a clone with an owner.
+A slot is an ordinary clone with a mark. A single change of properties removes the mark and sets the owner. A process
+that is killed before this change leaves a slot; after it, a clone with an owner.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"
-"""The owner of waiting clones. No account has a name with a space."""
+"""The owner of waiting clones. No account can have this name, because it contains a space."""
 
 
 def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
-    """Hand out a fitting slot of the pool, else create a clone. The errors are those of `create`."""
+    """Hand out a suitable slot of the pool, else create a clone. The errors are those of `create`."""
     slot = hand_out(settings, instance, request)
     if slot is not None:
         return slot
@@ -69,7 +69,7 @@ def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 
 
 def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> CloneInfo | None:
-    """Return the slot that the request would get; None if no slot fits. Nothing is changed.
+    """Return the slot that the request would get; None if no slot is suitable. Change nothing.
 
     The errors are those of `hand_out`.
     """
@@ -80,13 +80,13 @@ def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> 
 
 
 def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> Created | None:
-    """Give a fitting slot to the owner of the request, with a new password; None if no slot fits.
+    """Give a suitable slot to the owner of the request, with a new password; None if no slot is suitable.
 
-    A slot whose server does not answer, is not separate, or was used while it waited is not handed out any more.
+    A slot is not handed out any more if its server does not answer or is not separate, or if the slot was used.
 
     Raises:
         UsageError: the name is not allowed.
-        PreflightError: a quota or the lease forbids the clone.
+        PreflightError: a quota or the lease does not allow the clone.
         ExistsError: another clone has the name.
     """
     for info in _candidates(settings, instance, request):
@@ -114,7 +114,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
     if request.heartbeat is not None:
         clone_info.beat(host, info.name)
     with locks.names_and_ports():
-        # Under this lock no two runs take the same name or port.
+        # This lock prevents two runs from taking the same name or port.
         facts = _facts(settings, instance, request, info)
         if request.quota is not None:
             # The quota is set before the clone has a user.
@@ -128,7 +128,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
 def give_login(
     settings: Settings, instance: Instance, info: CloneInfo, rights: AccountRights, password: SecretStr
 ) -> None:
-    """Give the account of the slot's users this password and these rights; the caller holds the slot's lock.
+    """Give the users' account of the slot this password and these rights. The caller holds the slot's lock.
 
     Raises:
         ZsnapdbError: the slot is not masked or not separate, or was used since its creation.
@@ -183,7 +183,7 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
 def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo, label: str) -> list[CloneClaim]:
     """Return the names and ports of the other clones.
 
-    The slot exists already: it needs no further space of the pool, and counts as one of the allowed clones.
+    The slot already exists, so it needs no more space of the pool, and is included in the number of clones.
 
     Raises:
         PreflightError: the owner may have no more clones.
@@ -208,13 +208,13 @@ def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -
 
 def _may_be_of_pool(request: CloneRequest) -> bool:
     newest = (request.source, request.at, request.point, request.requested) == (LATEST, None, None, None)
-    # A clone of the pool was created earlier, with the configured program.
+    # A clone in the pool was created earlier, with the program that was configured then.
     is_ordinary = (request.fresh, request.program, request.follows) == (False, None, None)
     return newest and is_ordinary and request.starts and not (request.is_ephemeral or request.waits)
 
 
 def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> str | None:
-    """Return why the request does not get the slot; None if it gets the slot."""
+    """Return the reason why the slot does not suit the request; None if it does."""
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
     time = removal_time(instance.host)
@@ -223,7 +223,7 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
 
 
 def requested_slot(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
-    """Return the requirements of the request on a slot.
+    """Return the properties that the request requires of a slot.
 
     Raises:
         ConfigError: the instance has no pool.
@@ -244,15 +244,15 @@ def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
 
 
 def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
-    """Return the clones that wait in the instance's pool and would be handed out, as far as this can be observed."""
+    """Return the clones that wait in the instance's pool and seem fit to be handed out."""
     request = CloneRequest(OWNER)
     return [info for info in slots_of(settings, instance) if _fits(settings, instance, request, info) is None]
 
 
 def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
-    """Return the facts about a waiting clone that decide about it at time `now` (UTC)."""
+    """Return the facts by which the pool judges a waiting clone at the time `now` (UTC)."""
     made = read_stamp(info.created)
-    # A set with a future time was created before the clone.
+    # The clock was wrong if the set's time is later than the clone's: the set was created before the clone.
     data_of = order.earliest(made, backup_time(info.backup_id)) if is_backup_id(info.backup_id) else made
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0

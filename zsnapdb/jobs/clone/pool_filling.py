@@ -1,4 +1,4 @@
-"""The filling of an instance's pool: it destroys slots that are no longer handed out and creates missing ones."""
+"""The filling of an instance's pool: unsuitable slots are destroyed, and missing slots are created."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
 def is_of_volumes(origin: Origin, volumes: Mapping[str, str]) -> bool:
     """Return whether the data is of these datasets by role.
 
-    Configured datasets are compared at the handout of a slot; discovered ones are too slow to find there.
+    At the handout of a slot only configured datasets are compared, because discovering datasets is too slow there.
     """
     return {role: place.dataset for role, place in origin.volumes.items()} == dict(volumes)
 
 
 def fill(settings: Settings, instance: Instance) -> FilledPool:
-    """Destroy the slots that are no longer handed out, and create the missing ones, one after the other.
+    """Destroy the slots that are no longer handed out, and create missing slots one after the other.
 
     The errors are those of `create`.
 
@@ -89,7 +89,7 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
         plan = plan_fill(settings, instance)
         dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
         made = []
-        # If the pool is no longer filled, its slots end with their leases like other clones.
+        # If the pool is no longer filled, its slots expire with their leases like other clones.
         ttl = min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
         for _ in range(plan.makes):
             request = CloneRequest(OWNER, name=random_name(instance), ttl=ttl, waits=True)
@@ -109,7 +109,7 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
         try:
             return is_of_nobody and bool(destroy_locked(settings, instance.host, name))
         except ZsnapdbError as error:
-            # Other programs may have created snapshots of it. The pool is filled all the same.
+            # Other programs may have created snapshots of the slot. Filling continues nevertheless.
             instance.events.warn(f"clone {name} of the pool is not destroyed: {error.message}")
             return False
 
@@ -117,8 +117,8 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
 def host_metrics(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
     """Return the free memory and space of this host for clones below the dataset `above`.
 
-    `makes_form`: a masked form of the newest set is created first. Its expected size is that of the largest masked form
-    of the instance.
+    `makes_form`: a masked prepared set of the newest set is created first. Its expected size is that of the largest
+    masked prepared set of the instance.
     """
     known = cached_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]
@@ -129,10 +129,10 @@ def host_metrics(settings: Settings, instance: str, above: str, *, makes_form: b
 
 
 def refuse_pool(settings: Settings, instance: Instance) -> None:
-    """Raise ConfigError if the free memory or space of this host is too small for the full pool of the instance.
+    """Raise ConfigError if this host has too little free memory or space for the full pool of the instance.
 
-    Space counts only if the dataset of the clones is known without a server: volumes or clones.dataset are
-    configured, or this host has one pool.
+    Space is checked only if the dataset of the clones is known without a server: `volumes` or `clones.dataset` is
+    configured, or this host has only one ZFS pool.
     """
     configured = instance.settings.pool
     if configured is None:

@@ -1,6 +1,6 @@
 """Preparation of a snapshot set: recover its server once, mask it if clones are masked, and shut it down cleanly.
 
-Clones of the prepared form need neither recovery nor masking.
+Clones of the prepared set need neither recovery nor masking.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class PreparedSet:
-    """A prepared form, and the report of masking during its creation (None: nothing was masked now)."""
+    """A prepared set, and the report of its masking (None: nothing was masked now)."""
 
     source: CloneSource
     masking: MaskingReport | None = None
@@ -48,14 +48,14 @@ class PreparedSet:
 def prepare(
     settings: Settings, instance: Instance, requested: str, *, masks: bool = False, accepts_older: bool = False
 ) -> Verb[CloneSource | RemoteBackup, Intention, PreparedSet]:
-    """Prepare the requested snapshot set and return its prepared form. A form that exists already is returned.
+    """Return the prepared set of the requested snapshot set. Create it if it does not exist.
 
     It is masked if clones of the instance must be masked, or if the caller requests it (`masks`). A backup that is only
-    in the repository is received first. Meanwhile the server runs without network and without accounts. After an error
-    nothing of the prepared form is left. `accepts_older` is as for `locate`.
+    in the repository is received first. During the preparation the server runs without a network and without accounts.
+    After an error nothing of the prepared set is left. `accepts_older`: see `locate`.
 
     Raises:
-        ConsistencyError: the server does not come up with exactly the recorded GTIDs.
+        ConsistencyError: the recovered server does not have exactly the recorded GTIDs.
         HookError: masking failed.
     """
     rules = masking_policy.rules_of(instance.settings.masking, requested=masks)
@@ -99,14 +99,14 @@ def _steps(
 def prepare_source(
     settings: Settings, instance: Instance, source: CloneSource, own: str, *, unasked: bool = False
 ) -> PreparedSet:
-    """Prepare a set on this host, masked by the rules of this digest (empty: unmasked), and return its prepared form.
+    """Return the prepared set of a set on this host, masked by the rules with this digest (empty: unmasked).
 
-    A form that exists, or that another process is creating, is returned. An `unasked` form may take no more of the pool
-    than one clone, and meanwhile the limit of all clones is reduced by that amount. `instance` includes its volumes.
-    The errors are those of `prepare`.
+    If it does not exist and no other process is creating it, create it. An `unasked` prepared set may take at most as
+    much of the pool as one clone; meanwhile the limit of all clones is reduced by that amount. `instance` includes its
+    volumes. The errors are those of `prepare`.
 
     Raises:
-        BusyError: another process needs too long for this form.
+        BusyError: another process takes too long to create the prepared set.
     """
     if is_done(source, own):
         return PreparedSet(source)
@@ -125,11 +125,11 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the prepared forms of the set with that id, or of the newest prepared set (`latest`), for their removal.
+    """Return the prepared sets with that id, or with the id of the newest one (`latest`), for their removal.
 
     Raises:
         UnknownNameError: the instance has no such prepared set.
-        PreflightError: a form has clones.
+        PreflightError: a prepared set has clones.
     """
     known = [one for one in cached_sets.listing(settings) if (one.kind, one.instance) == (PREPARED, instance.name)]
     ordered = oldest_first(instance, known, lambda one: one.set_id, lambda one: one.origin)
@@ -147,11 +147,11 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
 
 
 def remove_forms(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Destroy the prepared forms of that set, and return them. The errors are those of `forms_of` and `remove`."""
+    """Destroy the prepared sets with that id, and return them. The errors are those of `forms_of` and `remove`."""
     gone = forms_of(settings, instance, requested)
     for form in gone:
         with locks.check_reusable_set(PREPARED, form.name):
-            # Meanwhile the form may have been cloned, or another process removed it.
+            # The prepared set may have been cloned meanwhile, or another process may have removed it.
             for now_there in cached_sets.listing(settings):
                 if now_there.anchor == form.anchor:
                     cached_sets.remove(now_there)
@@ -159,7 +159,7 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
 
 
 def is_done(source: CloneSource, rules: str) -> bool:
-    """Return whether the source is prepared, and masked by the rules of this digest, if it is not empty."""
+    """Return whether the source is prepared and, if the digest is not empty, masked by the rules with that digest."""
     return source.is_prepared and source.rules == rules
 
 
@@ -206,9 +206,9 @@ def _prepare(
 def _recover_once(
     instance: Instance, copy: Copy, source: CloneSource, volumes: list[str], rules: str
 ) -> tuple[Origin, MaskingReport | None]:
-    """Start an unreachable server on the files, check its position, shut it down, and remove its identity.
+    """Start a server without connections on the files, check its position, shut it down, and remove its identity.
 
-    With `rules` the files are masked first. Return the origin of the files, and the report of the masking.
+    If there are `rules`, the files are masked first. Return the origin of the files, and the report of the masking.
     """
     mount(volumes)
     safe_open.remove_tree(copy.folder)

@@ -1,4 +1,4 @@
-"""Questions about the past, answered by ephemeral clones, and the choice of the state for a requested moment."""
+"""Queries about the past, answered by ephemeral clones, and the choice of the state for a requested moment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from zsnapdb.planning.sql_quoting import TableName, parse_table
 
 @dataclass(frozen=True)
 class Candidate:
-    """A snapshot set: its creation time (UTC, to the second) and its position."""
+    """A snapshot set with its creation time (UTC, to the second) and its position."""
 
     backup_id: str
     made: datetime
@@ -50,7 +50,7 @@ class Candidate:
 
 
 class MomentMatch(StrEnum):
-    """The match of a state with the requested moment.
+    """How a state matches the requested moment.
 
     - snapshot: a snapshot set of exactly the moment
     - replay: archived binlogs lead to exactly the moment
@@ -64,10 +64,10 @@ class MomentMatch(StrEnum):
 
 @dataclass(frozen=True)
 class Moment:
-    """The snapshot set that answers for a requested moment, and its match.
+    """The snapshot set that answers for a requested moment, and how it matches the moment.
 
-    `made` (UTC) is the time of the snapshot set. `reason` says why it is only the nearest. `point` is the plan of a
-    replay. `history` is the named binlog history of the moment, if one was named.
+    `made` (UTC) is the time of the snapshot set. `reason` says why only the nearest set answers. `point` is the plan of
+    a replay. `history` is the binlog history of the moment, if the user named one.
     """
 
     requested: str
@@ -81,7 +81,7 @@ class Moment:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the state is exactly that of the requested moment."""
+        """Whether the state is exactly the state at the requested moment."""
         return self.match is not MomentMatch.NEAREST
 
     def describe(self) -> str:
@@ -102,16 +102,17 @@ class Moment:
 def find_moment(settings: Settings, instance: Instance, requested: str, history: str | None = None) -> Moment:
     """Return the state for the requested moment.
 
-    The moment has the forms of a restore's point (`planning/restore/targets.py`) with the same meaning. `latest` is the
-    end of the archive, but not older than the newest snapshot set on this host; `latest-backup` is that set. A time or
-    GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest snapshot set
-    before the moment on this host answers, with the reason. `history` is the id of the binlog history with a time or
-    GTIDs; then only that history answers.
+    The moment is written like a restore's point (`planning/restore/targets.py`), with the same meaning. `latest` is the
+    end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is that set. A
+    replay leads to a time or GTIDs between snapshot sets, if the archive contains the moment. Otherwise the nearest
+    earlier snapshot set on this host answers, with the reason. `history` is the id of the binlog history to which a
+    time or GTIDs belong; other histories are then ignored.
 
     Raises:
         NotFound: no snapshot set on this host is early enough.
         AmbiguousPointError: several histories of the server contain the moment with different states, and none is
-            named. This includes GTIDs of a snapshot set, because a server that was set back gives the same GTIDs again.
+            named. This also applies to GTIDs of a snapshot set, because a server that was restored assigns the same
+            GTIDs again.
     """
     instance = with_volumes(instance)
     candidates = _candidates(instance)
@@ -155,19 +156,19 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
     """Return whether the archive leads beyond the newest snapshot set on this host. `here` are the ids of its sets.
 
-    A set from the second of the last archived transaction may be older or newer, so the archive counts.
+    A set from the second of the last archived transaction may be older or newer, so the archive is preferred.
     """
     if point is None or newest.made is None:
         return False
     last = point.point.last
-    # The plan chose by the order of backups and sets: a backup that is not here is later than all sets here.
+    # The plan chose by the order of backups and sets, so a backup that is not on this host is later than all sets here.
     return point.backup_id not in here or (last is not None and last.committed >= newest.made)
 
 
 def takes_history(requested: str) -> bool:
-    """Return whether the requested moment can be in a binlog history:
+    """Return whether the requested moment can be in a binlog history.
 
-    a time or GTIDs, neither a backup nor the latest.
+    That is a time or GTIDs, but neither a backup nor `latest`.
     """
     return not isinstance(parse_target(requested), Latest | AtBackup)
 
@@ -186,7 +187,7 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
-    """Return the snapshot set that answers if the archive does not lead to the moment; raise the error if none may."""
+    """Return the set that answers if the archive does not lead to the moment. Raise the error if no set may answer."""
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -197,7 +198,7 @@ def _without_replay(
 
 
 def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
-    """Return the snapshot set (of these, oldest first) that answers for the requested moment.
+    """Return the snapshot set from the list (oldest first) that answers for the requested moment.
 
     Raises:
         NotFound: no set is early enough.
@@ -220,7 +221,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
         return _before(candidates, target, requested)
     if isinstance(target, AtTime):
         early = [c for c in candidates if c.made <= target.moment]
-        # A set from the requested second may be from before or after the moment, so it does not count as exact.
+        # A set from the requested second may be older or newer than the moment, so it is not treated as exact.
         return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
     gtids = _gtids(target.text)
     assert gtids is not None, "a target of GTIDs has some"
@@ -276,7 +277,7 @@ def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _gtids(text: str) -> Gtids | None:
-    """Return the GTIDs in the text. A MySQL GTID stands for all numbers up to it, because a state has no gaps."""
+    """Return the GTIDs in the text. A MySQL GTID includes all lower numbers, because a state has no gaps."""
     for flavour in Flavour:
         try:
             gtids = parse_gtids(
@@ -300,10 +301,10 @@ _BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
-"""Takes the column names, and the rows as they arrive."""
+"""Receives the column names, and the rows as they arrive."""
 
 Changes = Callable[[Shape, Iterator[Change]], None]
-"""Takes the compared columns, and the changes as they arrive."""
+"""Receives the compared columns, and the changes as they arrive."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Difference:
-    """A table compared at two moments: the numbers of added, removed and changed rows."""
+    """The comparison of a table at two moments: the numbers of added, removed and changed rows."""
 
     table: str
     begin: Moment
@@ -331,7 +332,7 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows,
     """Run one statement on an ephemeral clone of the moment `at`, and pass its rows to `emit` as they arrive.
 
     The statement runs in a read-only transaction, under an account that may only read. Afterwards the clone is
-    destroyed. `history` is as for `state_at.find`.
+    destroyed. `history`: see `find_moment`.
     """
     moment = find_moment(settings, instance, at, history)
     counted = RowCount()
@@ -354,7 +355,7 @@ def diff(
 ) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
-    A name with a dot or a backtick is in backticks, as for a rescue. Memory use does not grow with the table.
+    A name with a dot or a backtick must be in backticks, as for a rescue. Memory use does not grow with the table.
     Afterwards both ephemeral clones are destroyed. `history` is the binlog history of each moment that is a time or
     GTIDs. `end_history` is the history of the later moment if it differs.
 
@@ -387,7 +388,7 @@ def row_changes(
     counts: dict[DifferenceKind, int],
     seen: tuple[RowCount, RowCount] | None = None,
 ) -> Iterator[Change]:
-    """Yield the rows of a table that differ between two servers, counted by kind. `seen` counts all rows."""
+    """Yield the rows of a table that differ between two servers, counted by kind. `seen` counts the rows read."""
     seen = seen or (RowCount(), RowCount())
     queries = [planning.select(shape, one, table.schema, str(table.table)) for one in (shape.earlier, shape.common)]
     sides = zip(seen, sessions, queries, strict=True)

@@ -1,7 +1,7 @@
-"""The reaper: it removes expired clones and the leftovers of killed runs.
+"""The reaper removes expired clones and leftovers of killed runs.
 
-It keeps a clone whose running server does not report its clients. Commits of a clone do not keep it: they are destroyed
-with it, or handed over to the clones that were created from them.
+It keeps a clone if its running server does not report its clients. Commits do not keep a clone: they are destroyed with
+it, or handed over to the clones that were created from them.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from zsnapdb.zfs import datasets, destruction
 
 
 def leaks(settings: Settings, host: Host, known: KnownCopies[CloneInfo]) -> list[Leak]:
-    """Return the leftovers of killed runs. A dataset on which another process works now is no leftover.
+    """Return the leftovers of killed runs. A dataset that another process is using now is not a leftover.
 
-    `known` are the clones of this host, as they were just read.
+    `known` are the clones on this host, which the caller has just read.
     """
     time = removal_time(host)
     result = list(sweep.leaks(replace(_clones(settings, host, time, act=False), known=lambda: known)))
@@ -115,7 +115,7 @@ def reap(
     """Remove the leftovers of killed runs, and at most `clones.reap_limit` expired clones in one sweep.
 
     Each clone is judged under its lock, by its properties at that moment. A clone that another process is changing is
-    skipped. An error with one clone does not stop the sweep. A clone with snapshots of other programs stays, unless
+    skipped. After an error with one clone the sweep continues. A clone with snapshots of other programs stays, unless
     `also` allows their removal. `removed` is called after each removal.
     """
     outcomes = []
@@ -135,7 +135,7 @@ def _sweep(
     yield from sweep.sweep(clones, act=act, limit=settings.clones.reap_limit)
     for kind in (RECEIVED, PREPARED):
         yield from sweep.sweep(_reusable_sets(settings, kind, time, act=act), act=act)
-    # These come last, because the sources of removed clones may now have no clones.
+    # These come last, because their last clones may just have been removed.
     yield from _sweep_live(settings, host, act=act)
     yield from _sweep_replaced(settings, host, time, act=act)
 
@@ -171,7 +171,7 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval]
 ) -> JudgedLease:
-    """Judge one clone under its lock. `act`: first repair it if necessary, and record its use for the next sweep."""
+    """Judge one clone under its lock. `act`: repair it first if necessary, and record its use for the next sweep."""
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):
@@ -208,9 +208,9 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
 
 
 def _is_abandoned(info: CloneInfo) -> bool:
-    """Return whether the clone is ephemeral and no process holds the lock of its maker:
+    """Return whether the clone is ephemeral and the command that created it no longer holds its lock.
 
-    the command or the host died.
+    Then the command or the host died.
     """
     if not info.is_ephemeral:
         return False
@@ -225,7 +225,7 @@ def _let_foreign_go(top: str, name: str, also: Collection[ExtraRemoval]) -> None
 def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | None:
     """Repair a clone after an interrupted reset or detach: the clone keeps its old data, the new revision is removed.
 
-    A revision with snapshots of other programs stays. The returned error names them.
+    A revision with snapshots of other programs stays. The returned error names these snapshots.
     """
     refused: ZsnapdbError | None = None
     try:
@@ -250,12 +250,12 @@ def _verdict(settings: Settings, info: CloneInfo, time: RemovalTime, *, notes: b
 
 
 def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneUse:
-    """Return the number of clients that are connected to the clone now, and the time since sweeps have seen no client.
+    """Return the number of connected clients, and the time since which sweeps have seen no client.
 
-    `notes`: record the time and the server's number of connections for the next sweep.
+    `notes`: record that time and the server's number of connections for the next sweep.
     """
     if info.is_of_nobody:
-        # No user has its login.
+        # No user has the login of this clone.
         return CloneUse(0, None)
     since, _, counted = info.used.partition(" ")
     if info.pid is None:
@@ -267,7 +267,7 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
         return CloneUse(None, None)
     # This session is the only new connection since the last record.
     unused = not use.clients and counted.isdecimal() and use.connections == int(counted) + 1
-    # A reader of the record must count from the later time.
+    # The record must be valid for all later sweeps, so the later time is used.
     before = read_stamp(since)
     idle_since = before if unused and not _is_wrong(before, time) else time.latest
     if notes:
@@ -291,7 +291,7 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
 
 
 def _is_wrong(recorded: datetime, time: RemovalTime) -> bool:
-    """Return whether a recorded time is readable and the clock was wrong at its recording."""
+    """Return whether the recorded time is readable and was recorded while the clock was wrong."""
     return recorded != FOREVER and time.is_wrong(recorded)
 
 

@@ -26,12 +26,12 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class CloneRequest:
-    """The request of a caller.
+    """The request of a caller for a clone.
 
-    `history` is the id of the binlog history with the point `at`, if there are several. `name` None: a random name.
-    `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that restores `at`, if the
-    caller has made it already; then no other plan is made. `requested` is the source that the user named, if the caller
-    replaced it by another `source`.
+    `history` is the id of the binlog history that contains the point `at`, if there are several. `name` None: a random
+    name. `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that restores `at`, if the
+    caller has already made it. `requested` is the source that the user named, if the caller replaced it with another
+    `source`.
     """
 
     owner: str
@@ -42,9 +42,9 @@ class CloneRequest:
     point: RestorePlan | None = None
     ttl: float | None = None
     quota: int | None = None
-    """The limit of its own data in bytes; None: the configured value."""
+    """The limit of the clone's own data in bytes; None: the configured value."""
     heartbeat: float | None = None
-    """The greatest number of seconds between two heartbeats of its holder; None: no heartbeats are expected."""
+    """The longest time in seconds between two heartbeats of the holder; None: no heartbeats are expected."""
     profile: ServerProfile = ServerProfile.NORMAL
     bind_address: str | None = None
     starts: bool = True
@@ -54,21 +54,21 @@ class CloneRequest:
     accepts_older: bool = False
     """Whether the newest state may be older than a stored backup that cannot be used."""
     is_ephemeral: bool = False
-    """Whether the caller creates the clone for itself.
+    """Whether the caller creates the clone for its own use.
 
-    It holds `locks.ephemeral_owner` of the clone until the clone is destroyed.
+    The caller holds `locks.ephemeral_owner` of the clone until the clone is destroyed.
     """
     waits: bool = False
-    """Whether the clone waits in the pool of its instance until it is requested."""
+    """Whether the clone waits in the pool of its instance until a user requests it."""
     fresh: bool = False
     """Whether the clone is created now, even if one waits in the pool."""
     program: Path | None = None
-    """The server program that the caller names for this clone; its settings contain it too.
+    """The server program that the caller chose for this clone; the settings contain it too.
 
     None: the configured program.
     """
     follows: int | None = None
-    """The port of the clone on this host that will be its replication source; the clone may connect to it."""
+    """The port of the clone on this host that will be the replication source. The new clone may connect to it."""
 
     @property
     def names_source(self) -> str:
@@ -78,7 +78,7 @@ class CloneRequest:
 
 
 def profile_of(name: str) -> ServerProfile:
-    """Return the profile of that name."""
+    """Return the profile with that name."""
     return ServerProfile(name)
 
 
@@ -96,8 +96,8 @@ def random_name(instance: Instance) -> str:
 class CreateDurations:
     """The durations of the parts of `create`, in seconds.
 
-    `source`: find or take the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
-    source from the files. `start`: start and recover the server. Masking is in none of them.
+    `source`: find or create the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
+    source from the files. `start`: start and recover the server. None of them includes masking.
     """
 
     source: float = 0.0
@@ -110,9 +110,9 @@ class CreateDurations:
 class Created:
     """A new clone. `password` is None if its server was not started yet.
 
-    `masking` is the report of a masking that ran now, on the clone or its set (None: none ran). `masked` is the way in
-    which the clone is masked. `is_of_pool`: it waited in the pool of its instance, where it was created and masked
-    earlier.
+    `masking` is the report of the masking of the clone or its set (None: nothing was masked now). `masked` is the way
+    in which the clone is masked. `is_of_pool`: the clone was created and masked earlier, and waited in the pool of its
+    instance.
     """
 
     info: CloneInfo

@@ -1,7 +1,7 @@
-"""Reset of a clone to the data of a snapshot set; its name, port, credentials and lease stay.
+"""Reset of a clone to the data of a snapshot set; the name, port, credentials and lease stay the same.
 
-The cheapest correct way is taken: undo some rows, else exchange the clone for a waiting clone of the pool, else replace
-its data. The code of the expensive ways takes longer to load and is loaded only if needed.
+The cheapest correct way is used: undo some rows, exchange the clone for a pool clone, or replace its data. The code of
+the expensive ways takes longer to load, so it is loaded only if needed.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class ResetWay(StrEnum):
 
 @dataclass(frozen=True)
 class ResetIntention:
-    """The plan of a reset: undo a number of row changes, exchange it for a pool clone, or replace its data.
+    """The plan of a reset: undo a number of row changes, exchange the clone for a pool clone, or replace its data.
 
-    `reason` says why the cheaper ways are impossible (empty if it is the cheapest way, or the request excluded the
-    cheaper ones).
+    `reason` says why the cheaper ways are impossible. It is empty if there is no cheaper way, or if the request
+    excluded the cheaper ways.
     """
 
     info: CloneInfo
@@ -82,8 +82,8 @@ class ResetIntention:
 class ResetClone:
     """A clone after a reset: rows were undone, a swap took `swap_seconds`, or its data was replaced.
 
-    `reason` says why the cheaper ways were impossible (empty if it was the cheapest way, or the request excluded the
-    cheaper ones).
+    `reason` says why the cheaper ways were impossible. It is empty if there was no cheaper way, or if the request
+    excluded the cheaper ways.
     """
 
     info: CloneInfo
@@ -111,7 +111,7 @@ def reset_plan(
     accepts_older: bool = False,
     replaces: bool = False,
 ) -> ResetIntention:
-    """Return the plan of `reset`; change nothing. Writes before the reset may change the plan."""
+    """Return the plan of `reset`; change nothing. Later writes may change the plan."""
     info = ready(settings, host, name)
 
     def replace_data() -> ResetIntention:
@@ -138,7 +138,7 @@ def _cheapest(
     replaces: bool,
     is_unchanged: Callable[[], bool] = lambda: True,
 ) -> W:
-    """Return the result of the cheapest way that is not refused, with the reasons against the cheaper ways."""
+    """Return the result of the cheapest possible way, with the reasons against the cheaper ways."""
     reasons: list[str] = []
     cheaper = [] if replaces else [(undo, "")]
     if cheaper and is_offered(settings):
@@ -148,7 +148,7 @@ def _cheapest(
             return replace(way(), reason="; ".join(reasons))
         except (ZsnapdbError, OSError) as error:
             if what and not is_unchanged():
-                # The error came after the exchange, so this dataset has no user any more.
+                # The error came after the exchange, so the old dataset has no user any more.
                 raise
             text = error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
             reasons.append(f"{what}{text}")
@@ -168,13 +168,13 @@ def reset(
 ) -> ResetClone:
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
-    The original data is that of the snapshot set from which the clone was created, whatever later resets did. Kept
-    port, credentials and lease stay. Afterwards a server of the clone runs on that data. The old data is destroyed or
-    has no user any more; the clone's commits stay. The cheapest way with a certain result is taken, unless `replaces`
-    demands a replacement of the data. `accepts_older` is as for `locate`.
+    The original data is that of the snapshot set from which the clone was created, even after other resets. The kept
+    port, credentials and lease stay the same. Afterwards a server of the clone is running on that data. The old data is
+    destroyed or has no user any more; the clone's commits stay. The cheapest way with a certain result is used, unless
+    `replaces` requires a replacement of the data. `accepts_older`: see `locate`.
 
     Raises:
-        UnknownNameError: another clone than the one that is `meant` has the name now.
+        UnknownNameError: another clone has the name now (`expected_clone.require`).
     """
     with locked_clone(settings, host, name) as info:
         if meant is not None:
@@ -182,8 +182,8 @@ def reset(
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
         reset_baseline.note_reset(host, done.info, _reset_record(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
-            # The holder may have waited for this reset without heartbeats. No sweep judges the clone before its lock is
-            # free.
+            # While it waited for this reset, the holder may have sent no heartbeats. No sweep judges the clone before
+            # its lock is free.
             with contextlib.suppress(PreflightError):
                 clone_info.beat(host, done.info.name)
         return done
@@ -199,7 +199,10 @@ def _reset_record(run: str, done: ResetClone) -> NotedReset:
 
 
 def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
-    """Return the result of this run id's reset; None if it did not reset the clone, or the data was replaced since."""
+    """Return the result of the reset by the run with this id.
+
+    None if that run did not reset the clone, or if the data was replaced later.
+    """
     info = ready(settings, host, name)
     state = reset_baseline.read(host, info)
     noted = state.reset if state is not None else None
@@ -250,15 +253,15 @@ _HINT = "its data is replaced instead"
 
 
 def is_offered(settings: Settings) -> bool:
-    """Return whether clones keep ports here, so that another clone can take the place of one."""
+    """Return whether clones have kept ports here, so that one clone can take the place of another."""
     return settings.clones.address is not None
 
 
 def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
-    """Give the user of the clone another clone with the original data; the caller holds the clone's lock.
+    """Replace the user's clone with a pool clone that has the original data. The caller holds the clone's lock.
 
-    Afterwards every session of the user is ended. The kept port and the password belong to the new data. Return the
-    clone in its new place.
+    Afterwards every session of the user is ended. The kept port and the password lead to the new data. Return the clone
+    on its new dataset.
 
     Raises:
         PreflightError: a swap is impossible. The clone has its old data, and its server may be stopped.
@@ -271,8 +274,8 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
         with if_free(locks.name_of_clone(slot.name)) as is_free:
             if not is_free or not _still_fits(settings, host, info, slot):
                 continue
-            # A user who can log in to the slot must not find it in the pool. The next user of a pool clone must not
-            # share it.
+            # Once this user can log in to the slot, no other user may get it from the pool. So the slot is first marked
+            # as not good.
             if not datasets.set_together({slot.top: {POOL_PROPERTY: PoolMark.NOT_GOOD}}):
                 raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
             try:
@@ -288,7 +291,7 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
     """Yield the pool clones that may take the clone's place.
 
     Raises:
-        PreflightError: there is no such clone; the message says why.
+        PreflightError: no pool clone is suitable; the message has the reasons.
     """
     objection = planning.clone_objection(_case(settings, info))
     if objection is not None:
@@ -343,7 +346,7 @@ def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: C
 
 def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, events: Events) -> CloneInfo:
     with locks.names_and_ports(), uninterrupted(events.warn):
-        # From here the old data has no readers, and files in the old folder are no valid login any more.
+        # From here on nobody can read the old data, and login files in the old folder are no longer valid.
         info.process.kill()
         changed = datasets.set_together({slot.top: _of_user(host, info), info.top: _of_nobody(slot)})
         if not changed:
@@ -362,6 +365,6 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
 
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
-    """Return the properties that leave the user's former clone without a user, under the label of the other clone."""
+    """Return the properties that leave the former clone without a user, under the label of the other clone."""
     now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
     return record.changed_by("swap", now, Fate.EXCHANGED)

@@ -1,7 +1,7 @@
 """The state of a clone at its handover or last reset: the end of its binlog, and the counters of its tables.
 
-The record is a file below /run, because a reboot also ends the server that wrote the binlog. If the record is lost, a
-reset replaces the data.
+The record is a file below /run, because the server that wrote the binlog also ends at a reboot. If the record is lost,
+a reset replaces the data.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Counter(BaseModel):
 
 
 class NotedReset(BaseModel):
-    """The reset that gave the clone its data: the id of its run, and the values of its answer (`ResetClone`)."""
+    """The reset that gave the clone its data: the id of the run, and the values of the result (`ResetClone`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -59,12 +59,12 @@ class NotedReset(BaseModel):
 
 
 class ResetBaseline(BaseModel):
-    """The data set, the server process (`started` in clock ticks since boot), and the end of its binlog.
+    """The snapshot set of the data, the server process, and the end of the server's binlog.
 
-    `rules` is the digest of the rules for masking the clone ("": no masking). The binlog has the file number `inode`
-    and, up to its end, the digest `digest` (`known_tail.digest_of`). `definitions` is the digest of all table
-    definitions. `locks_accounts`: the accounts of the source may not log in. `reset` is the reset that led to this
-    state (None: none, or not known).
+    `started` is in clock ticks since boot. `rules` is the digest of the masking rules ("": no masking). `inode` is the
+    file number of the binlog, and `digest` covers its bytes up to the end (`mysql.binlog.read.digest_of`).
+    `definitions` is the digest of all table definitions. `locks_accounts`: the accounts of the source may not log in.
+    `reset` is the reset that led to this state (None: none, or unknown).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -81,14 +81,14 @@ class ResetBaseline(BaseModel):
     definitions: str
     locks_accounts: bool
     counters: tuple[Counter, ...] | None
-    """None: there are too many tables to record."""
+    """None if there are too many tables to record."""
     at: Annotated[int, Field(ge=0)] = 0
-    """The server's time at the record, in seconds since 1970; 0: an older version wrote the record."""
+    """The server's time at the record, in seconds since 1970; 0 if an older version wrote the record."""
     reset: NotedReset | None = None
 
     @property
     def by_table(self) -> dict[tuple[str, str], int] | None:
-        """The counters by schema and table; None if they are not known."""
+        """The counters by schema and table; None if they are unknown."""
         if self.counters is None:
             return None
         return {(counter.schema_name, counter.table): counter.value for counter in self.counters}
@@ -99,13 +99,13 @@ def _file(host: Host, name: str) -> Path:
 
 
 def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
-    """Record the present state of the running clone, before its users can log in. A failure costs only the fast reset.
+    """Record the present state of the running clone, before its users can log in.
 
-    `rules` is the digest of the rules by which the clone must be masked.
+    If this fails, only the fast reset is lost. `rules` is the digest of the rules by which the clone must be masked.
     """
     record, copy = clone.record, clone.copy
     forget(host, record.name)
-    # The answers of a server may be no numbers.
+    # The server may answer with text that is not a number.
     with contextlib.suppress(ZsnapdbError, OSError, ValueError):
         status, known = binlog_status(session), counters(session, MOST_TABLES)
         process = copy.process().pid()
@@ -137,13 +137,13 @@ def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
 
 
 def binlog_folder(copy: Copy) -> Path | None:
-    """Return the folder of the copy's binlogs by the recorded variables of its source; None if it writes no binlog."""
+    """Return the folder of the copy's binlogs, according to its source's variables; None if it writes no binlog."""
     paths = binlog_paths(copy.variables, "log_bin")
     return None if paths is None else Path(copy.paths.translate(paths[0])).parent
 
 
 def store(host: Host, name: str, state: ResetBaseline) -> None:
-    """Store the state of the clone. After a failure there is no record."""
+    """Store the state of the clone. After an error there is no record."""
     with contextlib.suppress(OSError, PreflightError):
         file = _file(host, name)
         make_private(file.parent)
@@ -153,10 +153,10 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
 
 
 def note_reset(host: Host, info: CloneInfo, reset: NotedReset) -> None:
-    """Record which reset gave the clone its data, so that a repeated run does it once.
+    """Record which reset gave the clone its data, so that a repeated run does not reset it again.
 
-    Without a record of the clone's state nothing is written. The caller holds the clone's lock, so the state is
-    unchanged.
+    If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state stays the
+    same.
     """
     state = read(host, info)
     if state is not None:
@@ -164,7 +164,7 @@ def note_reset(host: Host, info: CloneInfo, reset: NotedReset) -> None:
 
 
 def read(host: Host, info: CloneInfo) -> ResetBaseline | None:
-    """Return the recorded state; None if there is no record, or if the server or the data is another one now."""
+    """Return the recorded state; None if there is no record, or if the server or the data has been replaced."""
     try:
         opened = os.open(_file(host, info.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(opened, "rb") as file:
@@ -188,7 +188,7 @@ _FORM = re.compile(rf"({BINLOG}):([0-9]{{1,18}}):([0-9a-f]{{64}})")
 class LogEnd:
     """The newest binlog file, the offset of its end, and a digest of all table definitions at that time.
 
-    Not every change of a definition is in a binlog (`schema.counters.definitions`).
+    The digest is needed because not every change of a definition is in a binlog (`schema.counters.definitions`).
     """
 
     file: str
@@ -200,13 +200,13 @@ class LogEnd:
 
     @classmethod
     def parse(cls, text: str) -> LogEnd | None:
-        """Return the end that a property records; None if the text has another form."""
+        """Return the end that a property records; None if the text has an unknown form."""
         match = _FORM.fullmatch(text)
         return cls(match.group(1), int(match.group(2)), match.group(3)) if match is not None else None
 
 
 def running_metrics(session: Session) -> LogEnd | None:
-    """Return the end of the running server's binlog; None if it is not known, or if the binlog may lack changes."""
+    """Return the end of the running server's binlog; None if it is unknown, or if the binlog may lack changes."""
     status = binlog_status(session)
     if log_objection(status) is not None or routine_of_another(session) or has_prepared_transactions(session):
         return None
@@ -219,13 +219,13 @@ def state_metrics(state: ResetBaseline) -> LogEnd | None:
 
 
 def is_end_of_stopped(copy: Copy, end: LogEnd) -> bool:
-    """Return whether a server that was shut down logged no transaction after that end.
+    """Return whether a stopped server logged no transaction after `end`.
 
     Raises:
         OSError: a binlog cannot be read.
         ZsnapdbError: a binlog cannot be read.
     """
-    # Only this function decodes events, so other commands do not load the decoders.
+    # Import late: only this function decodes events.
     from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 
     folder, index = binlog_folder(copy), binlog_paths(copy.variables, "log_bin")

@@ -1,8 +1,8 @@
-"""Reset of a clone by undoing the rows that were changed since its handover. It takes the time of some statements.
+"""Reset of a clone by undoing the row changes since its handover. It takes as long as a few statements.
 
 The changes are read from the clone's own binlog. This requires that the clone's users cannot keep changes out of the
-binlog. All changes are undone in one transaction, which commits only if every row has its old value. Any doubt raises
-an error. Then the data is replaced, whatever was changed here.
+binlog. All changes are undone in one transaction, which commits only if every row has its old value. In any doubt an
+error is raised, and the data of the clone is replaced instead.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from zsnapdb.planning.clone.isolation import AccountRights
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 
 _LOCK_SECONDS = 2
-"""The time in seconds that the undo waits for a lock of a new session."""
+"""The time in seconds that a statement of the undo waits for a lock."""
 _AFTER_ALL = 1 << 62
-"""A time after each definition of a table.
+"""A time that is later than each definition of a table.
 
-A later change of a definition would be in the binlog and refuse the undo.
+Later changes of definitions are in the binlog, and prevent the undo.
 """
 _ROUNDS = 3
-"""The number of rounds that also undo commits from meanwhile."""
+"""The number of rounds. Later rounds undo commits that were made during earlier ones."""
 _HINT = "the data is replaced instead"
 
 
 @dataclass(frozen=True)
 class UndoneRows:
-    """The result of an undo: the numbers of transactions and changed rows, and its duration in seconds."""
+    """The result of an undo: the numbers of transactions and changed rows, and the duration in seconds."""
 
     transactions: int
     rows: int
@@ -71,9 +71,9 @@ class _Since:
 
 
 def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
-    """Restore the data that the user got with the running clone, by undoing rows; the caller holds the clone's lock.
+    """Restore the data that the user got with the running clone, by undoing rows. The caller holds the clone's lock.
 
-    Afterwards every session of its users is ended, every row and counter has its old value, and the statistics describe
+    Afterwards every session of the users is ended, every row and counter has its old value, and the statistics match
     these rows.
 
     Raises:
@@ -90,14 +90,16 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
             _undo(own, since.changes)
             transactions, rows = transactions + since.transactions, rows + len(since.changes)
             state = _moved_baseline(copy, state, since)
-            # Sessions from the time between the observation and the undo end now. The next round undoes their commits.
+            # Sessions that began before the undo may have committed during it. They end now, and the next round undoes
+            # their commits.
             end_others(own)
             if _end(own) == (state.file, state.offset):
                 _set_counters_back(own, state)
                 analyze_again(own, state.at)
                 state = state.model_copy(update={"at": server_time(own)})
                 _refuse(None if definitions(own) == state.definitions else "the definition of a table differs")
-                # The state is not read from the server again, because later writes must count as changes.
+                # The end of the binlog is not read from the server again, because writes from now on must be treated as
+                # changes.
                 reset_baseline.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
     raise PreflightError("other sessions keep writing", hint=_HINT)
@@ -147,7 +149,7 @@ def _refuse(reason: str | None) -> None:
 
 
 def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
-    """Return why rows of the clone cannot be undone: its state, or the rights of its users to hide changes."""
+    """Return why rows of the clone cannot be undone; None if they can."""
     if info.instance not in settings.instance:
         return f"instance {info.instance} is no longer configured"
     if info.phase is not CopyPhase.READY or info.pid is None:
@@ -157,7 +159,7 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
     if info.follows is not None or info.part == SOURCE_PART:
         return "it replicates"
     if info.quota and 2 * info.own_bytes > info.quota:
-        # Undone rows leave their space in the files.
+        # The space that the changes took in the files is not freed by an undo.
         return f"it has {size(info.own_bytes)} of the {size(info.quota)} that it may have"
     return hides_changes(settings, info)
 
@@ -176,7 +178,7 @@ def _end(own: Session) -> tuple[str, int]:
 
 
 def _since(copy: Copy, own: Session, state: ResetBaseline) -> _Since:
-    """Return the changes since the state, up to the end of the binlog that the server reports."""
+    """Return the changes since the recorded state, up to the present end of the server's binlog."""
     _refuse(planning.log_objection(binlog_status(own)))
     routine = routine_of_another(own)
     _refuse(f"routine {routine} runs with the rights of another account" if routine is not None else None)
@@ -199,10 +201,10 @@ def _since(copy: Copy, own: Session, state: ResetBaseline) -> _Since:
 def _transactions(
     copy: Copy, state: ResetBaseline, last: str, end: int
 ) -> Iterator[tuple[TransactionChanges, list[LoggedRow]]]:
-    """Yield the transactions after the end of the state, up to `end` in the newest file, with their rows.
+    """Yield the transactions after the recorded end, up to `end` in the newest file, with their rows.
 
     Raises:
-        PreflightError: the binlogs are not the old ones with all later changes; a user may have reset them.
+        PreflightError: the binlogs do not continue the recorded binlog without a gap; a user may have reset them.
     """
     folder, index = reset_baseline.binlog_folder(copy), binlog_paths(copy.variables, "log_bin")
     if folder is None or index is None:
@@ -224,7 +226,7 @@ def _transactions(
 
 
 def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
-    """Return why the file is not the state's binlog with additional events; None if it is, or is a later binlog."""
+    """Return the reason if the recorded binlog's file was replaced; None if not, or if this is a later binlog."""
     if name != state.file:
         return None
     is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset
@@ -232,14 +234,14 @@ def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
 
 
 class _Tables:
-    """The definitions of the changed tables. Each table is proved to allow an undo of rows."""
+    """The definitions of the changed tables. Tables that prevent an undo of rows are refused."""
 
     def __init__(self, own: Session) -> None:
         self._reader = TableShapes(own)
         self._known: dict[tuple[str, str], TableShape] = {}
 
     def change(self, row: LoggedRow) -> RowChange:
-        """Return a change by the names of the columns.
+        """Return the row change with column names.
 
         Raises:
             PreflightError: the change cannot be undone.
@@ -280,5 +282,5 @@ def _set_counters_back(own: Session, state: ResetBaseline) -> None:
         again = counters_of(own, moved)
         other = next((table for table, value in moved.items() if again.get(table) != value), None)
         if other is not None:
-            # A server sets no counter below the largest value of a row.
+            # No server sets a counter below the largest value in the table.
             _refuse(f"the counter of {'.'.join(other)} is {again.get(other)} again, and was {wanted[other]}")

@@ -1,6 +1,6 @@
 """The transfer of a clone's source to this host: a backup, or the state at a point between backups.
 
-Both run steps of a restore plan. The result is a received set (`reusable_sets`), below its own anchor.
+Both run steps of a restore plan. The result is a received set (`cached_sets`), below its own anchor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from zsnapdb.zfs import datasets
 def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBackup) -> CloneSource:
     """Receive the backup from the repository, once. Afterwards any number of clones can be created from it.
 
-    A backup that was received earlier is returned. After an error nothing of the received backup is left.
+    If the backup was received earlier, return that set. After an error nothing of the received backup is left.
     """
     manifest = remote.manifest
     set_id, name = manifest.backup_id, cached_sets.received_name(manifest.backup_id, manifest.guids())
@@ -89,8 +89,8 @@ def point_plan(
 ) -> RestorePlan:
     """Return the plan by which `reach` restores the state at a time or GTID; change nothing.
 
-    `restore_id` of the plan is the id of the set that `reach` creates; `layout` names its datasets. The errors are
-    those of a restore.
+    `restore_id` in the plan is the id of the set that `reach` creates, and `layout` has the names of its datasets. The
+    errors are those of a restore.
     """
     set_id = instance.host.new_backup_id()
     top = f"{cached_sets.anchor_of(home, RECEIVED, set_id)}/c"
@@ -105,10 +105,10 @@ def reach(
 ) -> CloneSource:
     """Create the state of a plan from `point_plan`, by exactly that plan.
 
-    If the newest set before the point is on this host, it is cloned, else the backup is received. Then the archived
-    binlogs are replayed; binlogs that the server on this host still has are not downloaded. The server is shut down
-    cleanly and the set stays on this host, so clones of it need neither replay nor recovery. After an error nothing of
-    the set is left. If a set of the same point exists, it is returned.
+    If a set of the same point exists, return it. Otherwise clone the newest set before the point if it is on this host,
+    or receive the backup. Then replay the archived binlogs; only binlogs that the server on this host no longer has are
+    downloaded. The server is shut down cleanly and the set stays on this host, so its clones need neither replay nor
+    recovery. After an error nothing of the set is left.
     """
     reached = cached_sets.find_reached(settings, instance.name, planned.point_identity)
     if reached is not None:
@@ -141,13 +141,13 @@ def reach(
 
 
 def _with_own_mount_root(settings: Settings, name: str) -> Settings:
-    """Return the settings with a mount root for this set alone, so that it does not collide with a restore."""
+    """Return the settings with a mount root for this set alone, so that it cannot collide with a restore."""
     root = settings.clones.mount_root / f".{name}"
     return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
 
 
 def _fresh_anchor(home: str, name: str) -> str:
-    """Return the name of the set's anchor, after the leftovers of a killed run under this name are removed."""
+    """Remove the leftovers of a killed run under this name, and return the name of the set's anchor."""
     cached_sets.remove_if_exists(home, RECEIVED, name)
     return cached_sets.anchor_of(home, RECEIVED, name)
 
@@ -162,7 +162,7 @@ def _settle(work: ServerWork, step: MountVolumes) -> None:
     """Check the GUIDs of the volumes and restore their properties. The volumes are not mounted."""
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
-        # The clone has its own snapshot; its origin is proved already.
+        # A clone has its own snapshot, and its origin is already proved.
         if not work.plan.clones and datasets.guid(name) != part.guid:
             raise DamagedError(
                 f"{name} was received with another GUID than {part.guid}",
@@ -178,13 +178,13 @@ VOLUME_STEPS: Handlers = {
     CloneSnapshot: clone_snapshot,
     MountVolumes: _settle,
 }
-"""The steps that create the volumes of a set by receive, or by cloning snapshots on this host."""
+"""The steps that create the volumes of a set, by receiving them or by cloning snapshots on this host."""
 SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
 """The steps with the server of a set."""
 
 
 def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
-    """Return the steps of these types. `LeaveStopped` needs no handler: a set stays as it is."""
+    """Return the plan's steps of these types. `LeaveStopped` needs no handler, because a set is always left stopped."""
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]
@@ -199,7 +199,7 @@ def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
 def _clone_base(work: ServerWork, local: CloneSource) -> None:
     """Clone the backup's snapshots instead of receiving them.
 
-    The clones get a snapshot of the same name, because the steps of the restore roll back to it.
+    The clones get a snapshot with the same name, because the steps of the restore roll back to it.
     """
     planned = work.plan.layout
     layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
@@ -217,7 +217,7 @@ def _replay(work: ServerWork) -> None:
 def _complete(
     instance: Instance, anchor: str, name: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> None:
-    """Mark the set as complete. Its time without use begins now."""
+    """Mark the set as complete. From now on it is unused."""
     for role, dataset in volumes.items():
         datasets.set_properties(dataset, {clone_info.ROLE_PROPERTY: role, KEPT_PROPERTY: name, "readonly": "on"})
     used = {clone_info.USED_PROPERTY: stamp(instance.host.latest())}

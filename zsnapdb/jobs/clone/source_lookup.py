@@ -1,4 +1,4 @@
-"""The search for the snapshot set from which a clone is created: on this host, or only in the repository."""
+"""The search for the snapshot set from which a clone is created: on this host, else in the repository."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def locate(
 ) -> CloneSource | RemoteBackup:
     """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
 
-    A set on this host is returned in its prepared form, if there is one. `rules` (`masking_policy.rules_of`) selects
-    the form that was masked by them, else the unmasked form. Backups that were received and points that were reached
-    earlier are on this host. `latest` is not older than the last backup that this host stored. If this host no longer
-    has its newest backup, the repository is asked. Backups of a state that `zfs rollback` took back do not count.
+    If a set on this host has a prepared set, that is returned: the one masked by `rules` (`masking_policy.rules_of`),
+    else the unmasked one. Backups received earlier and points reached earlier are on this host. `latest` is at least as
+    new as the last backup that this host stored. If this host no longer has that backup, the repository is read.
+    Backups of a state that `zfs rollback` discarded are ignored.
 
     Raises:
         NotFound: neither this host nor the repository has the set.
@@ -83,7 +83,7 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
     """Return the source on this host. A backup that is only in the repository is received first."""
     if isinstance(source, CloneSource):
         return source
-    # The code of restores is loaded only if a backup must be received.
+    # Import late: the code of restores is needed only if a backup must be received.
     from zsnapdb.jobs.clone import source_fetch
 
     home_of_clones = home_for(settings, [volume.dataset for volume in source.manifest.volumes])
@@ -112,16 +112,16 @@ def _newest_stored(
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
-    """Return whether ZFS created the stored backup no later than the local set, in the same pool."""
+    """Return whether ZFS created the stored backup before the local set or with it, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
     return is_same_pool and not order.made_before((local.set,), stored.createtxg)
 
 
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
-    """Raise PreflightError if production is on this host without a snapshot or bookmark of the backup.
+    """Raise PreflightError if production is on this host, but has neither a snapshot nor a bookmark of the backup.
 
-    Then other datasets were configured since the backup, or other datasets replaced the originals. If a restore
-    replaced them, its record names the backup from which production continues.
+    Other datasets were then configured since the backup, or the original datasets were replaced. If a restore replaced
+    them, its record names the backup from which production continues.
     """
     volumes = instance.settings.volumes or {}
     places = [name for name in volumes.values() if datasets.exists(name)]
@@ -136,7 +136,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:
-    """Return the set on this host that equals a consolidated backup; None if there is no such set or it differs."""
+    """Return the set on this host that equals a consolidated backup; None if it is missing or differs."""
     original = target.volumes[0].snapshot.removeprefix(SNAPSHOT_PREFIX)
     if original == target.backup_id or not is_backup_id(original):
         return None
@@ -150,7 +150,7 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
     """Return the pool for clones of these datasets: the configured pool, else the same pool, else the only pool.
 
     Raises:
-        PreflightError: no pool fits.
+        PreflightError: no pool is suitable.
     """
     if settings.clones.dataset is not None:
         return pool_of(settings.clones.dataset)
@@ -158,12 +158,12 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
 
 
 def home_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the dataset that holds clones of these datasets. PreflightError if no pool fits."""
+    """Return the dataset that contains clones of these datasets. Raise PreflightError if no pool is suitable."""
     return home(settings, pool_for(settings, volumes))
 
 
 def origin_of_live(instance: Instance) -> Origin:
-    """Return the origin of a live set without taking one.
+    """Return the origin that a live set would have, without creating the set.
 
     Raises:
         PreflightError: the server is not fit for a snapshot.
@@ -173,7 +173,7 @@ def origin_of_live(instance: Instance) -> Origin:
 
 
 def take_live(instance: Instance) -> CloneSource:
-    """Take a live set under the weakest sufficient lock; its position is proved like that of a backup.
+    """Create a live set under the weakest sufficient lock. Its position is proved like that of a backup.
 
     The set is destroyed together with its last clone.
     """

@@ -1,7 +1,7 @@
 """The sources of clones.
 
-A source is a snapshot set on this host, or a backup that is only in the repository. The set belongs to a backup or
-commit, is taken now, or was created by another program.
+A source is a snapshot set on this host, or a backup that is only in the repository. A set belongs to a backup or
+commit, is created now, or was created by another program.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class CloneSource:
     """A snapshot set on this host, and the facts about its server.
 
     `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules` is the digest of the
-    rules that masked it then (`masking.digest`; empty if unmasked). `is_stored`: it belongs to a stored backup.
-    `prepared_of` is the key of the set from which it was prepared (empty if it was not prepared).
+    rules that masked the data (`masking.digest`; empty if unmasked). `is_stored`: the set belongs to a stored backup.
+    `prepared_of` is the key of the unprepared source (empty if the set is not prepared).
     """
 
     kind: SourceKind
@@ -72,7 +72,7 @@ class CloneSource:
 
     @property
     def key(self) -> str:
-        """The identity of the data (`key_of`); for a prepared set that of the set from which it was prepared."""
+        """The identity of the data (`key_of`). A prepared set has the identity of its unprepared source."""
         if self.prepared_of:
             return self.prepared_of
         return key_of(self.guids)
@@ -94,7 +94,7 @@ class RemoteBackup:
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of the backup itself, the last of its chain."""
+        """The manifest of the backup itself, which is the last of its chain."""
         return self.chain[-1]
 
     @property
@@ -106,8 +106,8 @@ class RemoteBackup:
 def with_volumes(instance: Instance) -> Instance:
     """Return the instance with its volumes.
 
-    These are the configured volumes, else those that the server reports. If the server is down, they are those of the
-    newest backup.
+    These are the configured volumes, else the volumes that the server reports. If the server is down, the newest backup
+    provides them.
     """
     if instance.settings.volumes is not None:
         return instance
@@ -122,7 +122,7 @@ def with_volumes(instance: Instance) -> Instance:
 
 
 def find_local(settings: Settings, instance: Instance, requested: str) -> CloneSource | None:
-    """Return the requested snapshot set on this host; None if it is not here. The server may be down.
+    """Return the requested snapshot set on this host; None if this host does not have it. The server may be down.
 
     `requested` is one of:
     - the id of a backup, live set or commit
@@ -131,7 +131,7 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
     - @NAME for snapshots that another program created
 
     Raises:
-        UsageError: `requested` has another form.
+        UsageError: `requested` has an unknown form.
     """
     if _SNAPSHOT.fullmatch(requested):
         return _foreign(instance, requested[1:])
@@ -183,11 +183,11 @@ def _decoded(recorded: str, snapshot: str) -> Origin | None:
 def origin_in(manifest: Manifest) -> Origin:
     """Return the origin of a backup, from its manifest.
 
-    The manifest does not say which of the backup's GTIDs are in no binlog. So all count as such. The backup's position
-    contains those of gtid_purged, and any copy of the backup has them.
+    The manifest does not say which GTIDs of the backup are in no binlog. So all of them are listed as such. They
+    include gtid_purged, and any copy of the backup has them.
 
     Raises:
-        PreflightError: it is no backup of a server.
+        PreflightError: the backup is not of a server.
     """
     from zsnapdb.repository.manifest import server_source
 
@@ -215,9 +215,9 @@ def origin_in(manifest: Manifest) -> Origin:
 def production_history(instance: Instance, origin: Origin) -> str:
     """Return a digest of production's identity: its address, its volumes, and the GUIDs of the datasets.
 
-    A rewind, or a restore in place of production, replaces the datasets. Then earlier sets belong to a history that
-    production no longer has. The same is true if the configuration names another server. `instance` must be as
-    configured: discovered volumes are not compared.
+    A rewind, or a restore in place of production, replaces the datasets. Earlier sets then belong to a history that
+    production no longer has. The same applies if another server is configured. `instance` must have the configured
+    volumes, because discovered volumes are not compared.
     """
     settings = instance.settings
     names = sorted(place.dataset for place in origin.volumes.values())
@@ -254,17 +254,17 @@ def has_state(instance: Instance, origin: Origin, set_id: str) -> bool:
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> Origin:
-    """Return the origin of a copy at the point of a plan: the origin of its backup, with the plugins of the replay."""
+    """Return the origin of a copy at the point of a plan: the origin of the backup, with the plugins of the replay."""
     return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:
-    """Return the snapshots of that name on all volumes; another program may have created them.
+    """Return the snapshots with that name on all volumes. Another program may have created them.
 
-    Their origin is taken from the newest snapshot set of the instance.
+    The origin is that of the newest snapshot set of the instance.
 
     Raises:
-        ConsistencyError: they are not of one moment.
+        ConsistencyError: the snapshots were not created at one moment.
     """
     made = {role: f"{dataset}@{name}" for role, dataset in instance.volumes.items()}
     try:
@@ -293,11 +293,12 @@ _ID = Form((clone_info.COMMIT_PROPERTY, BACKUP_PROPERTY), plain(clone_info.COMMI
 
 @dataclass(frozen=True, kw_only=True)
 class CommitRecord:
-    """The record on each snapshot of a commit. Inherited properties do not count: a reset or a takeover changes them.
+    """The record on each snapshot of a commit.
 
-    `owner` is the owner of its clone ("": not known; commits of older versions inherit it). `parent` is the previous
-    commit, or the set from which its clone was created. `log_end` is the end of the clone's binlog (None: not known),
-    `run_id` the run that created it ("": not known). `masked` and `masked_by` are as on the volumes.
+    Inherited properties are ignored, because a reset or a takeover changes them. `owner` is the owner of the clone ("":
+    unknown; commits of older versions inherit it). `parent` is the previous commit, or the set from which the clone was
+    created. `log_end` is the end of the clone's binlog (None: unknown). `run_id` is the run that created the commit
+    ("": unknown). `masked` and `masked_by` have the same meaning as on volumes.
     """
 
     id: str = field(metadata=stored_field(_ID))
@@ -323,19 +324,19 @@ class Commit(CommitRecord):
 
 
 COMMIT_COLUMNS = (*record.columns(CommitRecord), clone_info.ROLE_PROPERTY, clone_info.CLONE_PROPERTY, "clones")
-"""The properties that are read of each snapshot of a commit."""
+"""The properties that are read from each snapshot of a commit."""
 
 
 def commits(home_dataset: str) -> list[Commit]:
-    """Return the commits below a dataset, oldest first: the home of all clones, or the anchor of one clone.
+    """Return the commits below the home of all clones, or below the anchor of one clone, oldest first.
 
-    Only complete commits that are marked locally count.
+    Incomplete commits, and commits with only inherited marks, are left out.
     """
     return commits_among(snapshots.below(home_dataset, COMMIT_COLUMNS))
 
 
 def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> list[Commit]:
-    """Return the commits among the snapshots, oldest first. The snapshots were read with `COMMIT_COLUMNS`."""
+    """Return the commits among the snapshots, oldest first. `seen` was read with `COMMIT_COLUMNS`."""
     # Commits of two clones may have the same id, but ZFS did not create them together.
     groups: dict[tuple[str, int], dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
     for snapshot, values in seen.items():
@@ -357,9 +358,9 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
 
 
 def begun_of(source: object) -> str:
-    """Return the time when the data of a commit was first cloned from its instance; empty for other sources.
+    """Return the time when a commit's data was first cloned from the instance.
 
-    It is also empty if the time is not recorded.
+    It is empty if the time is not recorded, or if the source is not a commit.
     """
     if not isinstance(source, CloneSource) or source.kind is not SourceKind.COMMIT:
         return ""
@@ -369,15 +370,15 @@ def begun_of(source: object) -> str:
 
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
-    """Return the commit of that id on this host; None if there is none, or if the audience may not see its clone."""
+    """Return the commit with that id on this host, if it exists and the audience may see its clone; else None."""
     reader = run_context.current_audience()
-    # Two clones may have commits of one second with the same id.
+    # Commits of two clones in the same second may have the same id.
     named = (one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id)
     return next((one for one in named if reader.sees(one.owner)), None)
 
 
 def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSource | None:
-    """Return the commit as a source.
+    """Return the commit with that id as a source; None if there is none.
 
     Raises:
         PreflightError: the commit belongs to another instance, with other data and other masking.

@@ -1,9 +1,9 @@
 """Limits of the clones' space: each clone has a quota, and all clones together leave `clones.free_floor` free.
 
-A quota counts the space of a dataset and of all below it, snapshots included, without blocks shared with the source
+A quota covers the space of a dataset and everything below it, including snapshots, but no blocks shared with the source
 (zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is checked and reserved
-before it is received, and counted for the subject that caused it. The anchor of the set has a reservation while the set
-is being received (zfsprops(7), reservation). So the free space that the next process sees is already reduced by it.
+before the set is received, and is charged to the subject that caused it. While the set is being received, its anchor
+has a reservation (zfsprops(7), reservation). So the free space that other processes see is already reduced.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from zsnapdb.repository.manifest import Manifest
 
 _GUARD = f"{PROPERTY}:floor-quota"
-"""On the home of all clones: the quota that zsnapdb has set there. A different quota was set by the administrator."""
+"""On the home of all clones: the quota that zsnapdb set there. A different quota is from the administrator."""
 
 LEAST_QUOTA = LEAST
-"""The least quota of a clone in bytes; no server runs with less."""
+"""The smallest quota of a clone in bytes. No server runs with less."""
 
 
 @dataclass(frozen=True)
 class RoomObjection:
-    """A way in which clones may take production's space, and its remedy."""
+    """A way in which clones may take production's space, and the remedy."""
 
     text: str
     hint: str
 
 
 def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) -> list[RoomObjection]:
-    """Return the faults in the space of the instance's clones: a missing quota, or too little free space in their pool.
+    """Return the problems with the space of the instance's clones: a missing quota, or too little free pool space.
 
-    `known` are the clones of this host.
+    `known` are the clones on this host.
     """
     found, own = [], [info for info in known if info.instance == instance]
     for info in own:
@@ -66,18 +66,18 @@ def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) ->
 
 @dataclass(frozen=True)
 class PoolRoom:
-    """A pool, and the objection to its free space: less than `clones.free_floor` (None: enough)."""
+    """A pool, and the objection if its free space is less than `clones.free_floor` (None: it has enough)."""
 
     pool: str
     objection: RoomObjection | None
 
 
 def pools_of_clones(settings: Settings) -> list[PoolRoom]:
-    """Return the pools of this host in which clones may live.
+    """Return the pools of this host that may contain clones.
 
     Raises:
         CommandError: ZFS failed.
-        PreflightError: ZFS gave no number.
+        PreflightError: ZFS printed no number.
     """
     return _rooms(settings, {pool_of(home) for home in homes(settings)})
 
@@ -102,14 +102,14 @@ def shortage(settings: Settings, pool: str) -> str:
 
 
 def available(info: CloneInfo) -> int:
-    """Return the result of `available_below` for the home of the clone."""
+    """Return the result of `available_below` for the clone's home."""
     return available_below(info.top.rpartition("/")[0])
 
 
 def available_below(home: str) -> int:
-    """Return the free bytes of the pool, or those that an administrator's quota on this home of clones leaves.
+    """Return the free bytes of the pool, or the bytes that an administrator's quota on this home of clones leaves.
 
-    The quota that zsnapdb sets there does not count: it is from an earlier moment and already excludes the floor.
+    A quota that zsnapdb set there is ignored, because it is outdated and already excludes the floor.
     """
     if not datasets.exists(home):
         return datasets.available(pool_of(home))
@@ -121,10 +121,10 @@ def available_below(home: str) -> int:
 def new_clone_metrics(settings: Settings, free: int, wanted: int | None = None) -> int:
     """Return the quota of a new clone in bytes (0: no quota is configured).
 
-    `free` is the free space of its pool in bytes. `wanted` is the quota in the request (None: not given).
+    `free` is the free space of the pool in bytes. `wanted` is the requested quota (None: none requested).
 
     Raises:
-        UsageError: no server starts with so little.
+        UsageError: the quota is too small for a server.
     """
     if wanted is not None and wanted < LEAST:
         raise UsageError(f"a clone needs {size(LEAST)} as its quota, not {size(wanted)}", hint="name a larger quota")
@@ -134,8 +134,8 @@ def new_clone_metrics(settings: Settings, free: int, wanted: int | None = None) 
 def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> int:
     """Return the quota in bytes for new data of the clone; 0: no quota is configured.
 
-    The clone keeps its total limit, which includes the data of its commits. `keeps_data`: the present data stays, for
-    its commits.
+    The clone keeps its total limit, which includes the data of its commits. `keeps_data`: the present data is kept
+    because it has commits.
 
     Raises:
         PreflightError: the remaining quota is less than a server needs.
@@ -154,7 +154,7 @@ def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> i
 
 
 def of_prepared_form(settings: Settings, free: int) -> int:
-    """Return the quota in bytes of a prepared form that is created for a clone. `free`: the free bytes of its pool."""
+    """Return the quota in bytes of a prepared set that is created for a clone. `free`: the pool's free bytes."""
     return form_quota(settings.clones.quota, free, settings.clones.free_floor)
 
 
@@ -162,7 +162,7 @@ def of_prepared_form(settings: Settings, free: int) -> int:
 class PoolSpace:
     """The space and quota of all clones in a pool, and the free space of the pool, in bytes.
 
-    `home` is the dataset above these clones. `quota` 0: none is set. `is_administrators`: zsnapdb did not set that
+    `home` is the dataset above these clones. A `quota` of 0 means none. `is_administrators`: zsnapdb did not set that
     quota.
     """
 
@@ -174,7 +174,7 @@ class PoolSpace:
 
 
 def look(home: str) -> PoolSpace:
-    """Return the space of this home of all clones; zeros if it does not exist yet. One `zfs` command is run."""
+    """Return the space of this home of clones; zeros if it does not exist yet. This runs one `zfs` command."""
     pool = pool_of(home)
     if not datasets.exists(home):
         return PoolSpace(home, 0, 0, is_administrators=False, free=datasets.available(pool))
@@ -188,16 +188,16 @@ def look(home: str) -> PoolSpace:
 def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None) -> None:
     """Set the quota of all clones together, so that they leave `clones.free_floor` free in the pool.
 
-    `reserved` bytes of the free space are for a set that is being created next to them. This is called for each new
-    clone and each reap. A quota of an administrator stays. `known` is the state of one home, if the caller has just
-    read it.
+    `reserved` bytes of the free space are for a set that is being created next to the clones. This is called for each
+    new clone and each reap. An administrator's quota is not changed. `known` is the state of one home, if the caller
+    has just read it.
     """
     for home in homes(settings):
         seen = known if known is not None and known.home == home else look(home)
         if seen.is_administrators:
             continue
         wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor, seen.quota)
-        # Current writes may already exceed this quota (zfsprops(7)). The next call tries again.
+        # Writes in progress may already exceed this quota (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})
 
@@ -208,7 +208,7 @@ def extension(
     """Return the steps that give the clone this quota, in bytes, and the function that executes them.
 
     Raises:
-        UsageError: the clone's own data is larger already.
+        UsageError: the clone's own data is already larger.
         PreflightError: the pool has too little free space.
     """
     if quota < info.own_bytes:
@@ -234,12 +234,12 @@ def extension(
 
 
 KEPT = {"reservation": "none"}
-"""The properties of a complete set: it has its space, so its reservation ends. Its quota stays."""
+"""The properties of a complete set. It occupies its space, so its reservation is removed. Its quota stays."""
 _SIZES = ("logicalreferenced", "referenced")
 
 
 def needed_for(source: RemoteBackup | RestorePlan) -> int:
-    """Return the greatest size in bytes of the set that these backups or this plan create."""
+    """Return the maximum size in bytes of the set that these backups or this plan create."""
     if isinstance(source, RestorePlan):
         plain = sum(step.plain_bytes for step in source.steps if isinstance(step, Preflight))
         return planning.received_quota(plain)
@@ -262,10 +262,10 @@ def _ratio(chain: Iterable[Manifest]) -> float:
 
 
 def refuse_received(settings: Settings, home: str, name: str, needed: int) -> None:
-    """Raise PreflightError if a set of so many bytes may not be received now; change nothing.
+    """Raise PreflightError if a set with this number of bytes may not be received now; change nothing.
 
-    The pool must keep `clones.free_floor`. A subject may have at most `clones.received_per_owner`, all subjects
-    together at most `clones.received_total`, with at most `clones.receives` transfers at once.
+    The pool must keep `clones.free_floor`. The limits are `clones.received_per_owner` for a subject,
+    `clones.received_total` for all subjects, and `clones.receives` for the number of simultaneous transfers.
     """
     above = cached_sets.anchor_of(home, cached_sets.RECEIVED, name).rpartition("/")[0]
     free = datasets.available(pool_of(above))
@@ -302,7 +302,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
 
 
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:
-    """Raise PreflightError if the source must be received or replayed first and `refuse_received` forbids that."""
+    """Raise PreflightError if the source must be received or replayed and `refuse_received` does not allow that."""
     if isinstance(source, RemoteBackup):
         name = cached_sets.received_name(source.manifest.backup_id, source.manifest.guids())
         refuse_received(settings, home, name, needed_for(source))
@@ -315,12 +315,12 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
 def promise(settings: Settings, home: str, name: str, facts: Mapping[str, str], needed: int) -> None:
     """Create the anchor of the set with these properties, a reservation and a quota of `needed` bytes.
 
-    The errors are those of `refuse_received`; then nothing was created.
+    After an error of `refuse_received` nothing was created.
     """
     owner = expected_clone.current_causer()
     caused = {clone_info.CAUSER_PROPERTY: owner} if owner else {}
     limits = {"quota": str(needed), "reservation": str(needed)}
-    # Clones are created under this lock too. So every process sees all reservations, and none reserves the same bytes.
+    # Clones are created under this lock too. So every process sees all reservations, and no bytes are reserved twice.
     with locks.names_and_ports():
         refuse_received(settings, home, name, needed)
         anchor = cached_sets.anchor_of(home, cached_sets.RECEIVED, name)

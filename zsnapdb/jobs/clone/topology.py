@@ -1,4 +1,4 @@
-"""Sets of clones: several servers from one snapshot set, independent, or one source with replicas."""
+"""Sets of clones: several servers from one snapshot set. They are independent, or one is the source of the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class SetMember:
 class CloneSet:
     """A set of running clones.
 
-    `arrival_seconds` is the time in which a row reached the last replica from the source; None without replication.
+    `arrival_seconds` is the time in seconds until a row of the source reached the last replica; None without
+    replication.
     """
 
     name: str
@@ -52,13 +53,13 @@ class CloneSet:
 
 
 def topology_of(name: str) -> CloneTopology:
-    """Return the topology of that name."""
+    """Return the topology with that name."""
     return CloneTopology(name)
 
 
 @dataclass(frozen=True)
 class SetPlan:
-    """The plan of `create_set`: the names of the clones (the source first), and the plan of the first clone."""
+    """The plan of `create_set`: the names of the clones, source first, and the plan of the first clone."""
 
     names: tuple[str, ...]
     topology: CloneTopology
@@ -71,7 +72,7 @@ def plan_set(
     """Return the plan of `create_set`; change nothing.
 
     Raises:
-        UsageError: the request does not fit a set.
+        UsageError: the request is impossible for a set.
         PreflightError: the first clone would be refused, or its source has no binlog or GTIDs for replication.
     """
     if not request.starts:
@@ -98,10 +99,10 @@ def plan_set(
 def create_set(
     settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: CloneTopology
 ) -> CloneSet:
-    """Create the clones NAME-1 to NAME-`count` as requested, from one snapshot set.
+    """Create the requested clones NAME-1 to NAME-`count` from one snapshot set.
 
-    With replication the first clone is the source of all others. A row that arrives at every replica proves it. After
-    an error no clone of the set is left.
+    With replication, the first clone is the source of all others. This is proved by a row that arrives at every
+    replica. After an error no clone of the set is left.
     """
     planned = plan_set(settings, instance, request, count, topology)
     name = planned.names[0].rpartition("-")[0]
@@ -112,7 +113,7 @@ def create_set(
             follows = made[0].info.port if made and topology is CloneTopology.REPLICATION else None
             made.append(make_running(settings, instance, replace(next_request, name=member, follows=follows)))
             catalogue.refuse_other_data(made[0].info, made[-1].info)
-            # All others are created from the snapshot set of the first clone, so that a point is reached only once.
+            # All others are created from the first clone's snapshot set, so that a point is restored only once.
             next_request = replace(next_request, source=made[0].info.original, at=None, point=None)
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
@@ -126,7 +127,7 @@ def create_set(
 
 
 def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
-    """Return the request with the source of the plan: the planned backup for `latest`, or the planned point."""
+    """Return the request with the planned source: the planned backup for `latest`, or the planned point."""
     if isinstance(planned.made_from.source, RestorePlan):
         return replace(request, point=planned.made_from.source)
     return replace(request, source=planned.made_from.set_id) if request.source == LATEST else request
@@ -146,13 +147,13 @@ def _destroy_all(settings: Settings, host: Host, made: list[RunningClone]) -> No
 def _start_replication(made: list[RunningClone]) -> float:
     """Make the first clone the replication source of the others.
 
-    Return the time in seconds in which a row reached the last replica.
+    Return the time in seconds until a row reached the last replica.
     """
     password = fresh_password()
     source = made[0]
     with source.session() as session:
-        # The account is not written to the binlog: replicas do not need it, and replication starts at the position of
-        # the snapshot set.
+        # The account is not written to the binlog, because replicas do not need it and replication starts at the
+        # position of the snapshot set.
         accounts.make_replicator(session, _ACCOUNT, password)
     for replica in made[1:]:
         with replica.session() as session:
@@ -163,7 +164,7 @@ def _start_replication(made: list[RunningClone]) -> float:
 def _prove_replication(source: RunningClone, replicas: list[RunningClone]) -> float:
     """Write a row on the source, check that every replica has it, then remove the row everywhere.
 
-    Return the time in seconds in which the row reached the last replica.
+    Return the time in seconds until the row reached the last replica.
     """
     token = secrets.token_hex(8)
     with source.session() as session, contextlib.ExitStack() as opened:
@@ -190,7 +191,7 @@ def _wait_for_all(source: Session, replicas: list[tuple[RunningClone, Session]])
     """Wait until every replica has applied all present transactions of the source.
 
     Raises:
-        ConsistencyError: a replica did not reach them in time; the message has its errors.
+        ConsistencyError: a replica did not apply them in time; the message has the replica's errors.
     """
     reached = channels.reached(source)
     for replica, session in replicas:

@@ -39,7 +39,7 @@ _LONGEST_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class UndoProof:
-    """All changes of the transaction, each row once, and the state directly before it."""
+    """All changes of a transaction with each row once, and the state directly before the transaction."""
 
     changes: tuple[RowChange, ...]
     before: StateBefore
@@ -49,9 +49,9 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
     """Prove the statements that undo a transaction with these changes in the binlog.
 
     Raises:
-        PreflightError: its tables had another definition then, its states cannot be created, or the statements fail on
-            a clone of the present state.
-        ConsistencyError: the statements succeed there, but a row does not have its old value.
+        PreflightError: a table had another definition then, a state cannot be created, or the statements fail on a
+            clone of the present state.
+        ConsistencyError: the statements succeed on that clone, but a row does not have its old value.
     """
     if instance.settings.masking.required:
         raise PreflightError(
@@ -71,7 +71,7 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
 
 
 def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> StateBefore:
-    """Return the state directly before the transaction, with the rows that foreign keys may have changed too."""
+    """Return the state directly before the transaction, including the rows that foreign keys may have changed."""
     with _state(settings, instance, f"before-{gtid}", gtid) as session, instance.session() as live:
         tables = _Tables(gtid, TableShapes(session), TableShapes(live))
         for shape in tables_of(logged):
@@ -88,7 +88,7 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
 
 
 class _Tables:
-    """The definitions of tables directly before the transaction, each proved to be the present one."""
+    """The definitions of tables directly before the transaction. Each must equal the present definition."""
 
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}
@@ -99,7 +99,7 @@ class _Tables:
         """Return the present definition of a table.
 
         Raises:
-            PreflightError: the table had another definition, or its definition forbids an undo.
+            PreflightError: the table had another definition, or its definition prevents an undo.
         """
         now = self._now.read(schema, table)
         if now.name not in self.then:
@@ -111,7 +111,7 @@ class _Tables:
 
 
 def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[str, RowQuestion]) -> None:
-    """Add the question, and before it the questions for the rows that foreign keys change with its row."""
+    """Add the question about a row, and before it the questions about rows that foreign keys change with that row."""
     waiting, found = [question], list[RowQuestion]()
     while waiting:
         one = waiting.pop()
@@ -180,13 +180,13 @@ def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterat
 
 
 def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
-    """Return the plan that restores the state, from this host alone if possible."""
+    """Return the plan that restores the state. It uses only this host if possible."""
     home = home_for(settings, list(instance.volumes.values()))
     here = offline_repository(instance)
     if here is not None:
         try:
             return source_fetch.point_plan(settings, instance, here, home, at)
         except ZsnapdbError:
-            # The point may lie before the sets on this host.
+            # The point may be older than the sets on this host.
             here = None
     return source_fetch.point_plan(settings, instance, open_for_restore(instance, RestoreOrigin.AUTO), home, at)

@@ -1,7 +1,7 @@
 """The rehearsal of a server upgrade on an ephemeral clone.
 
-The old version recovers the clone and answers the queries. Then the new version starts on the clone and upgrades it.
-The tables are checked, and the new version answers the same queries.
+The old version recovers the clone and answers the configured queries. Then the new version starts on the clone and
+upgrades it. The new version checks the tables and answers the same queries.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Rehearsal:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Tables and queries with a problem; empty: the upgrade would succeed."""
+        """Tables and queries with a problem. If empty, the upgrade would succeed."""
         bad = [f"table {checked.table}: {checked.answer}" for checked in self.tables if not checked.is_good]
         bad += [
             f"`{compared.query}`: {compared.problem or 'the result differs from the result before the upgrade'}"
@@ -93,7 +93,7 @@ class _Clock:
         self._began = time.monotonic()
 
     def done(self, name: str) -> None:
-        """End a phase."""
+        """End a phase, and report its duration."""
         now = time.monotonic()
         self.phases.append(RehearsalPhase(name, now - self._began))
         self._began = now
@@ -109,15 +109,16 @@ def rehearse(
     *,
     accepts_older: bool = False,
 ) -> Rehearsal:
-    """Rehearse the upgrade of the instance to the server program `binary` on an ephemeral clone of a snapshot set.
+    """Rehearse the upgrade of the instance to the server program `binary`, on an ephemeral clone of a snapshot set.
 
-    The files of a snapshot are like those after a crash, and a newer version refuses such redo logs. So the old version
-    recovers first and shuts down cleanly. Afterwards the clone is destroyed. `accepts_older` is as for `locate`.
+    The files in a snapshot look like those after a crash, and a newer version refuses such redo logs. So the old
+    version first recovers them and shuts down cleanly. Afterwards the clone is destroyed. `accepts_older`: see
+    `locate`.
 
     Raises:
         PreflightError: the program cannot upgrade files of this version, or its upgrade program is missing. No clone
             was created.
-        ServerError: the new server does not start (with the end of its log), or its upgrade program failed.
+        ServerError: the new server does not start (the message has the end of its log), or its upgrade program failed.
     """
     clock = _Clock(instance.events)
     request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)
@@ -130,7 +131,7 @@ def rehearse(
             old_version = variables.version(session)
             before = [_run_query(session, query) for query in queries]
             clock.done("queries before")
-            # A slow shutdown purges and merges everything, so that the new version needs no logs of the old version
+            # A slow shutdown completes purge and merges, so that the new version needs no logs of the old version
             # (refman 8.4, "Preparing Your Installation for Upgrade").
             variables.shut_down_slowly(session)
         clone.process.stop(timeout=_LONG_SECONDS)
@@ -160,9 +161,9 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server with options that a server of this version knows, and the removed modes.
+    """Return the server without options that this version does not know, and the removed SQL modes.
 
-    A server ends at the first unknown option, so overriding it later would not help.
+    A server stops at the first unknown option, so a later override would not help.
     """
     recorded = described.copy.variables
     modes = recorded.get("sql_mode", "")
@@ -208,7 +209,7 @@ def _upgrade(clone: RunningClone, program: Path) -> str:
 
 
 def _fitting(origin: Origin, binary: Path) -> Path | None:
-    """Return the upgrade program next to the new server program; None if the server upgrades the files at its start.
+    """Return the upgrade program next to the new server program; None if the server upgrades the files when it starts.
 
     Raises:
         PreflightError: the server program cannot upgrade files of this origin, or its upgrade program is missing.
@@ -227,7 +228,10 @@ def _fitting(origin: Origin, binary: Path) -> Path | None:
 
 
 def _upgrade_program(binary: Path) -> Path:
-    """Return the mariadb-upgrade program: next to the server program, or in the bin folder next to its sbin folder."""
+    """Return the mariadb-upgrade program.
+
+    It is in the server program's folder, or in the bin folder next to its sbin folder.
+    """
     for folder in (binary.parent, binary.parent.parent / "bin"):
         for name in ("mariadb-upgrade", "mysql_upgrade"):
             if os.access(folder / name, os.X_OK):
@@ -239,9 +243,9 @@ def _upgrade_program(binary: Path) -> Path:
 
 
 def _tables(session: Session) -> list[CatalogueTable]:
-    """Return the tables of the users without tables whose rows are on other hosts:
+    """Return the users' tables, except tables whose rows are on other hosts.
 
-    a rehearsal must not access those.
+    A rehearsal must not access those.
     """
     return [
         table
@@ -251,7 +255,7 @@ def _tables(session: Session) -> list[CatalogueTable]:
 
 
 def _check(session: Session, table: CatalogueTable) -> CheckedTable:
-    """Let the new server check that it can use the table without conversion, and that the table is intact."""
+    """Let the new server check that it can use the table without a conversion, and that the table is intact."""
     rows = [row for for_upgrade in (True, False) for row in tables.check(session, table, for_upgrade=for_upgrade)]
     return judge_table(f"{table.schema}.{table.name}", [(str(kind), str(text)) for _, _, kind, text in rows])
 

@@ -1,8 +1,8 @@
-"""The datasets of a clone: cloning, mounting, snapshots, and the removal of their folders.
+"""The datasets of a clone: cloning, mounting, snapshots, and the removal of mount folders.
 
-A dataset is destroyed only if its own property carries the clone's mark. Reset and detach create a new revision of the
-datasets next to the current one. One change of properties on the anchor makes it the current revision. Interrupted at
-any point, the clone has its old or its new data. A sweep removes the revision that is not current.
+A dataset is destroyed only if its own property has the mark of the clone. Reset and detach create a new revision of the
+datasets next to the current one. A single change of properties on the anchor makes it the current revision. After an
+interruption at any point, the clone has either its old or its new data. A sweep removes the other revision.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.destruction import Mark
 
 DETACHING = "zsnapdb-detach"
-"""Prefix of the names of snapshots for a detach."""
+"""The prefix of the names of a detach's snapshots."""
 
 _COLD = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""The server neither reads the source's list of buffer pool pages (a long list makes a start slow) nor writes one."""
+"""The server neither reads nor writes a list of buffer pool pages. A long list from the source makes a start slow."""
 _NICE = 10
-"""A busy clone gets about a tenth of a processor while the source needs that processor (sched(7))."""
+"""While the source needs a processor, a busy clone gets about a tenth of that processor (sched(7))."""
 
 
 def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSettings:
-    """Return the settings of a clone's server: a lower priority than the source, a cold buffer pool, its account.
+    """Return the settings of a clone's server: a lower priority than the source, a cold buffer pool, and the account.
 
-    The configuration of the instance can override the first two.
+    The instance's configuration can override priority and buffer pool.
     """
     return server.model_copy(
         update={
@@ -58,7 +58,7 @@ def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSe
 
 
 def layout_of(origin: Origin, top: str, root: Path) -> CopyLayout:
-    """Return the layout of the volumes: below the dataset `top`, mounted at `root`, nested as on the source."""
+    """Return the layout of the volumes below the dataset `top`, mounted at `root`, and nested as on the source."""
     return lay_out({role: (place.dataset, place.mountpoint) for role, place in origin.volumes.items()}, top, str(root))
 
 
@@ -85,7 +85,7 @@ def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
 
 
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], quota: int = 0) -> None:
-    """Clone every volume, outer datasets first. The command that creates a volume also marks it; none is mounted.
+    """Clone every volume, outer datasets first. The command that creates a volume also marks it. None is mounted.
 
     `quota` is the limit in bytes for the own data of all volumes together (0: no limit).
 
@@ -102,7 +102,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
             **data_values(tuned[snapshot.dataset].properties),
             **explicit_values(),
             "mountpoint": layout.mountpoints[role],
-            # With `on`, `zfs clone` itself would mount it (zfs-clone(8)) and follow links in the path.
+            # With `on`, `zfs clone` itself would mount the dataset (zfs-clone(8)) and follow links in the path.
             "canmount": "noauto",
         }
         if dataset == layout.top:
@@ -116,7 +116,7 @@ def mount(volumes: Iterable[str]) -> None:
 
 
 def mount_for_good(volumes: Iterable[str]) -> None:
-    """Mount the datasets that are not mounted, now and after each reboot of the host."""
+    """Mount the datasets that are not mounted, now and at each boot."""
     names = list(volumes)
     mount(names)
     datasets.set_on_all(names, {"canmount": "on"})
@@ -150,7 +150,7 @@ def drop_detaching(anchor: str, mark: Mark) -> None:
 
 
 def remove_folders(root: Path) -> None:
-    """Remove the empty mount folders, and the private folder unless it lies in a mounted dataset."""
+    """Remove the empty mount folders, and the private folder unless it is in a mounted dataset."""
     private = root / PRIVATE_FOLDER
     if private.is_dir() and not os.path.ismount(root):
         safe_open.remove_tree(private)
@@ -161,13 +161,13 @@ def remove_folders(root: Path) -> None:
 
 
 COLUMNS = (CLONE_PROPERTY, COMMIT_PROPERTY, *destruction.COLUMNS)
-"""The properties of each snapshot of a clone that show who created it."""
+"""The properties that show who created a snapshot of a clone."""
 SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 """Snapshots with their properties."""
 
 
 def on_clone(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
-    """Return the snapshots of other programs on `top`, a dataset of the clone, and on the datasets below it.
+    """Return the snapshots of other programs on the clone's dataset `top` and on the datasets below it.
 
     `seen` are all snapshots there, with `COLUMNS` (None: read them here).
     """
@@ -182,12 +182,12 @@ def _is_ours(snapshot: Snapshot) -> bool:
 
 
 def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
-    """Return the snapshots of other programs on the clone that are destroyed with it; change nothing.
+    """Return the snapshots of other programs that will be destroyed with the clone; change nothing.
 
-    `seen` is as in `on_clone`.
+    `seen`: see `on_clone`.
 
     Raises:
-        PreflightError: they must stay; the message says which programs created or hold them.
+        PreflightError: the snapshots must stay; the message says which programs created or hold them.
     """
     snapshots = on_clone(top, name, seen)
     error = objection(f"clone {name}", snapshots, may_go=may_go)
@@ -231,7 +231,7 @@ def begin_change(info: CloneInfo) -> None:
 
 
 def undo_change(info: CloneInfo, revision: int) -> None:
-    """Remove a new revision after an error. Afterwards the clone is as before, in the phase of `info`."""
+    """Remove a new revision after an error. Afterwards the clone has its old data and the phase in `info`."""
     drop_detaching(info.top, clone_mark(info.name))
     top = f"{info.top}/r{revision}"
     mark = clone_mark(info.name)
@@ -240,14 +240,14 @@ def undo_change(info: CloneInfo, revision: int) -> None:
 
 
 def hide_volumes(info: CloneInfo) -> None:
-    """Unmount the volumes, and prevent their mount at boot."""
+    """Unmount the volumes, and prevent mounting them at boot."""
     names = list(info.volumes.values())[::-1]
     datasets.unmount_all(names)
     datasets.set_on_all(names, {"canmount": "noauto"})
 
 
 def mend(info: CloneInfo) -> list[ForeignSnapshot]:
-    """Undo a reset or detach that was interrupted before its new data became current: the clone keeps its old data.
+    """Undo a reset or detach that was interrupted before its new data became current. The clone keeps its old data.
 
     The caller holds the clone's lock. The result is that of `drop_leftovers`.
     """
@@ -258,9 +258,9 @@ def mend(info: CloneInfo) -> list[ForeignSnapshot]:
 
 
 def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
-    """Destroy the revisions that are not current; the caller holds the clone's lock.
+    """Destroy the revisions that are not current. The caller holds the clone's lock.
 
-    A revision stays if it has commits or snapshots of other programs. Return these snapshots.
+    A revision stays if it has commits or snapshots of other programs. Return the snapshots of other programs.
     """
     seen = snapshots.below(info.top, COLUMNS)
     if any(is_detaching(snapshot.name) for snapshot in seen):

@@ -1,1 +1,1 @@
-"""The common parts of clones, machines, bases, and the sets from which clones are created."""
+"""The common parts of clones, virtual machines, bases, and the sets from which clones are created."""

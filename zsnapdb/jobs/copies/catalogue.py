@@ -1,4 +1,4 @@
-"""The catalogue of one kind of copies on this host, from dataset properties, and verbs on one copy."""
+"""The catalogue of one kind of copies on this host, from dataset properties; and verbs on a copy."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ Properties = Mapping[str, Property]
 
 
 class NamedCopy(Protocol):
-    """The facts about every copy that a person names."""
+    """The attributes that every copy with a name for users has."""
 
     @property
     def name(self) -> str:
-        """The name that a person gave it."""
+        """The name that a user gave the copy."""
 
     @property
     def phase(self) -> CopyPhase:
-        """Its phase."""
+        """The phase of the copy."""
 
 
 C = TypeVar("C")
@@ -48,7 +48,7 @@ N = TypeVar("N", bound=NamedCopy)
 
 @dataclass(frozen=True)
 class CopyDatasets:
-    """The datasets of one copy, outer ones first, with their properties. The first is the anchor."""
+    """The datasets of one copy with their properties, outer datasets first. The first one is the anchor."""
 
     name: str
     anchor: str
@@ -62,7 +62,7 @@ class CopyDatasets:
         """Return a property of the anchor.
 
         Raises:
-            ValueError: it is not one line.
+            ValueError: the property is not a single line.
         """
         value = self.facts[key].value
         if not is_line(value):
@@ -73,7 +73,7 @@ class CopyDatasets:
         """Return a property of the anchor that is a whole number.
 
         Raises:
-            ValueError: it is no number; the message names the property.
+            ValueError: the property is not a whole number; the message names it.
         """
         value = self.text(key)
         if not is_number(value):
@@ -84,7 +84,7 @@ class CopyDatasets:
         """Return the phase of the copy.
 
         Raises:
-            ValueError: the property has no phase, or is not set on the anchor itself.
+            ValueError: the value is not a phase, or is not set on the anchor itself.
         """
         stated = self.facts[PHASE_PROPERTY]
         if not stated.is_local or stated.value not in set(CopyPhase):
@@ -94,13 +94,13 @@ class CopyDatasets:
         return CopyPhase(stated.value)
 
     def lease(self) -> CloneLease:
-        """Return the lease of the copy. A time that cannot be read counts as forever."""
+        """Return the lease of the copy. A time that cannot be read is treated as never."""
         return read_lease(*map(self.text, (EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY)))
 
 
 @dataclass(frozen=True)
 class UnreadableCopy:
-    """A copy whose properties cannot be read, because they were changed. No job changes or removes it."""
+    """A copy whose properties were changed and can no longer be read. No job changes or removes it."""
 
     what: str
     name: str
@@ -110,7 +110,7 @@ class UnreadableCopy:
 
     @property
     def hint(self) -> str:
-        """The actions for a person who wants to repair or remove it."""
+        """The hint for a person who wants to repair or remove the copy."""
         return (
             f"correct the properties (`zfs get all {self.anchor}` shows them), or destroy its datasets by hand; of one"
             " that two pools have, export the pool with the copy"
@@ -119,7 +119,7 @@ class UnreadableCopy:
 
 @dataclass(frozen=True)
 class KnownCopies(Generic[C]):
-    """The readable and the unreadable copies of one kind, called `what`."""
+    """The readable and the unreadable copies of one kind. `what` is the noun for them."""
 
     what: str
     copies: Sequence[C]
@@ -127,12 +127,12 @@ class KnownCopies(Generic[C]):
 
 
 def dependents(clones: str) -> tuple[str, ...]:
-    """Return the datasets that were cloned from a snapshot, from its property `clones`."""
+    """Return the datasets that were cloned from a snapshot, according to its property `clones`."""
     return tuple(name for name in clones.split(",") if name not in ("", datasets.UNSET))
 
 
 def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
-    """Create all snapshots in one request, prove that they share a transaction group, and return them in this order."""
+    """Create all snapshots in one request and return them in this order. Prove that they have one transaction group."""
     pending = snapshots.PendingSnapshots.of(list(names), properties)
     pending.start()
     pending.finish()
@@ -143,12 +143,12 @@ def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> li
 
 @contextlib.contextmanager
 def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
-    """Yield the datasets of a copy below its anchor for destruction by the block; destroy the anchor afterwards.
+    """Yield the datasets below the anchor of a copy, which the block must destroy. Then destroy the anchor.
 
-    The phase of the copy keeps other processes from using it. After an interruption the next sweep continues.
+    The phase of the copy prevents other processes from using it. After an interruption the next sweep continues.
 
     Raises:
-        NotOursError: a dataset carries none of the marks; nothing was changed.
+        NotOursError: a dataset has none of the marks; nothing was changed.
     """
     members = destruction.members(anchor, *marks)
     if members:
@@ -158,7 +158,7 @@ def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
 
 
 def homes(configured: str | None, below: str) -> list[str]:
-    """Return the existing datasets that may hold copies: the configured one, else `below` in each pool."""
+    """Return the existing datasets that may contain copies: the configured one, else `below` in each pool."""
     possible = [configured] if configured else [f"{pool}/{below}" for pool in datasets.pools()]
     return [dataset for dataset in possible if datasets.exists(dataset)]
 
@@ -167,7 +167,7 @@ def home(configured: str | None, pool: str, below: str, key: str) -> str:
     """Return the dataset for new copies in the pool: the configured one, else `below` in the pool.
 
     Raises:
-        PreflightError: the setting `key` names a dataset in another pool.
+        PreflightError: the dataset in the setting `key` is in another pool.
     """
     chosen = configured or f"{pool}/{below}"
     if pool_of(chosen) != pool:
@@ -191,10 +191,10 @@ def known_copies(
 ) -> KnownCopies[C]:
     """Return the copies below the datasets `above`, each as the result of `read` on its datasets.
 
-    `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is among the
-    unreadable ones. `only` is the name of the only copy to look at (None: all). `depth` is the number of levels below
-    `above` that are read (None: all; 1: only anchors). `is_named`: people give only the name of such a copy. So a name
-    in two pools (a pool was split, or received) makes both copies unreadable.
+    `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
+    unreadable. With `only`, only the copy with this name is read (None: all). `depth` is the number of levels below
+    `above` that are read (None: all; 1: only anchors). `is_named`: users identify a copy only by its name. If two pools
+    have a copy with the same name, for example after a split, both are listed as unreadable.
     """
     copies: list[C] = []
     unreadable = []
@@ -234,10 +234,10 @@ def _below(
 
 
 def find(known: KnownCopies[N], name: str) -> N:
-    """Return the copy of that name.
+    """Return the copy with that name.
 
     Raises:
-        UnknownNameError: there is none; the hint names the existing copies.
+        UnknownNameError: there is none; the hint lists the existing copies.
         DamagedError: the copy cannot be read.
     """
     copy = find_or_none(known, name)
@@ -248,10 +248,10 @@ def find(known: KnownCopies[N], name: str) -> N:
 
 
 def find_or_none(known: KnownCopies[N], name: str) -> N | None:
-    """Return the copy of that name; None if there is none.
+    """Return the copy with that name; None if there is none.
 
     Raises:
-        DamagedError: it cannot be read.
+        DamagedError: the copy cannot be read.
     """
     for item in known.unreadable:
         if item.name == name:
@@ -264,7 +264,7 @@ def complete(what: str, copy: N) -> N:
     """Return the copy.
 
     Raises:
-        PreflightError: it is not complete yet, or is being destroyed.
+        PreflightError: the copy is not complete yet, or is being destroyed.
     """
     if copy.phase in HALF_MADE:
         raise PreflightError(
@@ -282,7 +282,8 @@ R = TypeVar("R")
 class Verb(Generic[C, P, R]):
     """A verb on a copy. A plan uses the copy from `seen`; a run uses the copy from `held`, under its lock.
 
-    `decide` returns the plan and the function that executes it. It changes nothing, and raises the errors of both.
+    `decide` returns the plan and the function that executes the plan. It changes nothing, and raises the errors of
+    both.
     """
 
     seen: Callable[[], AbstractContextManager[C]]
@@ -290,7 +291,7 @@ class Verb(Generic[C, P, R]):
     decide: Callable[[C], tuple[P, Callable[[], R]]]
 
     def plan(self) -> P:
-        """Return the actions of a run now; change nothing."""
+        """Return the actions that a run would take now; change nothing."""
         with self.seen() as copy:
             return self.decide(copy)[0]
 

@@ -1,4 +1,4 @@
-"""The ZFS user properties that every copy has on its anchor: its phase, owner and lease."""
+"""The ZFS user properties on the anchor of every copy: its phase, owner and lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWNER_PROPERTY = f"{PROPERTY}:owner"
 EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 CHANGED_PROPERTY = f"{PROPERTY}:lease-before"
-"""The time of the last change of the lease, and its ends before the change."""
+"""The time of the lease's last change, and the ends of the lease before that change."""
 NOT_PROTECTED = "no"
 NOT_CHANGED = "-"
 _OWNER_BYTES = 100
@@ -32,8 +32,8 @@ class CopyPhase(StrEnum):
     """The phase of a copy.
 
     - making: a process is creating the copy, or died during that
-    - new: the files of a clone are complete, its server was never started
-    - ready: it is complete and separate from its source
+    - new: the files of a clone are complete, but its server was never started
+    - ready: the copy is complete and separate from its source
     - changing: a process is resetting or detaching the copy, or died during that
     - destroying: a process is destroying the copy, or died during that
     """
@@ -46,7 +46,10 @@ class CopyPhase(StrEnum):
 
 
 HALF_MADE = (CopyPhase.MAKING, CopyPhase.DESTROYING)
-"""Phases that a copy has only during the work of a process. Without such a process it is a leftover without data."""
+"""Phases that a copy has only while a process is working on it.
+
+Without that process the copy is a leftover without data.
+"""
 
 
 def lease_values(lease: CloneLease) -> dict[str, str]:
@@ -64,7 +67,7 @@ def _ends(expires: datetime, protected_until: datetime | None) -> tuple[str, str
 
 
 def read_lease(expires: str, protected: str, before: str) -> CloneLease:
-    """Return the lease that these properties record. A time that cannot be read counts as forever."""
+    """Return the lease that these properties record. A time that cannot be read is treated as never."""
     at, *ends = before.split(" ")
     is_known = len(ends) == 2 and read_stamp(at) != FOREVER
     change = LeaseChange(read_stamp(at), read_stamp(ends[0]), _protection(ends[1])) if is_known else None
@@ -84,10 +87,10 @@ def settle_lease(
     *,
     act: bool = True,
 ) -> CloneLease:
-    """Let a lease begin now if it was begun or changed while the clock was wrong. Return it.
+    """Return the lease. If it began or was changed while the clock was wrong, it begins now.
 
-    `begun` are other properties with the time at which the copy began. Wrong times are replaced with the present time.
-    Without `act` nothing is recorded.
+    `begun` are other properties with the begin of the copy. Wrong times are replaced with the present time. Without
+    `act` nothing is recorded.
     """
     now = settled(lease, read_stamp(created), time)
     if act and now != lease:
@@ -98,12 +101,12 @@ def settle_lease(
 
 
 def extension(settings: Settings, seconds: float | None, now: datetime) -> Callable[[CloneLease], CloneLease]:
-    """Return the change of a lease to `seconds` from now (None: clones.ttl). It never shortens the lease."""
+    """Return the function that extends a lease to `seconds` from now (None: `clones.ttl`), and never shortens it."""
     return lambda lease: leases.extended(lease, seconds, policy(settings.clones), now)
 
 
 def protection(settings: Settings, seconds: float, now: datetime) -> Callable[[CloneLease], CloneLease]:
-    """Return the change of a lease that protects its copy from the reaper for `seconds`; 0 ends the protection."""
+    """Return the function that protects a copy from the reaper for `seconds`. With 0 it ends the protection."""
     return lambda lease: leases.protected(lease, seconds, policy(settings.clones), now)
 
 
@@ -126,7 +129,7 @@ def owner_text(owner: str) -> str:
     a colon (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
 
     Raises:
-        PreflightError: it is not one short line.
+        PreflightError: the owner is not one short line.
     """
     if (
         not owner.strip().removeprefix(_ACCOUNT)

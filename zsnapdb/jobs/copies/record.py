@@ -1,7 +1,7 @@
-"""The properties on the anchor of a copy. Each is declared once, at the field of the record that holds it.
+"""The properties on the anchor of a copy. Each is declared once, at its field in the record.
 
-The declaration says how the property is read and written. It also says what happens to the property when the copy is
-handed out, takes the place of another one, or gets other data. All code for reading and writing uses it.
+The declaration says how the property is read and written. It also says how the property changes when the copy is handed
+out, takes the place of another copy, or gets other data. All code for reading and writing uses the declaration.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class Fate(StrEnum):
-    """The change of a property.
+    """The change of a property by a verb.
 
-    - stays: the dataset keeps its value.
-    - taken: it gets the value from the request, the new holder or the new data.
-    - exchanged: it gets the value of the clone whose place it takes, and that clone gets its value.
+    - stays: the value stays the same.
+    - taken: the value comes from the request, the new holder or the new data.
+    - exchanged: the two clones that change places exchange their values.
     """
 
     STAYS = "stays"
@@ -43,7 +43,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Form(Generic[T]):
-    """The properties of a field, and the functions that read its value (ValueError: impossible) and write it."""
+    """The properties of a field, and the functions that read its value (ValueError if invalid) and write it."""
 
     names: tuple[str, ...]
     read: Callable[[CopyDatasets], T]
@@ -52,7 +52,7 @@ class Form(Generic[T]):
 
 @dataclass(frozen=True)
 class StoredField:
-    """The declaration of a field: its form, and its change by each verb."""
+    """The declaration of a field: its form, and how each verb changes it."""
 
     form: Form[Any]
     fates: Mapping[str, Fate]
@@ -64,7 +64,7 @@ def stored_field(form: Form[Any], **fates: Fate) -> Mapping[str, StoredField]:
 
 
 def declared(record: type) -> Mapping[str, StoredField]:
-    """Return the declarations of the record's fields by their names."""
+    """Return the declarations of the record's fields by field name."""
     return {each.name: each.metadata["stored"] for each in fields(record) if "stored" in each.metadata}
 
 
@@ -77,8 +77,8 @@ def read(record: type, found: CopyDatasets) -> dict[str, Any]:
     """Return the stored fields of the record from the properties of the copy.
 
     Raises:
-        ValueError: a property is wrong.
-        DamagedError: a property is wrong.
+        ValueError: a property is invalid.
+        DamagedError: a property is invalid.
     """
     return {name: each.form.read(found) for name, each in declared(record).items()}
 
@@ -89,7 +89,7 @@ def properties_of(copy: object) -> dict[str, str]:
 
 
 def changed_by(verb: str, copy: object, *fates: Fate) -> dict[str, str]:
-    """Return the properties of the copy that the verb changes and whose fate is one of these."""
+    """Return the copy's properties whose change by this verb is one of these."""
     return property_values(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
 
 
@@ -105,17 +105,17 @@ def text(name: str) -> Form[str]:
 
 
 def plain(name: str) -> Form[str]:
-    """Return the form of any text, even if it is inherited."""
+    """Return the form of any text, including inherited text."""
     return Form((name,), lambda found: found.facts[name].value, lambda value: {name: value})
 
 
 def own_text(name: str) -> Form[str]:
-    """Return the form of text that counts only if it is set on the anchor itself, else ""."""
+    """Return the form of text that is "" unless it is set on the anchor itself."""
     return Form((name,), lambda found: _own(found.facts[name]), lambda value: {name: value})
 
 
 def number(name: str, most: int | None = None) -> Form[int]:
-    """Return the form of a whole number, at most `most`."""
+    """Return the form of a whole number up to `most`."""
 
     def value(found: CopyDatasets) -> int:
         known = found.number(name)

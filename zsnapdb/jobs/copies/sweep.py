@@ -1,6 +1,6 @@
-"""The sweep over the copies of one kind:
+"""The sweep over the copies of one kind.
 
-each is judged under its lock, and an error with one does not end the sweep.
+Each copy is judged under its lock. After an error with one copy the sweep continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ C = TypeVar("C", bound=NamedCopy)
 
 
 class ExtraRemoval(StrEnum):
-    """Things that are removed with a copy only if the caller allows it: foreign snapshots on the copy."""
+    """Objects that are removed with a copy only if the caller allows it: snapshots of other programs on the copy."""
 
     FOREIGN_SNAPSHOTS = "foreign-snapshots"
 
@@ -39,7 +39,7 @@ class Leak:
 class ReapOutcome:
     """The decision of a sweep about a copy: keep or reap, the reason, and the error if its removal failed.
 
-    `instance` is the instance of the copy ("" if not given).
+    `instance` is the instance of the copy ("": unknown).
     """
 
     what: str
@@ -57,11 +57,11 @@ class ReapOutcome:
 
 @dataclass(frozen=True)
 class CopyKind(Generic[C]):
-    """The copies of one kind, called `what`, with the functions that a sweep calls.
+    """The copies of one kind, and the functions that a sweep calls. `what` is the noun for a copy.
 
-    `known` lists them and `lock` names the lock of each. `leaks` returns the leftovers of killed runs in a copy whose
-    lock is free. `judge` decides about a copy now, and `instance` returns its instance. `again` reads one copy again
-    without the others (None: all are read for it).
+    `known` lists the copies, and `lock` returns the name of a copy's lock. `leaks` returns the leftovers of killed runs
+    in a copy whose lock is free. `judge` decides about a copy now, and `instance` returns its instance. `again` reads
+    one copy again without the others (None: all copies are read).
     """
 
     what: str
@@ -74,7 +74,7 @@ class CopyKind(Generic[C]):
     again: Callable[[C], C | None] | None = None
 
     def as_it_is_now(self, copy: C) -> C | None:
-        """Return the copy as it is now; None if it no longer exists or can no longer be read."""
+        """Return the present state of the copy; None if it no longer exists or can no longer be read."""
         if self.again is not None:
             return self.again(copy)
         return next((one for one in self.known().copies if one.name == copy.name), None)
@@ -83,7 +83,7 @@ class CopyKind(Generic[C]):
 def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
     """Yield the leftovers of killed runs, and the unreadable copies.
 
-    A copy whose lock another process holds is no leftover.
+    A copy whose lock another process holds is not a leftover.
     """
     known = kind.known()
     for item in known.unreadable:
@@ -98,8 +98,9 @@ def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
     """Judge every copy of the kind, and remove those that must be removed (`act` false: only report them).
 
-    Each is read and judged again under its lock. Copies in use by another process and unreadable copies stay. At most
-    `limit` expired copies are removed (None: all). An error with a copy is in its outcome, and the sweep continues.
+    Each copy is read again and judged under its lock. Unreadable copies and copies that another process is using stay.
+    At most `limit` expired copies are removed (None: all). An error with a copy is recorded in its outcome, and the
+    sweep continues.
     """
     taken, what, seen = 0, kind.what, kind.known()
     for item in seen.unreadable:
@@ -133,7 +134,7 @@ def _judge(kind: CopyKind[C], copy: C) -> JudgedLease:
 
 
 def carried_out(outcome: ReapOutcome, remove: Callable[[], object], *, act: bool) -> ReapOutcome:
-    """Call `remove` if the verdict is to reap and `act` is true; return the outcome, with the error if it failed."""
+    """Remove the copy if the verdict is REAP and `act` is true. Return the outcome, with the error if that failed."""
     if not act or outcome.verdict is not LeaseVerdict.REAP:
         return outcome
     try:

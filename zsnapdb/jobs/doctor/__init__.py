@@ -1,1 +1,1 @@
-"""Findings about a host and a server: diagnosis, advice, load, orphans."""
+"""Findings about a host and a server: diagnosis, advice, load, orphaned servers."""

@@ -1,4 +1,7 @@
-"""Checks of an instance without changes: datasets, server, files, lock, hooks, server program, repository, clones."""
+"""Checks of an instance: datasets, server, files, lock, hooks, server program, repository, clones.
+
+They change nothing.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The checks of one instance. `observed` is set if no check prevents a backup of its server."""
+    """The findings of one instance. `observed` is set if no finding prevents a backup of its server."""
 
     instance: str
     findings: tuple[FitnessFinding, ...]
@@ -65,7 +68,10 @@ class Diagnosis:
 
 
 def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis]:
-    """Return the diagnosis of the named instance, or of all instances. ConfigError if a silence names no rule."""
+    """Return the diagnosis of the named instance, or of all instances.
+
+    ConfigError if a configured silence does not name a rule.
+    """
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
     silenced = {name: silences(settings, name) for name in names}
     here = _clones_here(settings, host)
@@ -73,13 +79,13 @@ def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis
 
 
 def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
-    """Return the safe changes that repair findings, each once, without silenced findings."""
+    """Return the safe changes that repair findings, each once. Silenced findings are ignored."""
     changes = [finding.change for diagnosis in diagnoses for finding in diagnosis.findings]
     return tuple(dict.fromkeys(change for change in changes if change is not None))
 
 
 def apply_changes(changes: Iterable[PropertyChange]) -> None:
-    """Set the properties in order. After an error, the properties before it are set."""
+    """Set the properties in order. After an error, the properties before the failed one are set."""
     for change in changes:
         datasets.set_properties(change.dataset, {change.name: change.value})
 
@@ -121,7 +127,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
 def _at_rest(
     instance: Instance, volumes: Mapping[str, str], ciphers: Mapping[str, str], observed: Observed | None
 ) -> list[FitnessFinding]:
-    """Return the findings about data that would leave the host unencrypted, and about the key of raw backups."""
+    """Return findings about data that would leave the host unencrypted, and about the key of raw backups."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(volumes.values(), ciphers, send, is_encrypting=is_encrypting)
     is_raw = instance.sends_raw and bool(ciphers)
@@ -132,13 +138,13 @@ def _at_rest(
     if is_raw:
         own = instance.settings
         findings += judge_raw_drills(is_drilled=bool(own.agent.drill or own.objectives.drill_age))
-    # Backups do not need the key; restores on this host do.
+    # Backups do not need the key, but restores on this host do.
     keys = stored_chain.judge_key_file(instance, raw)
     return findings + [replace(key, severity=Severity.WARNING) for key in keys if key.severity is not Severity.OK]
 
 
 def describe_stored(instance: Instance) -> list[FitnessFinding]:
-    """Check the repository, its backups and binlogs of the instance, and the objectives.
+    """Check the repository, the instance's backups and binlogs in it, and the objectives.
 
     The repository is read once.
     """
@@ -157,9 +163,9 @@ def describe_stored(instance: Instance) -> list[FitnessFinding]:
 
 
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
-    """Check the server program, and innochecksum next to it. A backup needs neither.
+    """Check the server program, and innochecksum in the same folder.
 
-    Restores and clones need the server program. A drill needs innochecksum to check pages.
+    Restores and clones need the server program, drills need innochecksum to check pages. Backups need neither.
     """
     try:
         server.account(instance.settings.server.user)
@@ -178,7 +184,7 @@ def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFind
 
 
 def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Check the program that the backups of each series need."""
+    """For each server series of the backups, check that this host has the program that they need."""
     servers = [(backup.backup_id, server_source(backup).server) for backup in stored.current if is_of_server(backup)]
     return [
         _program_for(instance, need)
@@ -187,7 +193,7 @@ def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFind
 
 
 def _plugins_of_newest(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return findings about plugins of the newest backup's server that this host lacks."""
+    """Return findings about plugins that the newest backup's server had and this host lacks."""
     servers = [server_source(backup).server for backup in stored.current if is_of_server(backup)]
     judged = [
         finding
@@ -214,17 +220,20 @@ def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
 
 
 def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None]:
-    """Check the repository, and read its state for the instance once for all checks; None if it cannot be read."""
+    """Check the repository, and read its state for the instance once for all checks.
+
+    The state is None if it cannot be read.
+    """
     url = instance.repository.url
     try:
         repository = instance.open_repository()
         repository.check_writable()
         refuse_unfit(instance.repository)
         with contextlib.suppress(NotFound):
-            # The test needs the marker. If the marker is lost, the note below reports that.
+            # The test needs the marker. If the marker is lost, the finding below reports that.
             prove_conditional_writes(repository)
         with contextlib.suppress(NotFound):
-            # Before the first backup there is no lease. Taking a lease is also a proof.
+            # Before the first backup there is no lease, so none is tested. Taking a lease is also a test.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
         locks = _object_locks(instance, repository)
@@ -269,7 +278,7 @@ def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFin
 
 
 def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Warn if the newest archived state cannot be restored from any backup."""
+    """Warn if the state that the server writes now cannot be restored from any backup."""
     unprotected = stored.window.unprotected
     if unprotected is None:
         return []
@@ -278,7 +287,7 @@ def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
 
 
 def _damage(stored: Stored) -> list[FitnessFinding]:
-    """Return the findings about stored backups that are known to be damaged."""
+    """Return findings about stored backups that are known to be damaged."""
     chains = stored.damage.of_chains(stored.provenance.trusted(stored.backups))
     if not chains:
         return []
@@ -291,14 +300,14 @@ def _damage(stored: Stored) -> list[FitnessFinding]:
 
 
 _LONG_KEPT = timedelta(days=14)
-"""The time after which somebody should decide about the datasets of a replaced server."""
+"""The time after which an administrator should decide about the datasets of a replaced server."""
 
 _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
-"""The objectives that findings about the repository, the histories and damage cover in more detail."""
+"""Objectives that other findings cover in more detail: about the repository, the histories and damage."""
 
 
 def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return a finding for each configured objective. Other checks report unreadable facts."""
+    """Return a finding for each configured objective. Other checks report facts that cannot be read."""
     try:
         health = status_of(instance, stored).health
     except ZsnapdbError:
@@ -320,12 +329,12 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
         left = [*leaks(settings, host, seen), *orphans.leaks(settings), *vm_reaper.leaks(settings, host)]
         return ClonesHere(known, left)
     except ZsnapdbError:
-        # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
+        # Without ZFS there are no clones. The findings of each instance report the missing ZFS.
         return ClonesHere(known)
 
 
 def _clock(host: Host) -> list[FitnessFinding]:
-    """Return a finding if removals do not count with the clock of this host."""
+    """Return a finding if removals are suspended because the clock of this host is doubtful."""
     doubt = removal_time(host).doubt
     return [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
 
@@ -335,7 +344,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     try:
         kept = live_server_checks.listing(instance)
     except ZsnapdbError:
-        # Without ZFS there are none. Another finding reports that ZFS is missing.
+        # Without ZFS there are none. Another finding reports the missing ZFS.
         return []
     now, findings = removal_time(instance.host).at, list[FitnessFinding]()
     for one in kept:
@@ -370,7 +379,7 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 
 
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
-    """Return the finding about an expired replaced server: whether a reap removes it."""
+    """Return the finding about a replaced server that has expired. It says whether `reap` would remove the server."""
     try:
         live_server_checks.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:

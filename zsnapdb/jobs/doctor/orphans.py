@@ -1,7 +1,7 @@
-"""Servers and machines that a killed restore, drill or rescue left: `doctor` names them, `reap` ends them.
+"""Servers and machines that a killed restore, drill or rescue left behind. `doctor` lists them, `reap` ends them.
 
-`jobs/clone/reaper.py` names and removes incomplete clones with their servers. This module never touches the server of a
-finished restore or of a clone, because it has a user.
+`jobs/clone/reaper.py` lists and removes incomplete clones with their servers. This module never touches the server of a
+finished restore or of a clone, because such a server has a user.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCRATCH = re.compile(
 
 @dataclass(frozen=True)
 class _Work:
-    """The restore or scratch copy that a command works on while it has the lock, and that it leaves if it is killed."""
+    """The restore or scratch copy of a command that holds the lock. If the command is killed, the copy stays behind."""
 
     what: str
     lock: str
@@ -56,7 +56,7 @@ class Orphan:
 
 
 def leaks(settings: Settings) -> list[Leak]:
-    """Return the orphaned servers and drilled machines of all instances, for `doctor`. Changes nothing."""
+    """Return the orphaned servers and drilled machines of all instances, for `doctor`; change nothing."""
     servers = [
         Leak(orphan.what, str(orphan.server.datadir), orphan.work.instance, orphan.work.hint)
         for orphan in _orphans(settings)
@@ -73,9 +73,9 @@ def plan(settings: Settings) -> list[ReapOutcome]:
 def reap(settings: Settings) -> list[ReapOutcome]:
     """End every orphaned server and remove every leftover drilled machine, each under the lock of its command.
 
-    The function identifies a process by its number, its start time and its data directory below the mount point of the
-    restore or scratch copy, never by its name. The files of a server stay. The domain and the zvols of a machine are
-    removed.
+    A process is identified by its number, its start time and its data directory, never by its name. The data directory
+    must be below the mount point of the restore or scratch copy. The files of a server stay. The domain and the zvols
+    of a machine are removed.
     """
     return [*_end_servers(settings), *_remove_machines(settings)]
 
@@ -84,7 +84,7 @@ def _end_servers(settings: Settings) -> list[ReapOutcome]:
     outcomes = []
     for orphan in _orphans(settings):
         with if_free(orphan.work.lock) as is_free:
-            # The command may have finished since, and its server may have a user.
+            # The command may have finished meanwhile, and a user may have its server.
             if is_free and orphan.server.place in _works(settings) and discovery.end(orphan.server, PRIVATE_FOLDER):
                 outcomes.append(_outcome(orphan))
     return outcomes
@@ -104,7 +104,7 @@ def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
 
 
 def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
-    """Yield the scratch copies of drilled machines without a running drill."""
+    """Yield the scratch copies of drilled machines whose drill is not running any more."""
     for copy in machine_drill.copies(settings):
         with if_free(machine_drill.lock_name(copy)) as is_free:
             is_left = is_free and datasets.exists(copy.container)

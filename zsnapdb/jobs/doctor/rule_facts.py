@@ -1,6 +1,6 @@
-"""The facts for the rules of `doctor`, and their judgement, without changes.
+"""The facts for the rules of `doctor`, and the judgement of the rules. Nothing is changed.
 
-`watch` reads the load of a period, for `zsnapdb doctor --load`.
+`watch` measures the load of a period, for `zsnapdb doctor --load`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PROPERTIES = (
     "logicalreferenced",
     "available",
 )
-"""The properties that the rules look at. `direct` came with OpenZFS 2.3."""
+"""The properties that the rules read. `direct` exists since OpenZFS 2.3."""
 _DIRECT = "direct"
 _CREATION = "creation"
 """The creation time of a dataset, in seconds since 1970 (zfsprops(7)). The outermost dataset is as old as its pool."""
@@ -64,7 +64,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Reader:
-    """A reader of parts of the facts. It records unreadable parts, and the other parts are judged."""
+    """A reader of parts of the facts. It records unreadable parts, so that the other parts can be judged."""
 
     unread: list[str] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class _Reader:
 
 
 def silences(settings: Settings, instance: str) -> list[Silence]:
-    """Return the configured silences of an instance. ConfigError if one names no rule."""
+    """Return the configured silences of an instance. ConfigError if a silence does not name a rule."""
     every = [Silence(silenced.rule, silenced.reason, silenced.until) for silenced in settings.doctor.silenced]
     check_silences(every)
     return [
@@ -141,7 +141,7 @@ def _recovery(instance: Instance, session: Session, observed: Observed) -> Recov
 
 
 def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:
-    """Return the properties of the volumes and of their pool's outermost dataset. One command reads them."""
+    """Return the properties of the volumes and of their pool's outermost dataset, read with one command."""
     names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
     return datasets.properties_of(list(dict.fromkeys([pool, *observed.volumes.values()])), names)
 
@@ -170,9 +170,9 @@ def _volumes(observed: Observed, read: Mapping[str, Mapping[str, Property]]) -> 
 
 @dataclass(frozen=True)
 class ClonesHere:
-    """The clones of this host, and the leftovers of killed runs, read once for all instances.
+    """The clones on this host, and the leftovers of killed runs. They are read once for all instances.
 
-    Without ZFS it is empty.
+    Without ZFS the lists are empty.
     """
 
     known: Sequence[CloneInfo] = ()
@@ -180,7 +180,7 @@ class ClonesHere:
 
 
 def findings(settings: Settings, instance: Instance, here: ClonesHere) -> list[FitnessFinding]:
-    """Return the findings about the clones of the instance. Nothing is changed."""
+    """Return findings about the clones of the instance; change nothing."""
     return [
         *_account(settings, instance),
         *_room(settings, instance, here.known),
@@ -195,7 +195,7 @@ def findings(settings: Settings, instance: Instance, here: ClonesHere) -> list[F
 
 
 def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Check the account of the servers of clones, if one is configured."""
+    """Check the account that runs the servers of clones, if one is configured."""
     name = settings.clones.server_user
     if name is None or instance.settings.vm is not None:
         return []
@@ -207,7 +207,7 @@ def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) -> list[FitnessFinding]:
-    """Return a warning for each way in which clones of the instance may take production's space."""
+    """Return a warning for each way in which the instance's clones may take production's space."""
     try:
         return [
             warning("clones", item.text, item.hint) for item in space_limits.objections(settings, known, instance.name)
@@ -218,7 +218,7 @@ def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) ->
 
 
 def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return findings about the pool: whether enough usable clones wait."""
+    """Return findings about the pool of clones: whether enough usable clones wait."""
     if instance.settings.pool is None:
         return []
     try:
@@ -232,7 +232,7 @@ def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return findings about HAProxy: whether it routes the kept ports of clones correctly."""
+    """Return findings about HAProxy: whether the routes of the kept ports are correct."""
     if settings.clones.address is None or instance.settings.vm is not None:
         return []
     try:
@@ -257,12 +257,12 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 SHORTEST = 1.0
 LONGEST = 86400.0
 _MARGIN = 60.0
-"""The seconds for answers of the server, in addition to the watched period."""
+"""The time limit in seconds for answers of the server, in addition to the watched period."""
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """The load of an instance in a period, and the advice from it."""
+    """The load of an instance in a period, and the advice based on it."""
 
     instance: str
     load: Load
@@ -272,8 +272,8 @@ class LoadReport:
 def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = time.sleep) -> LoadReport:
     """Read all counters, wait, read them again, and judge the load.
 
-    UsageError if the period is shorter than a second or longer than a day. PreflightError as `backup` raises it,
-    because the datasets of an instance are known only if it can be backed up.
+    UsageError if the period is shorter than a second or longer than a day. PreflightError as for `backup`, because the
+    datasets of an instance are known only if it can be backed up.
     """
     if not SHORTEST <= seconds <= LONGEST:
         raise UsageError(

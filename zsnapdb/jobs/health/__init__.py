@@ -1,1 +1,1 @@
-"""Objectives, policy and evidence: how well an instance is protected."""
+"""Objectives, policy and evidence: the protection of an instance."""

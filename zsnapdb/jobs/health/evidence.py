@@ -1,7 +1,7 @@
-"""The evidence log of a repository: records of commands are written, read and checked.
+"""The evidence log of a repository: writing, reading and checking records of commands.
 
-A file of this host has the last recorded policy of each instance and repository, because another host has its own keys
-and may have another policy.
+A file on this host has the last recorded policy of each instance and repository, because other hosts have their own
+keys and may have another policy.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord
 from zsnapdb.repository.repository import Repository
 
 _LOCK_SECONDS = 300.0
-"""The seconds to wait for the lock. Its holder writes to the repository, which may be slow."""
+"""The time in seconds to wait for the lock. Its holder writes to the repository, which may be slow."""
 
 
 class RecordedPolicy(BaseModel):
-    """The policy that this host recorded last in the evidence log of this repository, by line."""
+    """The policy that this host last recorded in the evidence log of this repository, by line."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -55,7 +55,7 @@ class RecordedPolicy(BaseModel):
 
 
 def observed(instance: Instance) -> dict[str, str]:
-    """Return the lines of the configured policy. The function reads files of keys and of masking, and never raises."""
+    """Return the lines of the configured policy. This reads key files and masking files, and raises no errors."""
     encryption, settings = instance.repository.encryption, instance.settings
     return policy_lines(
         PolicyFacts(
@@ -74,16 +74,16 @@ def observed(instance: Instance) -> dict[str, str]:
 
 
 def is_recorded(instance: Instance) -> bool:
-    """Whether this host recorded the instance's policy, without a later record of the end of the log."""
+    """Whether this host recorded the instance's policy, and recorded no end of the log after that."""
     return _file(instance).exists()
 
 
 @contextlib.contextmanager
 def compare_policy(instance: Instance, repository_id: str) -> Iterator[tuple[PolicyChange, ...]]:
-    """Yield the changes since the last recorded policy. If the block ends without an error, the policy is recorded.
+    """Yield the changes since the last recorded policy. If the block succeeds, the policy is recorded.
 
-    Without a record for this repository, every line is a change. The block runs as the only one of this host.
-    PreflightError or OSError if the disk refuses, or if another run keeps the lock.
+    If this repository has no record yet, every line is a change. Only one process of this host runs the block at a
+    time. PreflightError or OSError if the file cannot be written, or if another run keeps the lock.
     """
     file = _file(instance)
     make_private(file.parent)
@@ -104,7 +104,7 @@ def _file(instance: Instance) -> Path:
 
 
 def _recorded(file: Path) -> RecordedPolicy | None:
-    """Return the last recorded policy. An unreadable file counts as absent, so everything is recorded again."""
+    """Return the last recorded policy. An unreadable file is treated as missing, so everything is recorded again."""
     try:
         return RecordedPolicy.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
@@ -133,14 +133,15 @@ def _scripts(masking: MaskingSettings) -> dict[str, str]:
 
 
 _PATIENCE = 30.0
-"""The seconds for retries if a repository does not answer. The command itself has already finished."""
+"""The time in seconds for retries if a repository does not answer. The command itself has already ended."""
 
 
 @dataclass(frozen=True)
 class EvidenceLog:
-    """The records of an instance, by number, and the faults of their chain.
+    """The records of an instance by number, and the faults in their chain.
 
-    `foreign` are the numbers of the records that this host did not write, if it trusts no signatures.
+    `foreign` are the numbers of the records that this host did not write. It is only set if this host trusts no
+    signatures.
     """
 
     instance: str
@@ -151,12 +152,12 @@ class EvidenceLog:
 
     @property
     def believed(self) -> tuple[EvidenceRecord, ...]:
-        """The trusted records, by number."""
+        """The trusted records, in order of their numbers."""
         readable = (stored.record for stored in self.records if stored.record is not None)
         return tuple(record for record in readable if record.number not in self.foreign)
 
     def alarm(self) -> ZsnapdbError | None:
-        """Return DamagedError if the chain is not whole."""
+        """Return DamagedError if the chain has a fault."""
         if not self.findings:
             return None
         return DamagedError(
@@ -168,10 +169,10 @@ class EvidenceLog:
 
 @contextlib.contextmanager
 def recorded(instance: Instance, job: str, command: Sequence[str], about: str = "") -> Iterator[None]:
-    """Run the block, a job of the instance, and record its end in the evidence log. Its exception is raised again.
+    """Run the block, which is a job of the instance, and record its end in the evidence log. Raise its exception again.
 
     `about` is the object of the job, such as a clone. If the policy differs from the last recorded one, the change is
-    recorded too. If the log cannot be written, the function only warns, because the job is already finished.
+    recorded too. If the log cannot be written, only warn, because the job has already ended.
     """
     with recorded_keys((instance,), job, command, about):
         yield
@@ -181,7 +182,7 @@ def recorded(instance: Instance, job: str, command: Sequence[str], about: str = 
 def recorded_keys(
     instances: Sequence[Instance], job: str, command: Sequence[str], about: str = ""
 ) -> Iterator[list[PolicyChange]]:
-    """Record the block as `recorded` does, for each of the instances. The block adds its changed keys to the list."""
+    """Record the block for each of the instances, as `recorded` does. The block adds its changed keys to the list."""
     at_work = [(instance, instance.host.now()) for instance in instances]
     code, changes = 0, list[PolicyChange]()
     try:
@@ -199,7 +200,7 @@ def recorded_keys(
 
 
 def note_end(instance: Instance, command: Sequence[str]) -> None:
-    """Record the end of the evidence log as its last record, if this host recorded a policy in it."""
+    """Record the end of the evidence log as its last record, if this host recorded a policy in the log."""
     if is_recorded(instance):
         _append(instance.impatient(_PATIENCE), _draft(instance, POLICY, command, instance.host.now()))
 
@@ -222,7 +223,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """Write the changes of the policy, and then the record, unless the record is about the policy itself."""
+    """Write a record of the changes of the policy, then the given record, unless that is about the policy itself."""
     with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:
@@ -263,7 +264,7 @@ def _remembered(instance: Instance, repository: Repository) -> RememberedLink | 
 
 @dataclass(frozen=True)
 class EvidencePage:
-    """Consecutive records, by number. `is_last`: there is no later record."""
+    """Consecutive records in order of their numbers. `is_last`: there are no later records."""
 
     instance: str
     repository: str
@@ -272,25 +273,25 @@ class EvidencePage:
 
     @property
     def last_number(self) -> int | None:
-        """The number of the last record of the page; None if no later records exist."""
+        """The number of the page's last record; None if there are no later records."""
         return self.records[-1].link.number if self.records and not self.is_last else None
 
 
 def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
-    """Return at most `most` records after number `after`. Only `read` checks whether the log is whole."""
+    """Return at most `most` records after the number `after`. Only `read` checks the whole log."""
     repository = instance.open_repository()
     end, newest = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False
     found = evidence_log.read(repository, instance.name, after=after, most=most + 1, newest=newest, owns=owns)
     if any(one.record is None for one in found):
-        # A later record may prove a record from a time when this host did not sign.
+        # A later record may prove a record that this host wrote before it signed.
         later = evidence_log.read(repository, instance.name, after=after, newest=newest, owns=owns)
         found = later[: most + 1]
     return EvidencePage(instance.name, instance.settings.repository, found[:most], is_last=len(found) <= most)
 
 
 def read(instance: Instance) -> EvidenceLog:
-    """Return the evidence log, checked against itself and against the record of this host."""
+    """Return the evidence log, after checks of its chain and a comparison with this host's record."""
     repository = instance.open_repository()
     end, remembered = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False

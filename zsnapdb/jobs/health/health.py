@@ -1,6 +1,6 @@
-"""The facts about the health of an instance, and their judgement.
+"""The facts about the health of an instance, and the judgement about them.
 
-The facts come only from repositories and the record of the host, not from servers, pools or running programs.
+The facts come only from repositories and the host's record, not from servers, pools or running programs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks, Depth
 
 _DRILLS = 10
-"""The number of the newest drills to read. Each is a separate object."""
+"""The number of the newest drills to read. Each drill is a separate object."""
 _NAMED = 5
-"""The number of named drills that do not count."""
+"""The maximum number of rejected drills that a message lists."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -53,7 +53,7 @@ def judge_instance(instance: Instance, stored: Stored, past: PastDrills, at: dat
 
 
 def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> HealthFacts:
-    """Return the facts for the configured objectives. Other facts are not read."""
+    """Return the facts that the configured objectives need. No others are read."""
     objectives, restorable, window, repository = (
         instance.settings.objectives,
         stored.restorable,
@@ -98,7 +98,10 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
 
 
 def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return the unfinished restores that replace the server. Their modules are loaded only if there is one."""
+    """Return the unfinished restores that replace the server.
+
+    Import late: the modules are needed only if there is such a restore.
+    """
     if not journal.tops(instance.restores):
         return ()
     from zsnapdb.jobs.steps import restore_journal
@@ -107,7 +110,10 @@ def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
 
 
 def _stopped_server(instance: Instance) -> StoppedServer | None:
-    """Return the server of this host if it does not run. Its modules are loaded only if a backup recorded it."""
+    """Return the stopped server of this host; None if it is running.
+
+    Import late: the modules are needed only if a backup recorded the server.
+    """
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None
     from zsnapdb.jobs.record.systemd_unit_record import stopped_server
@@ -147,7 +153,7 @@ def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -
 
 
 def _copy(instance: Instance, name: str) -> CopyFact:
-    """Return the newest restorable point in another repository. An error there becomes a fact and is not raised."""
+    """Return the newest restorable point in another repository. An error is recorded in the fact, and not raised."""
     other = instance.in_repository(name, instance.copies[name])
     try:
         window = read(other, other.open_repository()).window
@@ -159,8 +165,8 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
     """Return the lock time of the newest restorable backup.
 
-    The function examines the manifest of each backup in its chain, and the first chunk of each volume. Locks of the
-    other objects in the chain count like its own.
+    The locks of the manifest and of each volume's first chunk are read, for each backup in the chain. The shortest of
+    them counts, because a restore needs the whole chain.
     """
     if not restorable:
         return None
@@ -179,7 +185,7 @@ def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequen
 
 
 def _sizes(stored: Stored, restorable: Sequence[Summary]) -> Mapping[str, int]:
-    """Return the bytes that a restore to the newest point moves, by kind of step."""
+    """Return the bytes that a restore to the newest point receives and replays, by kind of step."""
     if not restorable:
         return {}
     chain = restore_chain(stored.provenance.trusted(stored.backups), restorable[-1])
@@ -194,15 +200,15 @@ _SUFFIX = ".prom"
 
 
 def check_name(file: Path) -> None:
-    """Raise UsageError if node_exporter does not read a file of this name."""
+    """Raise UsageError if node_exporter would not read a file with this name."""
     if file.suffix != _SUFFIX:
         raise UsageError(f"{file}: node_exporter reads only files that end in {_SUFFIX}", hint=f"name it *{_SUFFIX}")
 
 
 def write(file: Path, text: str) -> None:
-    """Replace the file by one with this text atomically. A reader sees the old file or the new one.
+    """Replace the file atomically with this text. A reader sees either the old file or the new one.
 
-    A link in its place is replaced, not followed. ZsnapdbError if the folder cannot be written.
+    If the path is a link, the link is replaced and not followed. ZsnapdbError if the folder cannot be written.
     """
     try:
         files.replace(file, text.encode(), 0o644)

@@ -1,4 +1,4 @@
-"""The recoverable states of an instance, from its backups and its archived binlogs."""
+"""The states of an instance that can be restored, from backups and archived binlogs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from zsnapdb.repository.verifications import known_damage
 
 @dataclass(frozen=True)
 class Stored:
-    """The content of a repository for an instance at one reading.
+    """The content of a repository for an instance, as it was read.
 
     `unreadable` has an error for each backup whose manifest cannot be read. `missing` has the findings of the
-    comparison with this host's record. `unchosen` are the backups from the future and the foreign ones, which do not
-    count. `provenance` has the backups that this host knows.
+    comparison with this host's record. `unchosen` are backups from the future and foreign backups, which zsnapdb does
+    not choose itself. `provenance` has the backups that this host knows.
     """
 
     repository: Repository
@@ -47,7 +47,7 @@ class Stored:
     unchosen: Collection[str]
     provenance: Provenance = field(default_factory=Provenance)
     no_copy: Callable[[ServerPart], str] = lambda _: ""
-    """A function that returns why this host cannot start a server on a copy of that server's files; "" if it can."""
+    """A function that returns why this host cannot start a server on a copy of a server's files; "" if it can."""
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -56,12 +56,12 @@ class Stored:
 
     @property
     def current(self) -> list[Summary]:
-        """The readable backups that count, oldest first, without foreign ones and those from the future."""
+        """The readable backups, oldest first, without foreign backups and backups from the future."""
         return [backup for backup in self.backups if backup.backup_id not in self.unchosen]
 
     @functools.cached_property
     def restorable(self) -> list[Summary]:
-        """The backups that this host can restore, oldest first: chains are complete and not known to be damaged."""
+        """The backups that this host can restore, oldest first: their chains are complete and have no known damage."""
         return [backup for backup in self._whole if not self._objection(backup)]
 
     @functools.cached_property
@@ -80,14 +80,14 @@ class Stored:
 
     @functools.cached_property
     def window(self) -> Window:
-        """The recoverable window, from the restorable backups of servers and the archived binlogs."""
+        """The recoverable window, from the restorable server backups and the archived binlogs."""
         return window(points_of(self.restorable), self.archive.files, self.archive.state)
 
     @property
     def last(self) -> ArchivedFile | None:
-        """The newest file with a transaction in the newest history with transactions.
+        """The newest archived file with a transaction, in the newest history with transactions.
 
-        If there is no transaction yet, it is the newest file.
+        If no transaction is archived, it is the newest file.
         """
         newest = self._newest_history
         return newest[-1] if newest else self.archive.files[-1] if self.archive.files else None
@@ -102,7 +102,7 @@ class Stored:
 
     @property
     def complete_until(self) -> int | None:
-        """The end of completeness of `last`'s archive (microseconds UTC): its last commit, or a recorded time."""
+        """The time until which `last`'s archive is complete (microseconds UTC): its last commit, or a recorded time."""
         last = self.last
         if last is None:
             return None
@@ -117,7 +117,7 @@ class Stored:
 
     @property
     def present(self) -> set[str]:
-        """The names of the stored items: ids of backups, and archived files with their incarnations."""
+        """The names of the stored objects: backup ids, and archived files with their incarnations."""
         files = {f"{file.incarnation}/{file.name}" for file in self.archive.files}
         return {backup.backup_id for backup in self.backups} | files
 
@@ -125,7 +125,7 @@ class Stored:
 def read(instance: Instance, repository: Repository) -> Stored:
     """Read the content of the repository for the instance. This host caches manifests.
 
-    The result does not have backups that are removed meanwhile. RepositoryError if the store cannot be reached.
+    Backups that are removed meanwhile are left out. RepositoryError if the store cannot be reached.
     """
     archive = instance.archive(repository).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
@@ -133,7 +133,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
     return Stored(
         repository=repository,
         backups=known.backups,
-        # If no manifest is trusted, this host may lack a key. Then untrusted manifests are reported too.
+        # If no manifest is trusted, this host may lack a key. Untrusted manifests are then reported too.
         unreadable=known.unreadable if known.backups else known.unread,
         archive=checked.known_archive or archive,
         damage=known_damage(repository, instance.name),
@@ -145,11 +145,11 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
 
 def _judge(instance: Instance) -> Callable[[ServerPart], str]:
-    """Return the judge of this host. It searches the files of a plugin list only once."""
+    """Return the function `no_copy` for this host. It judges equal servers only once."""
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:
-        # This module knows server programs, and is needed only for backups of servers.
+        # Import late: this module loads server programs, and is needed only for server backups.
         from zsnapdb.jobs.host.startup_check import startup_objections
 
         key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins, server.zone)
@@ -168,7 +168,7 @@ def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
     """Return the GTIDs that the restored server would repeat under this server_id (MariaDB).
 
-    These are the GTIDs after the point in backups and archived binlogs of any history; empty if there are none.
+    These are the GTIDs after the point that any backup or archived binlog of any history contains; empty if none does.
     """
     if planned.point.gtids is None:
         return ""

@@ -1,1 +1,1 @@
-"""Objects on this host: snapshot sets, binlogs, pools, replaced datasets, files that production uses."""
+"""Objects on this host: snapshot sets, binlogs, pools, replaced datasets, and files that production uses."""

@@ -1,7 +1,7 @@
-"""Replicas of a server whose data a restore replaces: queried before, recorded here, reported until rebuilt.
+"""Replicas of a server whose data a restore replaces. They are found before, recorded, and reported until rebuilt.
 
-The record is below the state folder of the host, a file per instance. It is written before the datasets are exchanged.
-It counts only while the datasets of its restore are in place, as an abandoned restore needs no rebuild.
+The record is in the state folder of the host, a file per instance. It is written before the datasets are exchanged. It
+is used only while the restored datasets are in place, because an abandoned restore requires no rebuild.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _PATIENCE = 10.0
 
 
 def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
-    """Return the present binlog clients of the instance's server. None if no server answers and none serves `datadir`.
+    """Return the present binlog clients of the instance's server.
 
-    If a server runs but does not answer, its clients are unknown.
+    None if no server answers, and no server uses `datadir`. If a server is running but does not answer, its clients are
+    unknown.
     """
     try:
         session = instance.session()
@@ -62,14 +63,14 @@ def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
 
 
 def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return the findings about binlog clients of the server that a restore replaces; none if it replaces no server."""
+    """Return findings about binlog clients of the server that a restore replaces; none if it replaces no server."""
     return _findings(instance, _of(instance, planned)) if isinstance(planned.steps[-1], Promote) else []
 
 
 def refuse(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
-    """Return the binlog clients of the server that the restore replaces; None if it does not answer.
+    """Return the binlog clients of the server that the restore replaces; None if the server does not answer.
 
-    Raises PreflightError if there are clients, or they are unknown, unless the user confirmed that all will be rebuilt.
+    Raises PreflightError if there are clients or they are unknown, unless the user confirmed that all will be rebuilt.
     """
     seen = _of(instance, planned)
     error = objection(_findings(instance, seen))
@@ -89,7 +90,7 @@ def _findings(instance: Instance, seen: ObservedReaders | None) -> list[FitnessF
 
 
 def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
-    """Refuse like `refuse`, record the binlog clients and return them, if the restore replaces a server."""
+    """If the restore replaces a server, check its binlog clients as `refuse` does, record them, and return them."""
     if not isinstance(planned.steps[-1], Promote):
         return None
     seen = refuse(instance, planned)
@@ -98,9 +99,9 @@ def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
 
 
 def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None) -> None:
-    """Record the binlog clients of the server before its datasets are exchanged. A server that is down adds none.
+    """Record the binlog clients of the server before its datasets are exchanged. If it is down, record none.
 
-    Raises PreflightError if the record cannot be written, so the replicas to rebuild could not be reported.
+    Raises PreflightError if the record cannot be written, because the replicas could then not be reported.
     """
     places = [place for place, _ in planned.layout.places.values()]
     readers = readers_to_record(seen) if seen is not None else ()
@@ -124,7 +125,7 @@ def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None)
 
 
 def forget(instance: Instance) -> tuple[NotedReader, ...]:
-    """Delete the record, as the user confirmed that all replicas are rebuilt. Return the recorded replicas."""
+    """Delete the record after the user confirmed that all replicas are rebuilt. Return the recorded replicas."""
     known = tuple(reader for one in _read(instance).notes for reader in one.readers)
     _file(instance).unlink(missing_ok=True)
     return tuple(dict.fromkeys(known))
@@ -133,14 +134,14 @@ def forget(instance: Instance) -> tuple[NotedReader, ...]:
 def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each replica that must still be rebuilt. The volumes of the instance must be known.
 
-    A replica that is another configured instance is queried for its GTIDs.
+    If a replica is another configured instance, it is queried for its GTIDs.
     """
     try:
         known = _read(instance).of(_in_place(list(instance.volumes.values())))
     except PreflightError as error:
         return [warning(_WHAT, error.message, error.hint)]
     except ZsnapdbError:
-        # Without ZFS no dataset is in place. Another finding reports that ZFS is missing.
+        # Without ZFS no dataset is in place. Another finding reports the missing ZFS.
         return []
     if known is None:
         return []
@@ -171,7 +172,7 @@ class _Server:
 
 
 def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str) -> Iterator[_Server]:
-    """Query the other configured instances. One that does not answer is left out."""
+    """Query the other configured instances. Servers that do not answer are left out."""
     for name, other in sorted(settings.instance.items()):
         if name == instance.name or other.vm is not None:
             continue

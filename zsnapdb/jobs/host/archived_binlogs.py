@@ -1,4 +1,4 @@
-"""Archived binlogs on this host: their structure, their spans, and local files with the same content."""
+"""Archived binlogs on this host: their structure, their spans, and local files with the same bytes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 
 _MICROSECONDS = 1_000_000
 _LONGEST_WAIT = 86_400 * _MICROSECONDS
-"""The maximum time in microseconds between the id of a backup and its snapshot: the largest `lock.budget`."""
+"""The maximum time in microseconds from a backup's id to its snapshot: the largest `lock.budget`."""
 
 
 def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
-    """Return the binlog points of server backups (oldest first); backups of other kinds are left out.
+    """Return the binlog positions of server backups (oldest first). Other backups are left out.
 
-    If a backup has a later time than a younger one, a clock was wrong. Then the earlier time counts.
+    If a backup has a later time than a newer backup, a clock was wrong. The earlier time is then used for both.
     """
     points = [point_of(backup) for backup in backups if is_of_server(backup)]
     for at in range(len(points) - 2, -1, -1):
@@ -70,9 +70,9 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
 
 
 class SpanBuilder:
-    """Builder of the description of a span from its transactions, one after the other.
+    """A builder of a span's description. It gets one transaction after the other.
 
-    `witness` knows which of them were not committed at the time in their events.
+    `witness` knows which transactions were not committed at the time in their events.
     """
 
     def __init__(self, start: int, end: int, witness: Witness = NO_WITNESS) -> None:
@@ -113,7 +113,7 @@ class SpanBuilder:
         self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
 
     def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
-        """Return the bounds of a transaction's commit time. A session cannot set an exact time."""
+        """Return the bounds of a transaction's commit time. A session cannot forge an exact time."""
         stamp, start, end = transaction.committed, transaction.start, transaction.end
         seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
         if seen is None:
@@ -157,7 +157,7 @@ def whole_span(file: BinaryIO, name: str, witness: Witness = NO_WITNESS) -> Span
 def span_and_tables(
     file: BinaryIO, name: str, witness: Witness = NO_WITNESS
 ) -> tuple[SpanPart, tuple[CreatedTable, ...]]:
-    """Return that span, and the tables that statements without ENGINE created in it."""
+    """Return the same span, and the tables that statements without ENGINE created in it."""
     builder = SpanBuilder(0, 0, witness)
     walk = transactions(file, name, watch=builder.watch)
     while True:
@@ -174,7 +174,7 @@ _BUFFER = 1 << 20
 def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
     """Read an archived binlog, and return the first damage of its bytes or events; () if it is intact.
 
-    The memory use is two chunks.
+    This needs memory for two chunks.
     """
     try:
         raw = archive.open(file)
@@ -222,7 +222,7 @@ def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
 
 
 _LONGEST_INDEX = 16 << 20
-"""Maximum bytes of an index that is read. Its path is from the backup's manifest and could be any file."""
+"""The maximum size in bytes of an index that is read. The path in the backup's manifest could be that of any file."""
 
 
 @dataclass(frozen=True)
@@ -234,9 +234,9 @@ class LocalBinlogs:
 
     @classmethod
     def of(cls, variables: Mapping[str, str], key_files: Sequence[str]) -> LocalBinlogs:
-        """Return the binlogs of the server with these variables; none if its index cannot be read here.
+        """Return the binlogs of the server with these variables; none if its index cannot be read on this host.
 
-        `key_files` are the files of its keyring, if it encrypts its binlogs.
+        `key_files` are the files of the server's keyring, if it encrypts its binlogs.
         """
         named = binlog_paths(variables, "log_bin")
         if named is None:
@@ -246,14 +246,14 @@ class LocalBinlogs:
             if os.lstat(named[1]).st_size > _LONGEST_INDEX:
                 return cls()
             entries = [datadir / entry for entry in index_entries(Path(named[1]))]
-            # The folder may be reached through links, as the server's paths may be. The file itself must not be a link.
+            # The path of the folder may contain links, like the server's own paths. The file itself must not be a link.
             paths = {path.name: Path(os.path.realpath(path.parent), path.name) for path in entries}
             return cls(paths, BinlogKeys(tuple(Path(file) for file in key_files)))
         except (ZsnapdbError, OSError, ValueError):
             return cls()
 
     def has(self, file: ArchivedFile) -> bool:
-        """Return whether the server's file of that name starts like the archived one and is at least as long."""
+        """Return whether the server's file with that name begins like the archived one, and is at least as long."""
         path = self.paths.get(file.name)
         if path is None:
             return False
@@ -277,7 +277,7 @@ class LocalBinlogs:
     def copy(self, archive: BinlogArchive, file: ArchivedFile, target: Path) -> bool:
         """Write the archived bytes of the file to a new file `target`, from the server's own file.
 
-        Return False and create no file if the server's file does not exist or has other bytes.
+        Return False and create no file if the server's file is missing or has other bytes.
         """
         if not self.has(file):
             return False

@@ -1,4 +1,4 @@
-"""The properties of a dataset that decide how its data is stored: recorded by backups, and set on copies."""
+"""The properties of a dataset that decide how its data is stored. Backups record them, and copies get them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.zfs import datasets, own_settings
 class TunedVolume:
     """The storage properties of a dataset in a manifest, and the ZFS cipher (None: not encrypted).
 
-    `properties` are the values of the DATA properties, set on the dataset or inherited.
+    `properties` are the values of the `DATA` properties, set on the dataset or inherited.
     """
 
     properties: dict[str, str]
@@ -31,7 +31,7 @@ def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
 
 
 def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, str]:
-    """Return the recorded DATA values whose property this host's OpenZFS lacks. Usually this needs no query."""
+    """Return the recorded `DATA` values whose property this host's OpenZFS lacks. Usually this needs no query."""
     values = {name: value for each in recorded for name, value in each.items()}
     newer = newer_names(values)
     known = own_settings.known_names(pool) if newer else ()
@@ -45,7 +45,7 @@ def _tuned(values: Mapping[str, datasets.Property]) -> TunedVolume:
 
 
 def tune(dataset: str, values: Mapping[str, str], marks: Mapping[str, str], warn: Callable[[str], None]) -> None:
-    """Set marks and source values on a copy. Warn about a value that this OpenZFS or this pool cannot have.
+    """Set marks and the source's values on a copy. Warn about a value that this OpenZFS or this pool does not support.
 
     A value that needs a newer OpenZFS or a missing pool feature does not prevent the copy.
     """

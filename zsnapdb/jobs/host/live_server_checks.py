@@ -1,7 +1,7 @@
-"""Checks whether datasets of a server may be moved, replaced or destroyed, from facts of the kernel and ZFS.
+"""Checks whether datasets of a server may be moved, replaced or destroyed, by facts of the kernel and ZFS.
 
 Every job that moves, replaces, overwrites or destroys such datasets runs the checks first, and again directly before
-the first change. They cover the files that the running server uses, foreign datasets and mounts inside, mounts in other
+the first change. They find files in use by the running server, foreign datasets and mounts inside, mounts in other
 places, and writes since a replacement.
 """
 
@@ -43,7 +43,7 @@ _POLL_SECONDS = 0.25
 def dataset_of(folder: Path) -> str | None:
     """Return the dataset of a process's open folder or file; None if it is on no dataset of this host.
 
-    The device number of the filesystem decides, not the path, as another mount may cover it now.
+    The device number of the filesystem decides. The path may be covered by another mount now.
     """
     try:
         device = os.stat(folder).st_dev
@@ -54,7 +54,7 @@ def dataset_of(folder: Path) -> str | None:
 
 
 def servers_on(names: Collection[str]) -> dict[int, str]:
-    """Return the server processes with a data directory on one of the datasets: pid to dataset."""
+    """Return the server processes whose data directory is on one of the datasets: pid to dataset."""
     on = {one.pid: dataset_of(Path(f"/proc/{one.pid}/cwd")) for one in discovery.server_processes()}
     return {pid: dataset for pid, dataset in on.items() if dataset is not None and dataset in names}
 
@@ -62,7 +62,7 @@ def servers_on(names: Collection[str]) -> dict[int, str]:
 def refuse_strangers(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if datasets or mounts that are not volumes are inside `places`.
 
-    Renaming a dataset renames and unmounts all its children. Later writes to their paths would go to another disk.
+    Renaming a dataset renames and unmounts its children too. Later writes to their paths would go to another disk.
     `places` are the mount points of the volumes, by dataset.
     """
     existing = [name for name in places if datasets.exists(name)]
@@ -87,8 +87,8 @@ def _away(name: str) -> str:
 def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> None:
     """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
 
-    A server in a container would continue on these files while they are replaced. `after_unmount`: the datasets were
-    unmounted here, so every remaining mount is permanent.
+    A server in a container would keep using these files while they are replaced. `after_unmount`: the datasets were
+    unmounted here, so a mount that still exists will stay.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
@@ -98,7 +98,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
 def refuse_second_mounts(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if a dataset is mounted twice here, for example by a bind mount for a container.
 
-    The old files would stay there after the replacement. `places` are as for `refuse_strangers`.
+    The old files would still be visible there after the replacement. `places`: see `refuse_strangers`.
     """
     entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
     for entry in entries:
@@ -139,10 +139,10 @@ def _working_folder(pid: int) -> Path:
 
 
 def refuse_busy(names: Collection[str], server: int | None) -> None:
-    """Raise PreflightError if processes keep these datasets from being unmounted. Unmounted datasets are free.
+    """Raise PreflightError if processes prevent these datasets from being unmounted.
 
-    The process `server`, its ancestors and its children are ignored, as they end with it. Other processes have a few
-    seconds to close their files.
+    The process `server`, its ancestors and its children are ignored, because they end with the server. Other processes
+    have a few seconds to close their files.
     """
     devices = mounts.devices_of(names)
     ends = family_of(server) if server is not None else set()
@@ -167,12 +167,12 @@ def refuse_running(names: Collection[str], doing: str) -> None:
 
 
 def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Mapping[str, str]) -> None:
-    """Raise PreflightError unless all replaced datasets may be destroyed; all are checked before one is destroyed.
+    """Raise PreflightError unless all replaced datasets may be destroyed.
 
-    - The datasets in their places exist, and a server runs on them.
-    - Nothing was written to a replaced dataset since the snapshot of its last state (`seal`: its name, by dataset).
-    - None is mounted in any mount namespace.
-    - None has clones, holds, or children that were not replaced with it.
+    - The datasets that took their places exist, and a server runs on them.
+    - Nothing was written to a replaced dataset since the snapshot of its last state (`seal`: dataset to snapshot).
+    - No replaced dataset is mounted in any mount namespace.
+    - No replaced dataset has clones, holds, or children that were not replaced with it.
     """
     missing = [name for name in places if not datasets.exists(name)]
     if missing:
@@ -232,7 +232,7 @@ def _refuse_use(replaced: Collection[str]) -> None:
 
 
 REPLACED_PROPERTY = f"{PROPERTY}:replaced"
-"""On every dataset that a restore replaced: the id of that restore."""
+"""On every dataset that a restore replaced: the id of the restore."""
 _INSTANCE = f"{PROPERTY}:replaced-instance"
 _ROLE = f"{PROPERTY}:replaced-role"
 _AT = f"{PROPERTY}:replaced-at"
@@ -243,7 +243,7 @@ _ROLE_FORM = re.compile(ROLE)
 class ReplacedServer:
     """The datasets of a server that a restore replaced, by role, and the bytes that only they use.
 
-    `replaced` is the time in UTC. `sealed` are the snapshots of its last state by role, which may be missing.
+    `replaced` is the time in UTC. `sealed` are the snapshots of the server's last state by role. They may be missing.
     """
 
     restore_id: str
@@ -255,12 +255,12 @@ class ReplacedServer:
 
     @property
     def set(self) -> SnapshotSet | None:
-        """The snapshot set of its last state; None if it is incomplete."""
+        """The snapshot set of the server's last state; None if it is incomplete."""
         whole = set(self.sealed) == set(self.datasets) and len({s.createtxg for s in self.sealed.values()}) == 1
         return SnapshotSet(self.restore_id, dict(self.sealed)) if whole else None
 
     def expires(self, keep: float | None) -> datetime | None:
-        """Return when its datasets may be destroyed after `keep` seconds; None: never."""
+        """Return when the datasets may be destroyed: `keep` seconds after their replacement. None: never."""
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
     def judge(self, keep: float | None, now: datetime) -> JudgedLease:
@@ -271,21 +271,21 @@ class ReplacedServer:
 
 
 def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:
-    """Mark the replaced datasets. Only marked datasets can be removed, so this ends an exchange.
+    """Mark the replaced datasets. This is the end of an exchange, because only marked datasets can be removed.
 
-    A dataset that an interrupted run marked keeps its time.
+    A dataset that an interrupted run has already marked keeps its time.
     """
     for part in parts:
         if part.old is None:
             continue
-        # Inner volumes inherit the property of the outer one, so only a local value counts.
+        # Inner volumes inherit the property of the outer volume, so only a local value is used.
         if not destruction.is_ours(part.old, Mark(REPLACED_PROPERTY, restore_id)):
             values = {REPLACED_PROPERTY: restore_id, _INSTANCE: instance, _ROLE: part.role, _AT: stamp(now)}
             datasets.set_properties(part.old, values)
 
 
 def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
-    """Set the replacement time of a server to now, because the clock was wrong when it was replaced."""
+    """Set the replacement time of a server to now, because the clock was wrong at the replacement."""
     for name in server.datasets.values():
         datasets.set_properties(name, {_AT: stamp(now)})
     return replace(server, replaced=now)
@@ -294,7 +294,7 @@ def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
 def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: Origin) -> bool:
     """Snapshot the last state of the replaced datasets atomically, unless an earlier run did.
 
-    Return False if not every dataset replaced an old one: then there is no complete server to clone.
+    Return False if some datasets replaced no old one, because then there is no complete server to clone.
     """
     olds = [part.old for part in parts if part.old is not None]
     names = [f"{old}@{snapshot_name(restore_id)}" for old in olds]
@@ -325,14 +325,14 @@ def listing(instance: Instance) -> list[ReplacedServer]:
             if is_own and _ROLE_FORM.fullmatch(values[_ROLE].value):
                 members[restore_id][name] = values
     servers = [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
-    # The seal was created when the server was replaced. Servers without one come first.
+    # The snapshot of the last state was created when the server was replaced. Servers without one come first.
     return order.by_creation(servers, lambda one: next((sealed.createtxg for sealed in one.sealed.values()), 0))
 
 
 def _tops(instance: Instance) -> dict[str, str]:
     """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
 
-    A dataset that was put back in its place may still have the properties. So its name must match too.
+    A dataset that was returned to its place may still have the properties. So the name must match too.
     """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
@@ -357,7 +357,7 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
     return ReplacedServer(
         restore_id,
         instance.name,
-        # An unreadable time counts as later than all others, so such datasets are kept.
+        # An unreadable time is treated as later than all others, so such datasets are kept.
         max(read_stamp(values[_AT].value) for values in parts.values()),
         {values[_ROLE].value: name for name, values in parts.items()},
         # The bytes of a dataset include those of its children (zfsprops(7), used).
@@ -371,15 +371,15 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
 
 
 def find_replaced(instance: Instance, restore_id: str) -> ReplacedServer | None:
-    """Return the server that this restore replaced; None if its datasets do not exist here."""
+    """Return the server that this restore replaced; None if its datasets do not exist on this host."""
     return next((server for server in listing(instance) if server.restore_id == restore_id), None)
 
 
 def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
-    """Raise PreflightError unless all datasets of the replaced server may be destroyed. Changes nothing.
+    """Raise PreflightError unless all datasets of the replaced server may be destroyed; change nothing.
 
-    The conditions are those of `refuse_removal`. In addition, none may belong to a restore in progress (`under_way`:
-    dataset to instance).
+    The conditions are those of `refuse_removal`. In addition, no dataset may belong to a restore in progress
+    (`under_way`: dataset to instance).
     """
     names = list(server.datasets.values())
     places = {name: place_of(name, server.restore_id) for name in names}
@@ -398,7 +398,7 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
     Raises PreflightError as for `refuse_removal`, NotOursError if a dataset is not marked as replaced by that restore.
-    With PreflightError nothing is destroyed.
+    After PreflightError nothing was destroyed.
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)
@@ -406,10 +406,10 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 
 
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
-    """Return a folder that differs between the server with these variables and this host; None if there is none.
+    """Return a folder whose path leads to different places for this server and for this host; None if there is none.
 
     `peer` is the process at the other end of the connection, according to the kernel (None: unknown, as with TCP). It
-    is used if it runs a server program. Otherwise all visible servers are compared; only root sees all of them.
+    is used if it runs a server program. Otherwise all visible servers are compared. Only root sees all of them.
     """
     datadir = variables["datadir"].rstrip("/")
     if peer is not None and is_server_program(proc / str(peer)):
@@ -425,7 +425,10 @@ def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path
 
 
 def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield setting, path, and the folder as the process sees it. A server changes into its data directory."""
+    """Yield the setting, the path, and the folder as the process sees it.
+
+    The working directory of a server is its data directory.
+    """
     yield "datadir", variables["datadir"], process / "cwd"
     named = [(name, variables.get(name, "")) for name in DIRECTORIES if name != "datadir"]
     named += [(name, os.path.dirname(variables.get(name, ""))) for name in BASENAMES]
@@ -435,9 +438,9 @@ def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str,
 
 
 def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
-    """Return the server process that has this data directory in its own view, but not in that of this host.
+    """Return the server process that sees this data directory at this path, if this host sees another folder there.
 
-    `is_ours`: the server reports the name of this host. Then a process with the folder in this host's view is the
+    `is_ours`: the server reports the name of this host. If a process uses the same folder as this host, it is the
     server.
     """
     here = _identity(Path(datadir))
@@ -464,7 +467,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _place_here(theirs: Path, path: str) -> str:
-    """Return the path of the folder on this host; "" if no mount point plus a tail of the server's path leads to it."""
+    """Return the path of the folder on this host; "" if no mount point has it below a tail of the server's path."""
     wanted = _identity(theirs)
     if wanted is None:
         return ""

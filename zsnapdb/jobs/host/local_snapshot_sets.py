@@ -14,9 +14,10 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
 def as_backed_up_last(instance: Instance) -> Instance | None:
-    """Return the instance with the volumes of its newest backup; None if there is none.
+    """Return the instance with the volumes of its newest backup; None if there is no backup.
 
-    Used if no volumes are configured and the server is down. Raises RepositoryError if the repository is unreachable.
+    This is for instances without configured volumes whose server is down. Raises RepositoryError if the repository is
+    unreachable.
     """
     # Import late: commands that only read the host need no repository modules.
     from zsnapdb.jobs.record import host_record
@@ -27,17 +28,20 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
 
 
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
-    """Return the complete snapshot sets of the instance on this host in order of creation in ZFS, oldest first.
+    """Return the complete snapshot sets of the instance on this host, in ZFS's order of creation, oldest first.
 
-    A set is complete if every volume has its snapshot and all snapshots are from one transaction group. Only sets in
-    one of the states are returned (default: sets whose backup is stored).
+    A set is complete if every volume has its snapshot, and all snapshots are of one transaction group. Only sets in one
+    of the states are returned (default: sets whose backup is stored).
     """
     return [one.set for one in described_sets(instance, *states)]
 
 
 @dataclass(frozen=True)
 class DescribedSet:
-    """A complete set with its state (TAKEN unless all snapshots agree), and the properties of its first snapshot."""
+    """A complete set with its state, and the properties of its first snapshot.
+
+    The state is TAKEN unless all snapshots have the same one.
+    """
 
     set: SnapshotSet
     state: str
@@ -49,7 +53,7 @@ def described_sets(
 ) -> list[DescribedSet]:
     """Return the sets of `local_sets`, with the properties `more` of each.
 
-    `only`: only the set with this id is read (None: all), however many there are.
+    With `only`, only the set with this id is read, so the number of sets does not matter.
     """
     places, asked = set(instance.volumes.values()), states or (STORED,)
     return sets_among(instance, own_snapshots(instance, places, more, only=only, states=asked), *asked)
@@ -58,7 +62,7 @@ def described_sets(
 def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
     """Return the newest set of `local_sets`; None if there is none.
 
-    Few others are read: sets are read in parts, those that ZFS created last first.
+    Sets are read in parts, newest first, so that few other sets are read.
     """
     for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first(states):
         found = sets_among(instance, part, *states)
@@ -80,7 +84,7 @@ def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) 
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
-    """Return the snapshots of interrupted and running backups among the instance's own ones, by backup id."""
+    """Return the snapshots of interrupted and running backups among these snapshots of the instance, by backup id."""
     by_id: dict[str, list[str]] = {}
     for marked in seen:
         if marked.properties[STATE_PROPERTY] == TAKEN:

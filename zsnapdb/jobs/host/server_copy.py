@@ -1,7 +1,4 @@
-"""Preparation of copied volumes for the start of a server: paths, indices, identity, option files.
-
-Restore and clone use this module.
-"""
+"""Preparation of copied volumes for the start of a server: paths, indices, identity, option files."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ from zsnapdb.planning.time_zone import ServerZone, difference, expected_offsets,
 
 @dataclass(frozen=True)
 class CopyLayout:
-    """The places of a copy's volumes: dataset and mount point of each role. `top` is the dataset above all others."""
+    """Locations of a copy's volumes: dataset and mount point of each role. `top` is the dataset above all others."""
 
     top: str
     datasets: Mapping[str, str]
@@ -66,9 +63,9 @@ class CopyLayout:
 def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> CopyLayout:
     """Return the layout of a copy under the dataset `top`, mounted at `mount`.
 
-    `source` has dataset and mount point per role. Volumes below one volume keep their structure below `top`. Other
-    volumes are next to each other below `top`, each named by its role. DamagedError if a mount point is outside
-    `mount`.
+    `source` maps each role to a dataset and a mount point. If one volume contains all others, they keep their structure
+    below `top`. Otherwise each volume is directly below `top`, with its role as the name. DamagedError if a mount point
+    is outside `mount`.
     """
     outer = next(
         (d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None
@@ -90,11 +87,11 @@ def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Copy
 
 @dataclass(frozen=True)
 class Copy:
-    """A mounted copy of an instance's files: its source server, and the places of its volumes.
+    """A mounted copy of an instance's files: the source server, and the locations of the volumes.
 
-    `key_files` are the known files from which that server read the keys of encrypted tables. `buffer_pool` is the size
-    in bytes for servers that run for one task and are stopped (None: as configured). `plugins` are the plugins of that
-    server, `zone` is the time zone of its process (None: not known).
+    `key_files` are the known files from which the source server read the keys of encrypted tables. `buffer_pool` is the
+    size in bytes for servers that run only for one task (None: as configured). `plugins` are the plugins of the source
+    server, and `zone` is the time zone of its process (None: unknown).
     """
 
     flavour: Flavour
@@ -110,7 +107,7 @@ class Copy:
 
     @property
     def for_one_task(self) -> tuple[str, ...]:
-        """The last lines of the option file of a server that runs for one task and is stopped."""
+        """The last lines of the option file for a server that runs only for one task."""
         return copy_options.buffer_pool_lines(self.buffer_pool)
 
     @property
@@ -132,10 +129,10 @@ class Copy:
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
 
     def key_objection(self, binlog_key: str | None) -> PreflightError | None:
-        """Return why the copy's binlogs cannot be read, if they are encrypted with this key; None if they can be.
+        """Return why the copy's binlogs cannot be read, if they are encrypted with this key; None if they can.
 
-        The copy's server recovers with them, so it must see the keyring too. A keyring on a volume is searched in the
-        mounted copy, because that one is from the time of the snapshot.
+        The copy's server needs them to recover, so it must see the keyring too. If the keyring is on a volume, its file
+        in the mounted copy is used, which is from the time of the snapshot.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
@@ -151,13 +148,13 @@ class Copy:
         )
 
     def process(self) -> server.ServerProcess:
-        """Return the copy's server, running or not."""
+        """Return the copy's server, whether it is running or not."""
         return server.ServerProcess(self.folder)
 
     def make_private(self) -> None:
-        """Make the private folder, and make every list of binlogs and relay logs name the copy's files.
+        """Create the private folder, and rewrite every list of binlogs and relay logs to the copy's files.
 
-        Afterwards no list names a source path.
+        Afterwards no list contains a path of the source.
         """
         self._refuse_links()
         server.make_private_folder(self.folder, self.settings.user)
@@ -170,19 +167,22 @@ class Copy:
         self.remove_keys()
 
     def remove_keys(self) -> None:
-        """Remove the TLS keys in the copy that the source created, or was configured with."""
+        """Remove the TLS keys that the source created, or was configured with, from the copy."""
         server.remove_keys(self.datadir)
         for file in tls_keys(self.variables, self.paths):
-            # A record from a repository may name a folder, or a path through a file.
+            # A path from a repository's record may be that of a folder, or may lead through a file.
             with contextlib.suppress(IsADirectoryError, NotADirectoryError):
                 safe_open.remove(Path(file))
 
     def turn_lists(self) -> None:
-        """Make every list of binlogs and relay logs name the copy's files. Afterwards no list names a source path."""
+        """Rewrite every list of binlogs and relay logs to the copy's files.
+
+        Afterwards no list contains a path of the source.
+        """
         for base, index in log_files(self.variables):
             folder = os.path.dirname(self.paths.translate(base))
             main = Path(self.paths.translate(index))
-            # Replication channels have separate indices next to it: relay-CHANNEL.index.
+            # Replication channels have separate indices in the same folder: relay-CHANNEL.index.
             stems = {os.path.basename(base), main.stem}
             beside = {
                 file
@@ -210,7 +210,7 @@ class Copy:
     def render(self, identity: ServerIdentity, last: Sequence[str] = ()) -> str:
         """Return the option file for the identity, with the lines `last` at its end.
 
-        PreflightError if a path of the source lies outside the copy.
+        PreflightError if a path of the source is outside the copy.
         """
         site = self.settings.options
         options = (*site, *option_lines(self.plugins, site, reads_rows=identity.access is Access.ACCOUNTS))
@@ -219,14 +219,14 @@ class Copy:
     def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
         """Write the option file for the identity.
 
-        Settings that no option sets become statements, which the server runs at each start.
+        For settings without an option, the server runs statements at each start.
         """
         if self._statements and identity.access is Access.ACCOUNTS and identity.init_file is None:
             identity = replace(identity, init_file=str(self._write_statements("settings.sql", "")))
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
     def write_init_file(self, sql: str) -> Path:
-        """Write an init file with the settings of the source, then these statements; return its path."""
+        """Write an init file with the settings of the source, then these statements. Return its path."""
         return self._write_statements("init.sql", sql)
 
     @property
@@ -241,7 +241,7 @@ class Copy:
     def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
         """Return the position to which the copy must recover: the end of the newest binlog in its own files.
 
-        If this is the binlog of the `known` tail, only the part after the tail is read.
+        If this binlog has the `known` tail, only the part after the tail is read.
         """
         paths = binlog_paths(self.variables, "log_bin")
         if self.variables.get("log_bin") != "ON" or paths is None:
@@ -266,9 +266,9 @@ class Copy:
     def sandbox(
         self, program: Path, identity: ServerIdentity, *, connects: bool = False, reads: Sequence[Path] = ()
     ) -> Sandbox | None:
-        """Return the sandbox of the copy's server; None if the configuration switches it off.
+        """Return the sandbox of the copy's server; None if the configuration disables it.
 
-        `reads` are additional visible files.
+        `reads` are additional files that the server may see.
         """
         if self.settings.sandbox == "off":
             return None
@@ -280,7 +280,7 @@ class Copy:
         return replace(made, connects=connects, answers_beyond=is_open)
 
     def breaches(self, identity: ServerIdentity, *, connects: bool = False) -> tuple[str, ...]:
-        """Return all ways by which the running server can reach targets outside its sandbox."""
+        """Return every way in which the running server can reach objects outside its sandbox."""
         program = programs.choose_program(self.settings, self.flavour, self.version)
         made = self.sandbox(program, identity, connects=connects)
         return () if made is None else self.process().breaches(made)
@@ -297,8 +297,9 @@ class Copy:
     ) -> Session:
         """Write the option file, start the server in its sandbox and return a session on its private socket.
 
-        PreflightError, and no server is started, unless the server program fits the version of the files. `connects`:
-        the server may connect to other servers. `reads`: further files of the host that its sandbox shows.
+        PreflightError if the server program does not suit the version of the files; no server is then started.
+        `connects`: the server may connect to other servers. `reads`: additional files of the host that the server may
+        see.
         """
         binary = programs.fitting_program(self.settings, self.flavour, self.version).path
         self.write_option_file(identity, last)
@@ -335,7 +336,7 @@ class Copy:
         return None if self.zone is None else given_zone(self.zone, time_zone.host_zones(self.zone))
 
     def _check_zone(self, session: Session) -> None:
-        """Raise ConsistencyError unless the started server has the local times of the plan."""
+        """Raise ConsistencyError unless the started server has the same local times as in the plan."""
         if self.zone is None:
             return
         seen = time_zone.offsets_of(session)
@@ -348,12 +349,12 @@ class Copy:
 
 
 def absent_files(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return those of these files that are not on this host."""
+    """Return the files of the list that are missing on this host."""
     return tuple(path for path in paths if not os.path.exists(path))
 
 
 def hidden_files(settings: ServerSettings, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return those of these files that are invisible in the sandbox of a copy's server."""
+    """Return the files of the list that a copy's server cannot see in its sandbox."""
     reads = [str(path) for path in settings.sandbox_reads]
     return tuple(path for path in paths if settings.sandbox != "off" and not is_shown(path, settings.options, reads))
 
@@ -363,9 +364,9 @@ def check_recovered(
 ) -> tuple[ServerFacts, Position]:
     """Return the facts about the started copy, and its position.
 
-    ConsistencyError unless its GTIDs are exactly the expected GTIDs, and it can read its encrypted tables.
+    ConsistencyError unless the GTIDs are exactly the expected ones, and the server can read its encrypted tables.
 
-    `unlogged` are GTIDs that the source has in no binlog. The copy may have them in addition to the expected GTIDs.
+    `unlogged` are GTIDs that are in no binlog of the source. The copy may have them in addition.
     """
     facts = probe(session)
     reached = published_position(session, facts)
@@ -386,7 +387,7 @@ def check_recovered(
 
 
 def check_inside(facts: ServerFacts, root: Path) -> None:
-    """Raise ConsistencyError if a path that the started copy writes to lies outside its own mount."""
+    """Raise ConsistencyError if a path that the started copy writes to is outside its own mount."""
     top = os.path.realpath(root)
     for path in written_paths(facts):
         if path.path != top and not path.path.startswith(top + "/"):
@@ -396,7 +397,7 @@ def check_inside(facts: ServerFacts, root: Path) -> None:
 
 
 def change_of_owner(recorded: Owner | None, user: str) -> str | None:
-    """Return the new owner of the files in words; None if they belong to this account, or if no owner was recorded."""
+    """Return the change of the files' owner as text; None if they have this owner, or if none was recorded."""
     if recorded is None:
         return None
     owner = Owner(*server.account(user))
@@ -406,10 +407,10 @@ def change_of_owner(recorded: Owner | None, user: str) -> str | None:
 
 
 def give_files(copy: Copy, recorded: Owner | None = None) -> int:
-    """Change the owner of a copy's mounted files to the account of its server, which does not run.
+    """Change the owner of a copy's mounted files to the account of its server, which is not running.
 
-    Return the number of changed files. Only files of the source server's account change: `recorded`, or the owner of
-    the data directory. The data directory changes last, so an interrupted call can be repeated.
+    Return the number of changed files. Only files of the source server's account are changed: that is `recorded`, else
+    the owner of the data directory. The data directory is changed last, so an interrupted call can be repeated.
     """
     owner = Owner(*server.account(copy.settings.user))
     former = recorded or _owner_of(copy.datadir, owner)
@@ -424,7 +425,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
-    """Return the owner of the data directory; None if it is root or already the account on this host."""
+    """Return the owner of the data directory; None if it is root, or already this host's account."""
     with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
@@ -432,7 +433,7 @@ def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether the port of the loopback address is free now."""
+    """Return whether the port is free on the loopback address now."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -455,10 +456,10 @@ def client_text(address: Address, password: SecretStr) -> str:
 
 @contextlib.contextmanager
 def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
-    """Write an option file for a client, with the lines `more` at its end, and remove it after the block.
+    """Write an option file for a client, with the lines `more` at its end. Remove the file after the block.
 
     The file is in a new folder that only this account can enter. In a folder of the server's account, that account
-    could replace the file by one that names a plugin (refman 8.4, "plugin_dir"), which the client would load as root.
+    could replace the file. The client would then load a plugin from it as root (refman 8.4, "plugin_dir").
     """
     with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
         file = Path(folder, "client.cnf")

@@ -1,7 +1,7 @@
 """The site's settings on its own datasets: recorded by backups, printed for the user, never set by a restore.
 
 A manifest is untrusted. Each property and permission in it is validated, and each argument is quoted for the shell. The
-user decides which of them to apply.
+user decides which to apply.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from zsnapdb.zfs import own_settings
 from zsnapdb.zfs.own_settings import Right
 
 _MOST_BYTES = 64 << 10
-"""Maximum bytes of recorded properties of one dataset; more are left out."""
+"""The maximum size in bytes of one dataset's recorded properties. Properties beyond it are left out."""
 
 
 def recorded_settings(places: Iterable[str]) -> dict[str, SitePart]:
-    """Return the site's settings on each dataset for a manifest. Values with several lines are left out."""
+    """Return the site's settings on each dataset for a manifest. Values with more than one line are left out."""
     names = sorted(set(places))
     own = own_settings.own_values(names)
     return {name: SitePart(properties=_bounded(own[name]), rights=_rights(name)) for name in names}
@@ -51,7 +51,7 @@ def _rights(dataset: str) -> tuple[RightPart, ...]:
 def site_commands(dataset: str, site: SitePart | None) -> tuple[str, ...]:
     """Return shell commands that set the site's recorded settings on a dataset.
 
-    DATA properties are left out, as a restore sets them.
+    `DATA` properties are left out, because a restore sets them.
     """
     if site is None:
         return ()

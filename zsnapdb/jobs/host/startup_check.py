@@ -1,4 +1,4 @@
-"""The checks that this host could start a server on a copy: version, plugins, time zone, memory and pool."""
+"""Checks whether this host can start a server on a copy: version, plugins, time zone, memory and pool."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zsnapdb.zfs.kernel_facts import free_memory
 
 
 def available_memory() -> int:
-    """Return the bytes of memory for a new program, by kernel and control groups; 0 if unknown."""
+    """Return the bytes of memory that a new program can get, according to kernel and control groups; 0 if unknown."""
     return free_memory() or 0
 
 
@@ -46,9 +46,9 @@ def pool_for_copy(dataset: str, hint: str) -> str:
 
 
 def refuse_alternate_root(pool: str) -> None:
-    """Raise PreflightError if the pool is imported with altroot, so that mount points are below another folder.
+    """Raise PreflightError if the pool is imported with altroot.
 
-    The mount point of a copy would be below that folder too, and its server would not find it.
+    Mount points of copies would then be below the altroot folder, where their servers do not look.
     """
     root = datasets.alternate_root(pool)
     if root is not None:
@@ -90,7 +90,7 @@ def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
 
 
 def lacking_plugins(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
-    """Return the plugins that a copy of a server with these plugins would lack with this program."""
+    """Return the plugins of a server that its copy would lack with this program."""
     if known is None or not with_libraries(known):
         return ()
     return objections(known, installed_plugins(binary, settings), settings.options)
@@ -108,8 +108,8 @@ def judge_plugins(
 ) -> list[FitnessFinding]:
     """Return the findings about the plugins of a server of this version for a copy on this host.
 
-    `prevents`: a copy is about to be created; otherwise missing plugins are only a warning. Without a server program
-    there are no findings here, as another finding reports that.
+    `prevents`: a copy is about to be created. Otherwise missing plugins only cause a warning. Without a server program
+    the list is empty, because another finding reports that.
     """
     try:
         binary = programs.choose_program(settings, flavour, version)
@@ -161,9 +161,9 @@ class CopyObjection:
 
 
 def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyObjection]:
-    """Yield why this host cannot start a server on a copy of that server's files.
+    """Yield the reasons why this host cannot start a server on a copy of that server's files.
 
-    Without a server program, plugins are not checked: such a host only watches other servers.
+    Plugins are not checked on a host without a server program, which only watches other servers.
     """
     for text in objections_to_files(copied.absolute_tablespaces):
         yield CopyObjection(text, HINT_FOR_FILES)
@@ -181,13 +181,13 @@ def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterat
 
 
 def zone_differences(settings: ServerSettings, copied: CopiedServer) -> tuple[str, ...]:
-    """Return the differences between local times of a copy on this host and its source."""
+    """Return the differences between local times of a copy on this host and those of its source."""
     zone = _judged_zone(settings, copied)
     return () if zone is None else zone_notes(zone, host_zones(zone))
 
 
 def _judged_zone(settings: ServerSettings, copied: CopiedServer) -> ServerZone | None:
-    """Return the zone of the source; None if it is not recorded, or if the site set one for copies."""
+    """Return the time zone of the source; None if it is not recorded, or if the site configured one for copies."""
     is_chosen = any(option_name(line) == "default_time_zone" for line in settings.options)
     return None if is_chosen else copied.zone
 

@@ -1,4 +1,4 @@
-"""Copy of files with owners, permissions and times, and comparison of every copy with its file.
+"""Copies of files with owners, permissions and times, and the comparison of each copy with its original.
 
 The folders belong to the account of a database server, which can replace files with links at any moment. So every name
 is opened relative to its open folder, and no link is followed (openat(2), O_NOFOLLOW).
@@ -25,7 +25,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class CopiedFile:
-    """A file with its path below the source, its size in bytes, and the digest of the bytes that were read."""
+    """A file with its path below the source, its size in bytes, and the digest of the bytes read."""
 
     path: str
     size: int
@@ -45,7 +45,7 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
 def fingerprint(folder: Path) -> str:
     """Return a digest of all names, sizes and times below the folder, which changes with every change there.
 
-    The folder itself may be renamed. No link is followed. Sockets and pipes count too.
+    The folder itself may be renamed. No link is followed. Sockets and pipes are included.
     """
     digest = hashlib.blake2b(digest_size=32)
     with _open_folder(folder) as at:
@@ -59,7 +59,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
-    """Raise ConsistencyError unless every copy has the size and digest of its file, and the file kept its size."""
+    """Raise ConsistencyError unless every copy has the size and digest of its original, whose size has not changed."""
     for one in copied:
         if os.lstat(source / one.path).st_size != one.size:
             raise ConsistencyError(f"{source / one.path} changed while it was copied", hint="does a server still run?")
@@ -74,7 +74,7 @@ def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
 
 
 def keep_only(folder: Path, names: Collection[str]) -> None:
-    """Remove all other entries of the folder, which must belong to zsnapdb."""
+    """Remove all other entries of the folder. The folder must belong to zsnapdb."""
     with _open_folder(folder) as at:
         for name in set(os.listdir(at)) - {*names, ".zfs"}:
             _remove(name, at)

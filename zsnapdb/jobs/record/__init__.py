@@ -1,1 +1,1 @@
-"""The records of this host about its repository and its servers."""
+"""This host's records about its repositories and its servers."""

@@ -1,4 +1,4 @@
-"""The record of the binlogs that this host archived. It shows which archived binlogs are this host's own."""
+"""The record of the binlogs that this host archived. It shows which archived binlogs belong to this host."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def note_archived_files(
 ) -> None:
     """Record binlogs that this host archived, copied or adopted. Warn if that fails.
 
-    `lines` has the SHA-256 of the line of each description that was read, by key. Other descriptions are encoded as by
-    this version.
+    `lines` maps the key of each description that was read to the SHA-256 of its line. For the others, the line is
+    encoded as this version writes it.
     """
     recorded = [
         RecordedBinlog(
@@ -55,9 +55,9 @@ def note_archived_files(
 
 
 def inherit(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Record once the binlogs that an earlier version archived from here, and the small documents in the repository.
+    """Record, once, the binlogs that an earlier version archived from this host, and the repository's small documents.
 
-    That version recorded only its newest position. Warn if the record cannot be written.
+    The earlier version recorded only its newest position. Warn if the record cannot be written.
     """
     record = record_of(instance, repository)
     with contextlib.suppress(DamagedError):
@@ -74,8 +74,8 @@ def known_binlogs(
 ) -> frozenset[tuple[str, str]]:
     """Return the incarnations and names of the archived files that this host knows.
 
-    If it trusts signatures, these are all files. Else these are the rotated files whose description it recorded, and
-    the active files of the histories that it began.
+    If this host trusts signatures, it knows all files. Otherwise it knows the rotated files whose description it
+    recorded, and the active files of the histories that it began.
     """
     if repository.keyring.trusted:
         return frozenset((file.incarnation, file.name) for file in files)
@@ -116,7 +116,7 @@ def note_binlog_removed(instance: Instance, repository: Repository, incarnation:
 
 
 def note_binlog_gone(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
-    """Record that all objects of an archived binlog are removed. Warn if that fails."""
+    """Record that all objects of an archived binlog have been removed. Warn if that fails."""
     with unwritten_warned(instance):
         record_of(instance, repository).change_binlogs(lambda known: known.without(incarnation, file))
 
@@ -124,8 +124,8 @@ def note_binlog_gone(instance: Instance, repository: Repository, incarnation: st
 def known_part(instance: Instance, repository: Repository, archive: Archive) -> tuple[Archive, tuple[str, ...]]:
     """Return the part of the archive that this host knows, and the names of the foreign binlogs in it.
 
-    The whole archive is returned if signatures prove every description, or if this host cannot distinguish foreign
-    ones.
+    The whole archive is returned if signatures prove every description, or if this host cannot distinguish its own from
+    foreign ones.
     """
     own = repository.keyring.own
     if repository.keyring.trusted or own is None or not own.tells_apart:

@@ -1,4 +1,4 @@
-"""The record of the small documents that this host stored without a signature: its start and its adopted documents."""
+"""The record of the small documents that this host stored without a signature: its creation, and adopted documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files_of(instance: Instance) -> OwnDocumentFiles:
 
 
 def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:
-    """Return the small documents in the repository that are verified, by place."""
+    """Return the verified small documents in the repository, by place."""
     places: DocumentPlaces = {}
     for one in archive.incarnations:
         kinds: tuple[tuple[str, Key], ...] = (

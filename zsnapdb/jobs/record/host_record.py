@@ -1,4 +1,4 @@
-"""Record of the backups of a repository that this host knows."""
+"""The record of the backups of a repository that this host knows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def unwritten_warned(instance: Instance) -> Iterator[None]:
-    """Warn if the record cannot be written. The repository was changed all the same."""
+    """Warn if the record cannot be written. The repository was changed nevertheless."""
     try:
         yield
     except (OSError, ValidationError) as error:
@@ -73,7 +73,7 @@ def unwritten_warned(instance: Instance) -> Iterator[None]:
 def note_stored(instance: Instance, repository: Repository, manifest: Manifest, digest: str | None = None) -> None:
     """Record a backup whose manifest was stored and read back. Warn if the record cannot be written.
 
-    `digest` is the SHA-256 of the manifest's line as it is stored (None: not known).
+    `digest` is the SHA-256 of the stored line of the manifest (None: unknown).
     """
     with unwritten_warned(instance):
         backup = _recorded(manifest, digest)
@@ -95,7 +95,7 @@ def note_adopted(instance: Instance, repository: Repository, adopted: Sequence[S
 def note_digests(instance: Instance, repository: Repository, provenance: Provenance, there: Sequence[Summary]) -> None:
     """Complete the record of an earlier version. Warn if the record cannot be written.
 
-    Afterwards it has the digest of every known manifest, the small documents, and the consolidated backups.
+    Afterwards the record has the digest of every known manifest, the small documents, and the consolidated backups.
     """
     if not files_of(instance).has_begun:
         from zsnapdb.jobs.record.archive_record import inherit
@@ -119,12 +119,12 @@ def record_of(instance: Instance, repository: Repository) -> HostRecord:
 def next_sequence(instance: Instance, repository: Repository, stored: Sequence[int | None]) -> int:
     """Return the sequence number of a new document, and record that this host assigned it.
 
-    `stored` are the numbers of the documents of its kind in the repository. Warn if the record cannot be written.
+    `stored` are the numbers of the same kind of documents in the repository. Warn if the record cannot be written.
     """
     record, number = HostRecord.of(instance, repository), order.next_number(0, stored)
     if record is None:
         return number
-    # Only a stored backup begins a new record in place of an unreadable one.
+    # An unreadable record is replaced only when a backup is stored.
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
         record.backups()
         number = record.change_backups(lambda known: known.with_next_number(stored)).sequence or number
@@ -132,10 +132,10 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
 
 
 def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
-    """Record that a set was created now. Backups that its pool created in later groups are abandoned.
+    """Record that a set was created now. Backups that its pool created in later transaction groups are abandoned.
 
-    Their existence shows that the pool was replaced with an older copy of itself. Warn of that, and if the record
-    cannot be written.
+    Such backups show that the pool was replaced with an older copy of itself. Warn about them, and if the record cannot
+    be written.
     """
     record = HostRecord.of(instance, repository)
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
@@ -152,7 +152,7 @@ def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, poo
 
 
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
-    """Record that the successor has the snapshots of a backup of this host that is about to be removed.
+    """Record that the successor has the snapshots of one of this host's backups, which is about to be removed.
 
     From then on this host reports the successor as missing if the repository lacks it. Warn if the record cannot be
     written.
@@ -205,7 +205,7 @@ def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBacku
 
 
 def note_removed(instance: Instance, repository: Repository, removed: Sequence[RemovedBackup]) -> None:
-    """Record backups that this host is about to remove, or that a user told it to forget. Warn if that fails."""
+    """Record backups that this host is about to remove, or that a user wants it to forget. Warn if that fails."""
     if removed:
         _change(instance, repository, lambda known: known.with_removed(removed))
 
@@ -239,14 +239,14 @@ def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Drop the removed backups of which this host has no remains. `left` are the ids of those with remains."""
+    """Remove the entries of removed backups that have left nothing on this host. `left` are the ids of all others."""
     _change(instance, repository, lambda known: known.only_removed(left))
 
 
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
     """Return the snapshot GUIDs of each backup that prunes of this host removed, by backup id.
 
-    Empty if the record cannot be read, because then nothing proves a removal by this host.
+    The result is empty if the record cannot be read, because then nothing proves that this host removed a backup.
     """
     record = _recorded_there(instance, repository)
     return record.removed_guids() if record is not None else {}
@@ -263,12 +263,12 @@ def check(
     seen: Sequence[OwnedSnapshot] | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> StoredCheck:
-    """Return the missing, foreign and future backups of the repository, compared with the record of this host.
+    """Return the missing, foreign and future backups of the repository, compared with this host's record.
 
     `there` are the readable backups. `unreadable` are the ids of the other listed backups, with their errors if some
-    may be foreign. `archive` None: the binlogs are not compared. `is_writing`: this host is about to store a backup
-    there. `seen` are the snapshots of the instance's sets on this host, if the caller has just read them. `digests` are
-    those of the manifests (None: `there` are summaries, which have them).
+    may be foreign. If `archive` is None, the binlogs are not compared. `is_writing`: this host is about to store a
+    backup in the repository. `seen` are the snapshots of the instance's sets on this host, if the caller has just read
+    them. `digests` are the digests of the manifests (None: `there` are summaries, which contain them).
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
@@ -286,11 +286,11 @@ def check(
     archive, strange = known_archive(instance, repository, archive)
     compared = _compare(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.latest()
-    # A known backup from the future is not foreign: a clock was wrong, its or this host's.
+    # A known backup from the future is not foreign. The clock was wrong when it was created, or is wrong now.
     future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
     named = {name for one in compared.findings if one.kind is StoredKind.OTHER_WRITER for name in one.backups}
     put_back, unknown = _taken_back(instance, there)
-    # A backup is based only on snapshots and bookmarks that production has.
+    # The base of a new backup is always a snapshot or bookmark of production, so nothing more is compared.
     lost = {} if is_writing else _rolled_back(instance, replace(compared, provenance=known, future=future), there)
     findings = (
         *compared.findings,
@@ -309,7 +309,7 @@ def check(
         taken_back={**lost, **put_back},
         rolled_back=frozenset(lost),
     )
-    # Without a record of this host only the repository gives the order.
+    # If this host has no record, the repository alone gives the order.
     return replace(found, order=found.order or tuple(backup.backup_id for backup in found.ordered(there)))
 
 
@@ -319,7 +319,7 @@ def known_archive(
     """Return the part of the archive that this host knows, and the names of the foreign binlogs in it."""
     if archive is None or not archive.files:
         return archive, ()
-    # Only callers with an archive need this module.
+    # Import late: only callers with an archive need this module.
     from zsnapdb.jobs.record import archive_record
 
     return archive_record.known_part(instance, repository, archive)
@@ -335,7 +335,7 @@ def _taken_back(
 
 
 def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[PlacedBackup]) -> Mapping[str, str]:
-    """Return why the newest backups that this host believes are no state of present production, by id."""
+    """Return why the newest trusted backups are not states of present production, by backup id."""
     believed = [backup for backup in checked.ordered(there) if backup.backup_id not in checked.unbelieved]
     local = {guid for backup in checked.local for guid in backup.guids.values()}
     places = _volumes(instance, believed).values()
@@ -345,14 +345,14 @@ def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[Place
 
 
 def is_consolidated(backup: Summary | Manifest) -> bool:
-    """Return whether a consolidation created the backup, by its own description."""
+    """Return whether a consolidation created the backup, according to its own description."""
     return backup.is_full and any(volume.sent_from is not None for volume in backup.volumes)
 
 
 def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
     """Return the record of the backups that this host stored, copied and adopted there. Empty if it cannot be read.
 
-    A copy of a repository has the id and the manifests of the original, so the original's record counts there too.
+    A copy of a repository has the id and the manifests of the original, so the original's record applies to it too.
     """
     own = HostRecord.of(replace(instance, is_own_repository=True), repository)
     known = BackupRecord(instance=instance.name, repository_id=repository.id, url=instance.repository.url)
@@ -393,7 +393,7 @@ def _compare(
         known, local, there, unreadable, policy, removal_time(instance.host).at, provenance.unchosen
     )
     short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
-    # The caller listed the repository before the record was read. Backups that were stored in between are not missing.
+    # The caller listed the repository before it read the record. Backups that were stored in between are not missing.
     if missing:
         by_now = set(repository.backup_ids(instance.name))
         missing = tuple(backup for backup in missing if backup.backup_id not in by_now)
@@ -428,21 +428,21 @@ def checked_backups(
 
 
 def choosable(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first, without those that are used only if a person names them."""
+    """Return the readable backups, oldest first, except those that are used only if a user names them."""
     known, checked = checked_backups(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unchosen)
 
 
 def trusted_backups(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first, without future and foreign ones."""
+    """Return the readable backups, oldest first, except future and foreign ones."""
     known, checked = checked_backups(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unbelieved)
 
 
 def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
-    """Return the ids of the backups that are later than a set of this host, by the records for the configured address.
+    """Return the ids of backups that are later than a set of this host, according to its records.
 
-    The repository is not asked. Unreadable records are ignored.
+    Only records for the configured address are read, and unreadable ones are ignored. The repository is not read.
     """
     return tuple(name for record in _records(instance) for name in record.stored_after(made, pool_guid))
 
@@ -460,7 +460,7 @@ def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
 
 
 def _records(instance: Instance) -> Iterator[BackupRecord]:
-    """Yield the readable records of the repositories that were at the configured address."""
+    """Yield the readable records of all repositories that have been at the configured address."""
     for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
             record = read(file, BackupRecord)
@@ -477,7 +477,7 @@ def positions(archive: Archive) -> list[ArchivedPosition]:
 
 
 def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:
-    """Yield a finding for each other repository in which this host stored backups at the same address."""
+    """Yield a finding for each other repository that was once at this address and received backups from this host."""
     folder = instance.host.records / instance.name
     own = folder / folder_name(repository.id)
     for file in sorted(folder.glob(f"*/{BACKUPS}")):
@@ -505,10 +505,10 @@ def _other_repositories(instance: Instance, repository: Repository) -> Iterator[
 def _local_backups(
     instance: Instance, repository: Repository, there: Sequence[PlacedBackup], seen: Sequence[OwnedSnapshot] | None
 ) -> list[LocalBackup]:
-    """Return the backups that are stored in this repository by the properties of their snapshots here, oldest first.
+    """Return the backups that are stored in this repository, according to their snapshots on this host. Oldest first.
 
-    `seen` are the snapshots of the instance's sets, with the repository, if the caller has just read them. The list is
-    empty if this host has no ZFS, or lacks a dataset of the instance.
+    `seen` are the snapshots of the instance's sets, read with the repository property, if the caller has just read
+    them. The list is empty if this host has no ZFS, or lacks a dataset of the instance.
     """
     future: Collection[str] = ()
     if instance.settings.volumes is None:

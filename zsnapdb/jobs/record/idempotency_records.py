@@ -1,10 +1,9 @@
-"""The records of runs whose id the caller chose: the action, its state, and its answer.
+"""The records of runs whose id the caller chose: the action, its state, and its result.
 
 <runs>/<day in the id>/<id>.json
 
-A record is written before the run changes anything, and again when it is done, before the caller gets an answer. So a
-command that is repeated after a lost answer gets the answer from here. The records of a day are removed KEPT_DAYS
-later.
+A record is written before the run changes anything, and again at its end, before the caller gets the result. If the
+result is lost, the repeated command gets it from the record. The records of a day are removed after `KEPT_DAYS`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _TEXT_BYTES = 64 << 20
 
 
 class OnceRecord(RecordPart):
-    """A run: its action, its state, and its answer as text and as the printed document."""
+    """A run: the action, its state, and the result as text and as the printed document."""
 
     format: Literal[1] = 1
     run_id: RunId
@@ -94,21 +93,21 @@ class OnceRecords:
         return known
 
     def decide(self, run: str, action: Action, known: OnceRecord | None) -> RunDecision:
-        """Return the decision about the action, by the record of its run."""
+        """Return the decision about the action, according to the record of its run."""
         state = known.state if known is not None else RunState.BEGUN
-        # The sweep removes records by the earlier time, so the later time asks for no removed record.
+        # The sweep uses the earlier time, and this uses the later one. So a run that passes here still has its record.
         latest = removal_time(self.host).latest
         return idempotency.decide(run, action, known.action if known is not None else None, state, latest)
 
     def begin(self, run: str, action: Action) -> OnceRecord:
-        """Record that the run begins. Remove the records of days that are too old for any repeated run."""
+        """Record that the run begins. Remove the records of days that are too old for a repeated run."""
         record = OnceRecord(run_id=run, verb=action.verb, about=action.about, aim=action.aim, began=self.host.now())
         self._write(record)
         self._sweep()
         return record
 
     def end(self, record: OnceRecord, exit_code: int, text: str, document: str) -> OnceRecord:
-        """Record the end of the run and its answer. Durable on return."""
+        """Record the end of the run and its result. The record is durable when this returns."""
         answer = {"exit_code": exit_code, "text": text, "document": document}
         done = record.model_copy(update={"state": RunState.DONE, "ended": self.host.now(), **answer})
         self._write(done)
@@ -117,7 +116,7 @@ class OnceRecords:
     def note_given_up(self, run: str) -> None:
         """Record that the action of the run is abandoned, if the run is recorded. A repeated run does not restart it.
 
-        A run of "" is ignored: the journals of older versions contain no run.
+        An empty `run` is ignored, because the journals of older versions contain no run.
         """
         known = self.read(run) if run else None
         if known is not None and not known.is_done:
@@ -125,7 +124,7 @@ class OnceRecords:
 
     @contextlib.contextmanager
     def alone(self, run: str, action: Action, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
-        """Be the only process of this host that executes this run.
+        """Run the block as the only process of this host that executes this run.
 
         Raises:
             BusyError: another process executes it, for more than `patience` seconds.

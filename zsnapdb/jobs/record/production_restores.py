@@ -1,4 +1,4 @@
-"""Restores that took production's place, and states that production no longer has."""
+"""Restores that replaced production, and states that production no longer has."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from zsnapdb.zfs import datasets, snapshots, version
 def read_production_restores(instance: Instance) -> PutBackRecord:
     """Return the restores from which production's present datasets come.
 
-    They end with the restore whose mark is on the volumes. Without a mark there are none: a user put the replaced
-    datasets back. If no volume exists, all recorded restores count, because the lost data had this history.
+    The last one is the restore whose mark is on the volumes. Without a mark the list is empty, because a user put the
+    replaced datasets back. If no volume exists, all recorded restores are returned, because the lost data had this
+    history.
 
     Raises:
         DamagedError: the record cannot be read.
@@ -46,7 +47,7 @@ def read_production_restores(instance: Instance) -> PutBackRecord:
 
 
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
-    """Return why backups are no state of present production, by id.
+    """Return why backups are not states of present production, by id.
 
     The errors are those of `read_production_restores`.
     """
@@ -57,11 +58,11 @@ def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> 
 def rolled_back(
     instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
 ) -> Mapping[str, str]:
-    """Return why the newest backups are no state of present production after `zfs rollback`, by id.
+    """Return why the newest backups are not states of present production after `zfs rollback`, by id.
 
-    `backups` are oldest first. `places` are production's datasets, `local` the GUIDs of its snapshots that the caller
-    has read. They often show that nothing was rolled back; then no program is started. The errors are those of
-    `read_production_restores`.
+    `backups` are oldest first. `places` are production's datasets. `local` are the GUIDs of its snapshots that the
+    caller has read. If they show that nothing was rolled back, which is usual, no program is started. The errors are
+    those of `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):
         return {}
@@ -81,7 +82,7 @@ def rolled_back(
 
 
 def note_production_restore(instance: Instance, made: ProductionRestore) -> None:
-    """Record that a restore took production's place. Warn if that fails."""
+    """Record that a restore replaced production. Warn if that fails."""
     folder = instance.host.put_backs
     file = folder / f"{instance.name}.json"
     try:

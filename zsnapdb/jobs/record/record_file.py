@@ -1,4 +1,4 @@
-"""The files of this host's records: read as parsed models, replaced atomically, durable on return."""
+"""The files of this host's records. They are parsed as models, replaced atomically, and durable after each write."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ R = TypeVar("R", bound=RecordPart)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 BACKUPS, _ARCHIVE, _BINLOGS, _EVIDENCE = "backups.json", "archive.json", "binlogs.json", "evidence.json"
 _LOCK_SECONDS = 30.0
-"""A change of the record is short. After this time in seconds the process that holds the lock counts as stuck."""
+"""The time in seconds after which a process that still changes the record is treated as stuck."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class HostRecord:
 
     @classmethod
     def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
-        """Return the record; None if the repository is not the instance's own one: this host stores nothing there.
+        """Return the record; None if the repository is not the instance's own, because this host stores nothing there.
 
-        The id alone does not distinguish a copy of a repository, which has the id of the original.
+        The path also distinguishes a copy of a repository, which has the id of the original.
         """
         if not instance.is_own_repository:
             return None
@@ -67,13 +67,13 @@ class HostRecord:
 
     @classmethod
     def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
-        """Return the record of backups that this host copied to, or adopted in, another repository than its own."""
+        """Return the record of backups that this host copied to, or adopted in, a repository other than its own."""
         address = hashlib.sha256(instance.repository.url.encode()).hexdigest()[:16]
         folder = instance.host.records / instance.name / f"copy-{address}" / folder_name(repository.id)
         return cls(folder, instance.name, repository.id, instance.repository.url)
 
     def backups(self) -> BackupRecord:
-        """Return the recorded backups; an empty record if nothing was recorded yet.
+        """Return the recorded backups; an empty record if there is none yet.
 
         Raises:
             DamagedError: the file cannot be read.
@@ -101,7 +101,7 @@ class HostRecord:
     def set_evidence_end(self, end: EvidenceEnd) -> None:
         """Record the newest record of the evidence log, and the newest one that this host wrote.
 
-        A newer one, recorded by another run, stays.
+        If another run has recorded a newer one, that stays.
 
         Raises:
             OSError: the file cannot be written.
@@ -133,7 +133,7 @@ class HostRecord:
             return after
 
     def binlogs(self) -> ArchivedBinlogs | None:
-        """Return the recorded binlogs; None if none were recorded yet. The errors are those of `backups`."""
+        """Return the recorded binlogs; None if none are recorded yet. The errors are those of `backups`."""
         return read(self.folder / _BINLOGS, ArchivedBinlogs)
 
     def change_binlogs(self, change: Callable[[ArchivedBinlogs], ArchivedBinlogs]) -> None:
@@ -164,7 +164,7 @@ class HostRecord:
             files.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
     def archived_was_removed(self, incarnation: str, file: str) -> None:
-        """Forget the recorded position if it is in this binlog, which a prune of this host removes."""
+        """Forget the recorded position if it is in the given binlog, which a prune of this host removes."""
         with self._changing():
             try:
                 known = self.archived()
@@ -188,7 +188,7 @@ class HostRecord:
 
 
 def folder_name(repository_id: str) -> str:
-    """Return the name of the folder for a repository. The id comes from the repository and may be any text."""
+    """Return the name of the folder for a repository. The id comes from the repository, so it may be any text."""
     if _PLAIN_ID.fullmatch(repository_id):
         return repository_id
     return f"id-{hashlib.sha256(repository_id.encode(errors='surrogateescape')).hexdigest()[:32]}"
@@ -219,14 +219,14 @@ def read(file: Path, kind: type[R]) -> R | None:
 
 
 _LEAST_BYTES = 1 << 20
-"""The least free space in bytes, about the size of a backup's journal."""
+"""The minimum free space in bytes, about the size of a backup's journal."""
 
 
 def objections(folder: Path) -> tuple[str, ...]:
     """Return why the folder cannot keep records: its file system is full or read-only. Empty if it can.
 
-    Backups continue without a journal. But an interrupted backup then starts again, and sent notifications are not
-    remembered.
+    Backups are still possible without a journal. But an interrupted backup then starts again, and zsnapdb forgets which
+    notifications were sent.
     """
     try:
         disk = os.statvfs(folder)
@@ -248,8 +248,8 @@ P = TypeVar("P", bound=PlacedLink)
 class StoredCheck:
     """The comparison of a repository with this host's record.
 
-    `missing` are backups that the repository lacks. `archive` is the newest archived position if the archive does not
-    reach it. `order` are the ids of all backups, including the missing ones, oldest first.
+    `missing` are backups that the repository lacks. `archive` is the newest position that this host archived, if the
+    archive ends before it. `order` are the ids of all backups, including the missing ones, oldest first.
     """
 
     findings: tuple[StoredFinding, ...] = ()
@@ -257,9 +257,9 @@ class StoredCheck:
     archive: ArchivedPosition | None = None
     order: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-    """The ids of the backups that are this host's own, by its record and its snapshots."""
+    """The ids of this host's own backups, according to its record and its snapshots."""
     future: Mapping[str, datetime] = field(default_factory=dict)
-    """The times of the backups from the future, by backup id. They are used only if a person names them."""
+    """The times of the backups from the future, by backup id. They are used only if a user names them."""
     provenance: Provenance = field(default_factory=Provenance)
     """The backups that this host knows, and the foreign ones."""
     record: BackupRecord | None = None
@@ -267,27 +267,27 @@ class StoredCheck:
     known_archive: Archive | None = None
     """The part of the archive that this host knows; None if the binlogs were not compared."""
     taken_back: Mapping[str, str] = field(default_factory=dict)
-    """The backups with a state that production lost by a restore or by `zfs rollback`, with the reason, by id."""
+    """The backups whose state production lost by a restore or by `zfs rollback`, with the reason, by backup id."""
     rolled_back: frozenset[str] = frozenset()
-    """The backups among `taken_back` whose state `zfs rollback` took back."""
+    """The backups among `taken_back` whose state was lost by `zfs rollback`."""
 
     @property
     def unbelieved(self) -> Mapping[str, str]:
-        """The future and foreign backups, with the reason why they are not chosen, by backup id."""
+        """The future and foreign backups, with the reason why zsnapdb does not choose them, by backup id."""
         return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The backups that are used only if a person names them, with the reason, by backup id."""
+        """The backups that are used only if a user names them, with the reason, by backup id."""
         return {**self.taken_back, **self.unbelieved}
 
     @property
     def doubtful_future(self) -> Collection[str]:
-        """The backups from the future on a host that knows no backup: each may be the newest."""
+        """The backups from the future on a host that knows no backup. Each of them may be the newest."""
         return self.future.keys() - self.provenance.unchosen.keys()
 
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
-        """Return `order` for other backups and sets than the compared ones, for example with local sets."""
+        """Return `order` for other backups and sets than those compared, for example with local sets."""
         if self.record is None:
             return self.order
         return host_record.order_of(self.record, self.local, there, self.provenance.unchosen)
@@ -300,7 +300,7 @@ class StoredCheck:
         return tuple(order.in_order(there, believed, abandoned))
 
     def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
-        """Return the sequence numbers of these stored backups without foreign ones, which use up no numbers."""
+        """Return the sequence numbers of these stored backups, except foreign ones, which do not use up numbers."""
         return tuple(backup.sequence for backup in there if backup.backup_id not in self.provenance.unchosen)
 
     def warn(self, instance: Instance) -> None:

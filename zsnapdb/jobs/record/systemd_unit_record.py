@@ -1,4 +1,4 @@
-"""The systemd unit that ran the server of an instance at its last backup, with a file per instance."""
+"""The systemd unit that ran the server of an instance at its last backup, in a file per instance."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from zsnapdb.planning.repository.host_record import RecordPart
 
 
 class ServiceRecord(RecordPart):
-    """The unit whose main process the server was, and its data directory."""
+    """The unit whose main process was the server, and the server's data directory."""
 
     unit: Annotated[str, Field(pattern=f"^{SERVICE_NAME}$")]
     datadir: Annotated[str, Field(pattern=r"^/[^\x00-\x1f]*$", max_length=4095)]
 
 
 def note(instance: Instance, datadir: Path) -> None:
-    """Record the unit that runs the server of the data directory. A rewind of a dead server needs it.
+    """Record the unit that runs the server of the data directory. A rewind of a stopped server needs it.
 
-    Nothing changes if no unit runs the server. Warn if the unit cannot be found or recorded.
+    If no unit runs the server, nothing is changed. Warn if the unit cannot be found or recorded.
     """
     file = _file(instance)
     try:
@@ -46,7 +46,7 @@ def note(instance: Instance, datadir: Path) -> None:
 def stopped_server(instance: Instance) -> StoppedServer | None:
     """Return the server of the last backup if its unit is stopped and no process serves its data directory.
 
-    Return None also if nothing was recorded, if this account may not read the record, or if systemd does not know the
+    Also return None if nothing was recorded, if this account may not read the record, or if systemd does not know the
     unit.
     """
     try:
@@ -69,12 +69,12 @@ def _recorded(instance: Instance) -> ServiceRecord | None:
 def service_now_or_before(
     instance: Instance, process: ServingProcess | None, known: str | None = None
 ) -> ServerService:
-    """Return the way to stop and start the server: as configured, as it runs now, or as it ran at the last backup.
+    """Return how to stop and start the server: as configured, by its present unit, or by its unit at the last backup.
 
     `known` is the unit in the journal of an interrupted run.
 
     Raises:
-        PreflightError: no source names the unit.
+        PreflightError: the unit is unknown.
     """
     recorded = _recorded(instance) if process is None and known is None else None
     return service_of(instance.settings.control, process, recorded.unit if recorded is not None else known)

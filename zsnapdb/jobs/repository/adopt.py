@@ -1,7 +1,7 @@
-"""Adoption of stored backups and archived binlogs: this host then counts and removes them like its own.
+"""Adoption of stored backups and archived binlogs, which this host then treats as its own.
 
-It is for a host that was rebuilt, that takes over, or that prunes the objects of another host. An adoption trusts the
-writer of the bucket, so each backup is shown with its known facts.
+It is for a host that was rebuilt, that takes over from another host, or that prunes the objects of another host. An
+adoption trusts everybody who can write to the bucket, so each backup is shown with its known facts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PARALLEL_LISTINGS = 8
 class AdoptCandidate:
     """A foreign backup: the reason why it is foreign, its known facts, and the objection, if any.
 
-    A backup with an objection is only adopted by its id.
+    A backup with an objection is adopted only if the user names its id.
     """
 
     backup: Summary
@@ -47,7 +47,7 @@ class AdoptCandidate:
 
 @dataclass(frozen=True)
 class AdoptPlan:
-    """The records of an adoption. `order` has the ids of the listed backups, oldest first.
+    """The records that an adoption makes. `order` has the ids of the listed backups, oldest first.
 
     - `binlogs`: the archived binlogs to adopt.
     - `lines`: the digests of all binlog descriptions, by key.
@@ -71,12 +71,13 @@ class AdoptPlan:
 
 
 def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False) -> AdoptPlan:
-    """Return the records that `adopt` would make; changes nothing.
+    """Return the records that `adopt` would make; change nothing.
 
-    Without names: every foreign backup without an objection, and the foreign binlogs. `is_deep`: every byte is read.
+    Without names, these are all foreign backups without an objection, and the foreign binlogs. `is_deep`: every byte is
+    read.
 
     Raises:
-        NotFound: a named backup is not a foreign one.
+        NotFound: a named backup is not foreign.
         PreflightError: a named backup is damaged.
     """
     repository = instance.open_repository()
@@ -115,9 +116,10 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
 
 
 def adopt(instance: Instance, planned: AdoptPlan) -> None:
-    """Record exactly this plan.
+    """Write the records of exactly this plan.
 
-    Raises: DamagedError if a manifest has changed since the plan.
+    Raises:
+        DamagedError: a manifest has changed since the plan.
     """
     repository = instance.open_repository()
     everything = replace(repository, keyring=repository.keyring.believing_all())
@@ -214,7 +216,7 @@ def _guids(backup: Summary) -> frozenset[tuple[str, int]]:
 def _binlogs(
     instance: Instance, repository: Repository, everything: Repository, archive: Archive, strange: set[str]
 ) -> tuple[tuple[ArchivedFile, ...], tuple[str, ...]]:
-    """Return the foreign binlogs whose objects are all listed, and the names of the others.
+    """Return the foreign binlogs whose objects are all listed, and the names of the other foreign binlogs.
 
     `strange` has the keys of untrusted descriptions.
     """
@@ -232,7 +234,7 @@ def _binlogs(
 
 
 def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentPlaces) -> Mapping[str, Sequence[str]]:
-    """Return the small documents, by place, that this host neither wrote nor trusts by a signature."""
+    """Return the small documents, by place, that this host did not write and that have no trusted signature."""
     signed = {digest for digests in believed.values() for digest in digests}
     foreign = {
         place: [one for one in digests if not own.knows(one) and one not in signed] for place, digests in there.items()
@@ -256,16 +258,17 @@ class ForgetResult:
 
 
 def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Return what `forget` would do now; changes nothing."""
+    """Return the actions that `forget` would take now; change nothing."""
     return ForgetResult(instance.name, tuple(backup.backup_id for backup in _removed(instance, names)))
 
 
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Stop expecting these backups in the repository; without names all missing ones.
+    """Stop expecting these backups in the repository; without names, all missing ones.
 
     Afterwards no command reports them as missing, and a prune of this host may destroy their local snapshots.
 
-    Raises: NotFound if this host did not store such a backup, or if the repository has it.
+    Raises:
+        NotFound: this host did not store such a backup, or the repository has it.
     """
     removed = _removed(instance, names)
     host_record.note_removed(instance, instance.open_repository(), removed)

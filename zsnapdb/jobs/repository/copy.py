@@ -1,8 +1,8 @@
 """Copy of an instance's backups and archived binlogs to a second repository, byte for byte, signatures included.
 
-The second repository has the id of the first. Chunks are bound to this id, so they can be read there. The stored hash
-proves each chunk during the copy. A chunk from an earlier run is read back and proved too. The manifest is copied last.
-No object is decrypted. A pin is copied with its backup; later changes of pins are not copied.
+The second repository has the id of the first. Chunks are bound to this id, so they can be read there too. Each chunk is
+compared with its stored hash during the copy. A chunk from an earlier run is read back and compared too. The manifest
+is copied last. No object is decrypted. A pin is copied with its backup; later changes of pins are not copied.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from zsnapdb.stream.chunks import Chunk
 
 @dataclass
 class CopiedBinlogs:
-    """The result for binlogs: names of the copied files, the failed files with reasons, and written bytes.
+    """The result for binlogs: names of the copied files, failed files with reasons, and the number of written bytes.
 
-    A copied file is now complete in the second repository, or has more bytes there.
+    A copied file is now complete in the second repository, or has more bytes there than before.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ def missing_binlogs(
 ) -> tuple[ArchivedFile, ...]:
     """Return the archived files that are missing or incomplete in the second repository, in order.
 
-    `kept` are the backups that the second repository has, or will have.
+    `kept` are the backups that the second repository has or will have.
     """
     stored = list(backups)
     order = [backup.backup_id for backup in stored]
@@ -78,7 +78,7 @@ def copy_binlogs(
 ) -> CopiedBinlogs:
     """Copy the files.
 
-    A damaged file, or one that changes during the copy, is reported and skipped. `confirm` raises an error if another
+    A file that is damaged or changes during the copy is reported and skipped. `confirm` raises an error if another
     process may be writing to the second repository.
     """
     done = CopiedBinlogs()
@@ -110,9 +110,9 @@ def copy_binlogs(
 
 
 def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
-    """Copy the end of each incarnation's complete part.
+    """Copy the records about the end of each incarnation's complete part.
 
-    A record counts only if the copy has the binlog bytes before that end.
+    A record is copied only if the second repository has the binlog bytes before that end.
     """
     for listed in there.repository.list(layout.incarnations(there.instance)):
         key = layout.complete(there.instance, listed.key.incarnation)
@@ -121,7 +121,7 @@ def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
-    """Copy one body unless the second repository has the same body. Return the number of written bytes."""
+    """Copy one body, unless the second repository has the same body. Return the number of written bytes."""
     source, target = here.repository, there.repository
     with contextlib.suppress(NotFound):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
@@ -138,7 +138,8 @@ def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chun
 def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
     """Copy a description byte for byte.
 
-    Raises: ConsistencyError if the second repository has a different description.
+    Raises:
+        ConsistencyError: the second repository has a different description.
     """
     if not there.repository.put_same(key, here.repository.get(key), is_alone=True):
         raise ConsistencyError(
@@ -162,9 +163,9 @@ class CopyPlan:
     left_out: Mapping[str, str]
     unreadable: Mapping[str, DamagedError]
     binlogs: tuple[ArchivedFile, ...]
-    """Archived binlogs that are missing or incomplete in the second repository."""
+    """The archived binlogs that are missing or incomplete in the second repository."""
     known: frozenset[str] = frozenset()
-    """The backups that this host knows. Their copies are known too."""
+    """The backups that this host knows. It will know their copies too."""
 
     @property
     def size(self) -> int:
@@ -177,7 +178,7 @@ class CopyPlan:
 
 @dataclass(frozen=True)
 class CopyResult:
-    """The result of a copy: ids of the copied backups, failed backups with reasons, written bytes, and seconds."""
+    """The result of a copy: ids of the copied backups, failed backups with reasons, bytes written, and seconds."""
 
     plan: CopyPlan
     copied: tuple[str, ...]
@@ -192,17 +193,17 @@ class CopyResult:
 
 
 def plan(source: Instance, target: Instance) -> CopyPlan:
-    """Return the present plan of a copy; changes nothing."""
+    """Return the present plan of a copy; change nothing."""
     here = source.open_repository()
     return _plan(source, here, target, _there(here, source, target))
 
 
 def _there(here: Repository, source: Instance, target: Instance) -> Repository | None:
-    """Return the second repository, None if it does not exist yet.
+    """Return the second repository; None if it does not exist yet.
 
     Raises:
-        UsageError: it is the same repository as the first one.
-        ConfigError: it is no copy of the first one.
+        UsageError: it is the first repository.
+        ConfigError: it is not a copy of the first repository.
     """
     if (source.repository.url, source.repository.s3.endpoint) == (target.repository.url, target.repository.s3.endpoint):
         raise UsageError(
@@ -226,7 +227,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
     known, checked = host_record.checked_backups(source, here)
     provenance = checked.provenance
-    # Both repositories have the same id, so the cache of the first one must not be used for the second one.
+    # Both repositories have the same id, so the first one's cache must not be used for the second one.
     copied = (
         {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
     )
@@ -274,9 +275,8 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
 def copy(source: Instance, target: Instance) -> CopyResult:
     """Copy the missing backups and binlogs.
 
-    Afterwards every copied backup is in the second repository, proved chunk by chunk, its manifest read back. A damaged
-    backup is reported and skipped with its increments; the others are copied. After an interruption the next run
-    continues.
+    Afterwards every copied backup is in the second repository, with all chunks proved and the manifest read back. A
+    damaged backup is reported and skipped together with its increments. After an interruption the next run continues.
     """
     here = source.open_repository()
     there = _there(here, source, target)
@@ -348,7 +348,8 @@ class _Run:
     def copy_chunks(self, manifest: Manifest) -> None:
         """Copy every chunk of the backup that the second repository lacks.
 
-        Raises: DamagedError with the first chunk that does not match the manifest.
+        Raises:
+            DamagedError: a chunk does not match the manifest; the message has the first one.
         """
         sizes = self._there.sizes(layout.chunks_of_backup(self._name, manifest.backup_id))
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="copy") as pool:
@@ -384,9 +385,10 @@ class _Run:
             self._report(Progress("copy", self._done, self._total))
 
     def copy_manifest(self, backup_id: str) -> None:
-        """Copy the manifest byte for byte and read the copy back. Another manifest is never overwritten.
+        """Copy the manifest byte for byte, and read the copy back. A different manifest is never overwritten.
 
-        Raises: ConsistencyError if the stored manifest is different.
+        Raises:
+            ConsistencyError: the stored manifest is different.
         """
         key = layout.manifest(self._name, backup_id)
         if not self._there.put_same(key, self._here.get(key), is_alone=True):

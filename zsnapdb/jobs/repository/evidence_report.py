@@ -1,4 +1,4 @@
-"""The facts for an audit of an instance: runs, kept objectives, present protection, and readers of the backups."""
+"""The facts for an audit of an instance: runs, met objectives, present protection, and readers of the backups."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
 _ONCE = ("backup", "drill", "prune", "restore", "clone")
-"""Jobs that create their result only once for each run id."""
+"""The jobs that create their result only once for each run id."""
 
 
 @dataclass(frozen=True)
 class EvidenceReport:
     """The evidence of some days, and the protection at the time `at` (UTC).
 
-    `drills` are the drills that started on these days. `keep` None: no backup is ever removed.
+    `drills` are the drills that started on these days. If `keep` is None, no backup is ever removed.
     """
 
     at: datetime
@@ -48,13 +48,13 @@ class EvidenceReport:
 
     @property
     def longest_drill(self) -> Evidence | None:
-        """The longest of the passed drills of these days. Its duration is the achieved restore time."""
+        """The longest passed drill of these days. Its duration is the measured restore time."""
         passed = [one for one in self.drills.read if one.outcome is drills.Outcome.PASSED]
         return max(passed, key=lambda one: one.seconds, default=None)
 
 
 def report(instance: Instance, first: date | None, last: date | None) -> EvidenceReport:
-    """Return the report of the days from `first` to `last` (UTC); without them, of the last 30 days."""
+    """Return the report of the days from `first` to `last` (UTC). The default is the last 30 days."""
     now = instance.host.now()
     end = last or now.date()
     begin = first or end - _USUAL_DAYS
@@ -77,7 +77,7 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
 
 
 def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
-    """Yield the records without repetitions of completed `--once` runs, which changed nothing."""
+    """Yield the records, except repetitions of completed `--once` runs, which changed nothing."""
     done = set[tuple[str, str, str]]()
     for record in records:
         if record.job in _ONCE and record.exit_code == 0:

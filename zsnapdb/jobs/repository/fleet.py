@@ -1,4 +1,4 @@
-"""One view of all instances of all hosts, only from repositories or from their last readings."""
+"""One view of all instances of all hosts, which uses only the repositories or their last readings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from zsnapdb.planning.fleet import overview
 
 @dataclass(frozen=True)
 class RepositoryState:
-    """The known state of a repository of the fleet, or why there is no new one.
+    """The known state of a repository of the fleet, and the error if it could not be read now.
 
-    `seen` was read now or, with an `error`, last (None: never). `changed` counts the instances that were read again.
-    `is_believed_by_key`: only documents with a known signature are trusted.
+    `seen` is the present reading or, if there is an `error`, the last one (None: never read). `changed` is the number
+    of instances that were read again. `is_believed_by_key`: only documents with a known signature are trusted.
     """
 
     name: str
@@ -30,13 +30,13 @@ class RepositoryState:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether its backups are encrypted, and this host has no key for them."""
+        """Whether the repository's backups are encrypted, and this host has no key for them."""
         return self.seen is not None and self.seen.is_encrypted and not self.has_identity
 
 
 @dataclass(frozen=True)
 class FleetState:
-    """The state of a fleet at a time (UTC). `rows` are the requested ones, in order."""
+    """The state of a fleet at a time (UTC). `rows` are the requested rows, in the requested order."""
 
     at: datetime
     is_cached: bool
@@ -46,7 +46,7 @@ class FleetState:
     chosen: int
     """The number of instances that pass the filters, including those that are not in `rows`."""
     counts: overview.FleetCounts
-    """The counts of all instances, including those that are not shown."""
+    """The counts of all instances, including those that are not in `rows`."""
 
     @property
     def total(self) -> int:
@@ -54,7 +54,7 @@ class FleetState:
 
     @property
     def exit_code(self) -> int:
-        """The greatest code of the shown rows, and of the repositories that could not be read."""
+        """The largest exit code of the shown rows, and of the repositories that could not be read."""
         return max(
             (
                 *(one.exit_code for one in self.rows),
@@ -68,8 +68,8 @@ class FleetState:
 class FleetRequest:
     """The requested rows and their order. `cached`: no repository is read.
 
-    The first `after` rows of this order are left out, and at most `most` are returned (None: all). `tells_errors`: a
-    problem shows the text of the error, otherwise only its code.
+    The first `after` rows in this order are left out, and at most `most` rows are returned (None: all). `tells_errors`:
+    the text of an error is shown, otherwise only its code.
     """
 
     filters: Sequence[overview.Filter] = ()
@@ -81,7 +81,7 @@ class FleetRequest:
 
     @classmethod
     def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
-        """Return the request for typed filters and a typed order. Raises UsageError if one is invalid."""
+        """Return the request for the filters and the order that a user typed. Raises UsageError if one is invalid."""
         if order not in list(overview.SortKey):
             raise UsageError(
                 f"--sort {order!r} is not a sort order", hint=f"choose from: {', '.join(overview.SortKey)}"
@@ -92,14 +92,14 @@ class FleetRequest:
         return replace(self, after=after, most=most)
 
     def told(self, problem: SeenProblem) -> str:
-        """Return the shown text of a problem."""
+        """Return the text that is shown for a problem."""
         return problem.message if self.tells_errors else problem.code
 
 
 def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
-    """Return the state of the fleet now. An unreadable repository hides no other one.
+    """Return the state of the fleet now. If a repository cannot be read, the others are still shown.
 
-    `memory` spares frequent callers the parsing of unchanged files.
+    With `memory`, frequent callers parse only changed files.
     """
     at = host.now()
     states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
@@ -112,9 +112,9 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
-    """Return the facts with their trusted signs of life.
+    """Return the facts with only the trusted signs of life.
 
-    If a trusted document names a host, signs of life that anybody can write do not count for that host.
+    If a trusted document names a host, signs of life that anybody can write are ignored for that host.
     """
     facts = [
         (state.is_believed_by_key, one.facts())
@@ -132,7 +132,7 @@ def _repository(
     reading, error, encryption = None, None, settings.repository[name].encryption
     files = SeenFiles.of(settings, name)
     if not request.cached:
-        # Loading the reader takes longer than showing cached states, so it is imported here.
+        # Import late: loading the reader takes longer than showing cached states.
         from zsnapdb.jobs.repository.fleet_reader import RepositoryReader
 
         try:

@@ -1,7 +1,7 @@
-"""Reads all instances of one repository, as far as they have changed since the last reading.
+"""Reading of all instances of one repository. Only changed instances are read again.
 
-An instance is judged by the same code as on its own host; no host, server or pool is asked. The repository is only
-listed and read. Everything in it is untrusted: names that no instance can have are counted and not read.
+An instance is judged by the same code as on its own host. No host, server or pool is queried. The repository is only
+listed and read. Everything in it is untrusted. Names that no instance can have are counted and not read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from zsnapdb.store.layers import Remembered, RememberingStore, Trace
 
 _FORMAT = 3
 LONGEST = 300
-"""The characters of a text that are kept, so that one repository cannot fill an answer.
+"""The maximum length of a text, so that one repository cannot fill an answer.
 
 Texts of zsnapdb are shorter.
 """
@@ -69,7 +69,7 @@ def _with_cut_texts(facts: HealthFacts) -> HealthFacts:
 
 
 SeenText = Annotated[str, AfterValidator(_cut), AfterValidator(patterns.printable)]
-"""An untrusted text, or an error that may quote one: one short line for people."""
+"""An untrusted text, or an error that may quote such a text, as one short line for people."""
 
 
 class _Part(BaseModel):
@@ -77,9 +77,9 @@ class _Part(BaseModel):
 
 
 class PublicInstance(_Part):
-    """An instance at the time of its reading. `evidence` is the number of the newest evidence record (0: none).
+    """An instance at the time it was read. `evidence` is the number of the newest evidence record (0: none).
 
-    `future` counts the backups and signs of life that were in the future then. The facts leave them out.
+    `future` is the number of backups and signs of life that were in the future then. The facts leave them out.
     """
 
     read: patterns.Moment
@@ -104,9 +104,9 @@ class PublicInstance(_Part):
 
 
 class SeenProblem(_Part):
-    """Why something could not be read: the text, the code (the class) and the exit code of the error.
+    """The reason why something could not be read: the text, the code (class) and the exit code of the error.
 
-    The text can name endpoint, bucket and folders.
+    The text can contain the endpoint, the bucket and folders.
     """
 
     message: SeenText
@@ -119,10 +119,10 @@ class SeenProblem(_Part):
 
 
 class SeenRepository(_Part):
-    """A repository at the time of its reading. `foreign` counts folders whose name no instance can have.
+    """A repository at the time it was read. `foreign` is the number of folders whose name no instance can have.
 
-    `problems` are the errors of instances by name; the entry in `instances` is then from an earlier reading. `reading`
-    is random, and identifies the other file of the same reading.
+    `problems` are the errors of instances by name. The entry in `instances` is then from an earlier reading. `reading`
+    is a random text that identifies the other file of the same reading.
     """
 
     read: patterns.Moment
@@ -136,7 +136,7 @@ class SeenRepository(_Part):
 
 
 class FailedReading(_Part):
-    """The newest reading of a repository, which failed: when, and why."""
+    """The newest reading of a repository, if it failed: the time and the problem."""
 
     at: patterns.Moment
     problem: SeenProblem
@@ -163,7 +163,7 @@ class _Bodies(_Part):
 
 
 class _Frame(_Part):
-    """The first line of each file: the facts, besides the store, that its content depends on."""
+    """The first line of each file: facts outside the store on which the content depends."""
 
     format: int
     tool: str
@@ -175,14 +175,14 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SeenMemory:
-    """The last reading of each repository, in memory as long as its file is unchanged. Threads may share it."""
+    """The last reading of each repository, in memory while its file is unchanged. Threads may share it."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[object, ...], SeenRepository | None]] = {}
         self._lock = threading.Lock()
 
     def repository(self, files: SeenFiles) -> SeenRepository | None:
-        """Return `files.repository()`, which is parsed only if its file has changed."""
+        """Return `files.repository()`. The file is parsed only if it has changed."""
         with self._lock:
             version = files.version()
             if version is None:
@@ -197,7 +197,7 @@ class SeenMemory:
 class SeenFiles:
     """The files about one repository, in a folder that only this account can use.
 
-    `url` is the address of the repository; `trust` are the settings that decide which documents are trusted.
+    `url` is the address of the repository. `trust` has the settings that decide which documents are trusted.
     """
 
     folder: Path
@@ -212,7 +212,7 @@ class SeenFiles:
 
     @property
     def manifests(self) -> Path:
-        """The folder of manifests that were read (`repository/catalogue.py` writes its files)."""
+        """The folder of the manifests that were read. `repository/catalogue.py` writes the files in it."""
         return self.folder / "manifests"
 
     @property
@@ -231,11 +231,11 @@ class SeenFiles:
             make_private(folder)
 
     def repository(self) -> SeenRepository | None:
-        """Return the last reading. Return None if there is none."""
+        """Return the last reading; None if there is none."""
         return self._read("seen.json", SeenRepository)
 
     def version(self) -> tuple[object, ...] | None:
-        """Return a value that changes as soon as `repository` changes. Return None if nothing is known."""
+        """Return a value that changes whenever `repository` changes; None if there is no reading."""
         try:
             status = (self.folder / "seen.json").stat()
         except OSError:
@@ -243,21 +243,21 @@ class SeenFiles:
         return (self.folder, self._frame(), status.st_ino, status.st_size, status.st_mtime_ns)
 
     def traces(self, seen: SeenRepository) -> dict[str, Trace]:
-        """Return the objects and listings that each instance of the reading `seen` depended on, if they are known."""
+        """Return the objects and listings on which each instance of the reading `seen` depended, if they are known."""
         known = self._read("traces.json", _Dependences)
         if known is None or known.reading != seen.reading:
             return {}
         return {name: Trace(dict(one.listings), dict(one.objects)) for name, one in known.instances.items()}
 
     def bodies(self, instance: str) -> dict[str, Remembered]:
-        """Return the objects that the readings of an instance fetched, by key."""
+        """Return the objects that were fetched for an instance, by key."""
         known = self._read(f"objects/{instance}.json", _Bodies)
         if known is None:
             return {}
         return {key: Remembered(one.size, one.tag, one.text.encode()) for key, one in known.objects.items()}
 
     def keep(self, seen: SeenRepository, traces: dict[str, Trace]) -> None:
-        """Replace the stored reading. If the disk fails, the next run only takes longer."""
+        """Replace the stored reading. If it cannot be written, the next run only takes longer."""
         dependences = {name: _Dependence(listings=one.listings, objects=one.objects) for name, one in traces.items()}
         self._write("seen.json", seen)
         with contextlib.suppress(OSError):
@@ -265,7 +265,7 @@ class SeenFiles:
         self._write("traces.json", _Dependences(reading=seen.reading, instances=dependences))
 
     def note_failure(self, error: ZsnapdbError, at: datetime) -> None:
-        """Record that the newest reading failed, until one succeeds. The previous reading stays."""
+        """Record that the newest reading failed, until a reading succeeds. The previous reading stays."""
         with contextlib.suppress(ZsnapdbError):
             self.prepare()
             self._write("failed.json", FailedReading(at=at, problem=SeenProblem.of(error)))
@@ -274,7 +274,7 @@ class SeenFiles:
         return self._read("failed.json", FailedReading)
 
     def keep_bodies(self, instance: str, objects: dict[str, Remembered]) -> None:
-        """Replace the stored objects of an instance. One that is no text is left out, and fetched again."""
+        """Replace the stored objects of an instance. Objects that are not text are left out, and fetched again."""
         texts = {}
         for key, one in objects.items():
             # The tag is also untrusted.
@@ -302,12 +302,12 @@ class SeenFiles:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PATIENCE = 30.0
-"""The seconds for which an unreachable repository is tried again: a person waits for the view."""
+"""The time in seconds for which an unreachable repository is retried. A person waits for the view."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The state of a repository now. `changed` counts the instances that were read again."""
+    """The present state of a repository. `changed` is the number of instances that were read again."""
 
     seen: SeenRepository
     changed: int
@@ -315,7 +315,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class RepositoryReader:
-    """Reads the repository `name` of a fleet. `host` opens its store and has the clock."""
+    """A reader of the repository `name` of a fleet. `host` opens the store and has the clock."""
 
     name: str
     settings: RepositorySettings
@@ -332,7 +332,7 @@ class RepositoryReader:
         return SeenFiles.of(self.fleet, self.name)
 
     def read(self) -> Reading:
-        """Read the changed instances, and store them.
+        """Read the changed instances, and store the reading.
 
         Raises:
             RepositoryError: the repository cannot be listed
@@ -386,7 +386,7 @@ class RepositoryReader:
             try:
                 return self._read_instance(repository, name, before, traces.get(name))
             except ZsnapdbError as error:
-                # Without a trace it is read again next time.
+                # Without a trace the instance is read again next time.
                 return _Result(name, before, None, error)
 
         with ThreadPoolExecutor(self.fleet.readers, thread_name_prefix="fleet") as pool:
@@ -399,26 +399,26 @@ class RepositoryReader:
         compared = _Remembering(repository)
         if before is not None and trace is not None and number == before.evidence and compared.store.is_as(trace):
             return _Result(name, before, trace)
-        # Not through the remembering store: a reading depends only on the number of the record.
+        # This does not use the remembering store, because a reading depends only on the number of the record.
         record = evidence_log.record(repository, name, number) if number else None
         written = _Written(number, *((record.finished, record.who.host) if record is not None else (None, "")))
         compared.store.known = self.files.bodies(name)
         seen, store = self._seen(compared.repository, name, written), compared.store
         if seen is not None and seen.health.damage:
-            # An object that seems damaged may have been replaced during the reading.
+            # An object that seems damaged may have been replaced while it was read.
             again = _Remembering(repository)
             again.store.known = store.kept
             seen, store = self._seen(again.repository, name, written), again.store
         if seen is None:
             return _Result(name, None, None)
-        # Manifests may be long. Their summaries are stored already (`repository/catalogue.py`).
+        # Manifests may be long, and their summaries are already stored (`repository/catalogue.py`).
         own = {key: one for key, one in store.kept.items() if "/manifests/" not in key}
         self.files.keep_bodies(name, own)
-        # Objects from the future count once their time has come, even if the repository does not change.
+        # The time of a future object may come before the repository changes, so there is no trace.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> PublicInstance | None:
-        """Return the state of the instance in the repository. Return None if there is nothing of it."""
+        """Return the state of the instance in the repository; None if the repository has nothing of it."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
         future = from_future((backup.backup_id for backup in known), self.host.latest(), ())
@@ -454,7 +454,7 @@ class RepositoryReader:
         )
 
     def _instance(self, name: str, objectives: ObjectiveSettings) -> Instance:
-        """Return the instance as only this repository shows it. This host has no records of it."""
+        """Return the instance without any records of this host, as only the repository shows it."""
         settings = InstanceSettings(repository=self.name, objectives=objectives)
         nothing = Path("/nonexistent")
         host = replace(self.host, cache=self.files.manifests, records=nothing, journals=nothing)
@@ -465,7 +465,7 @@ class RepositoryReader:
 class _Written:
     """The number of the newest evidence record (0: none).
 
-    If it is trusted: the end of its run, and its host.
+    If the record is trusted, it also has the end of the run and the host.
     """
 
     number: int
@@ -474,7 +474,7 @@ class _Written:
 
 
 class _Remembering:
-    """A repository that fetches each object once, and the store that remembers them."""
+    """A repository that fetches each object once, and the store that remembers the objects."""
 
     def __init__(self, repository: Repository) -> None:
         layers: list[RememberingStore] = []
@@ -489,7 +489,7 @@ class _Remembering:
 
 @dataclass(frozen=True)
 class _Result:
-    """The state of an instance after a look. `is_new`: it was read, because something had changed."""
+    """The state of an instance after a check. `is_new`: it was read again because something had changed."""
 
     name: str
     seen: PublicInstance | None
@@ -499,9 +499,9 @@ class _Result:
 
 
 def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, PublicInstance]:
-    """Return the instances that had backups before, and now have no objects at all.
+    """Return the instances that had backups before and have no objects now.
 
-    Otherwise the destruction of all backups would turn red into green.
+    Otherwise the view would turn from red to green when all backups were destroyed.
     """
     before = past.instances if past is not None else {}
     return {name: one for name, one in before.items() if one.backups and name not in now}
@@ -509,7 +509,7 @@ def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> di
 
 def _oldest(stored: Stored) -> datetime | None:
     if stored.window.ranges:
-        # Integer arithmetic: as a fraction, the last moments of the year 9999 would be outside the years of a date.
+        # Use integers: with fractions, the last moments of the year 9999 would be outside the years of a date.
         return _EPOCH + timedelta(microseconds=stored.window.ranges[0].start)
     restorable = stored.restorable
     return restorable[0].created if restorable else None

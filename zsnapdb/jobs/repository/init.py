@@ -1,4 +1,4 @@
-"""Creation of repositories and keys: marker and signing key, rewrite of a lost marker, update of recipients."""
+"""Creation of repositories and keys: marker and signing key, a lost marker, changed recipients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zsnapdb.store.layers import open_store, refuse_unfit
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """Files of secret keys with their public parts: age identities (one recipient each), a signing key."""
+    """Files of secret keys with the public parts of the keys: age identities (one recipient each) and a signing key."""
 
     identity: Path | None = None
     recipients: tuple[str, ...] = ()
@@ -56,9 +56,10 @@ def refuse_existing_keys(identity: Path | None, signing_key: Path | None) -> Non
 
 
 def generate_keys(identity: Path | None, signing_key: Path | None) -> KeyFiles:
-    """Write new keys to the files, mode 0600, and return their public parts.
+    """Write new keys to the files with mode 0600, and return their public parts.
 
-    Raises: ExistsError if one of the files exists. No file is written then.
+    Raises:
+        ExistsError: one of the files exists; no file was written.
     """
     refuse_existing_keys(identity, signing_key)
     recipients: tuple[str, ...] = ()
@@ -95,7 +96,7 @@ def configured_keys(settings: Settings) -> list[KeyFiles]:
 
 
 class InitStep(StrEnum):
-    """The action that init takes."""
+    """The action of init."""
 
     CREATE = "create"
     REBUILD = "rebuild"
@@ -105,7 +106,7 @@ class InitStep(StrEnum):
 
 @dataclass(frozen=True)
 class InitPlan:
-    """The intended marker, and the step that writes it. `before` are its present recipients."""
+    """The planned marker, and the step that writes it. `before` are the recipients in the present marker."""
 
     name: str
     url: str
@@ -114,15 +115,15 @@ class InitPlan:
     before: tuple[str, ...] = ()
     signing: SigningState = SigningState.UNDECIDED
     new_key: Path | None = None
-    """File of the signing key that init creates, None if it creates none."""
+    """The file of the signing key that init creates; None if it creates none."""
     signer: str | None = None
-    """Public part of the signing key, None before its creation."""
+    """The public part of the signing key; None before its creation."""
     store_note: str = ""
-    """Note for a person about the store, after its test."""
+    """A note for the user about the store, after its test."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
-        """The changes of keys and of the marker's recipients."""
+        """The changes of the keys and of the marker's recipients."""
         made = KeyFiles(signing_key=self.new_key, signer=self.signer).changes if self.new_key is not None else ()
         if self.step is InitStep.NOTHING:
             return made
@@ -137,7 +138,7 @@ class InitPlan:
 class _Place:
     """A configured repository with its open store.
 
-    `missing_key` is the configured file of a key that does not exist yet.
+    `missing_key` is the configured key file if it does not exist yet.
     """
 
     name: str
@@ -152,7 +153,8 @@ class _Place:
 def choose_repository(settings: Settings, name: str | None) -> str:
     """Return the name of the named (or only) repository.
 
-    Raises: UsageError if it is not configured, or the choice is not unique.
+    Raises:
+        UsageError: it is not configured, or there are several.
     """
     known = ", ".join(sorted(settings.repository))
     if name is None:
@@ -183,9 +185,10 @@ def _place(settings: Settings, name: str | None) -> _Place:
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
-    """Return the plan of init for the named (or only) repository; changes nothing.
+    """Return the plan of init for the named (or only) repository; change nothing.
 
-    Raises: ConfigError if a configured key cannot be used.
+    Raises:
+        ConfigError: a configured key cannot be used.
     """
     place = _place(settings, name)
     if place.missing_key is None:
@@ -196,7 +199,8 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
         marker = Marker.read(place.objects)
     except NotFound:
         return _with_signing(_without_marker(place), place)
-    # Documents may already be signed here, so a missing key was lost. Hosts with a new key would trust none of them.
+    # This host may already have signed documents here, so a missing key was lost. Hosts with a new key would trust none
+    # of them.
     place.keyring.check_signing()
     step = InitStep.RECIPIENTS if recipients and recipients != marker.recipients else InitStep.NOTHING
     planned = InitPlan(
@@ -210,18 +214,20 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
 
 
 def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
-    """Return the plan with its facts about signing."""
+    """Return the plan with the facts about signing."""
     if place.missing_key is not None:
         return replace(planned, signing=place.signing, new_key=place.missing_key)
     return replace(planned, signing=place.signing, signer=place.keyring.own_signer)
 
 
 def prove(settings: Settings, name: str | None) -> None:
-    """Write, read, replace and remove an object of the named (or only) repository. Afterwards it is unchanged.
+    """Write, read, replace and remove an object of the named (or only) repository.
+
+    Afterwards the repository is unchanged.
 
     Raises:
-        PreflightError: the store ignores a condition.
-        RepositoryError: the store refuses.
+        PreflightError: the store ignores a condition of a request.
+        RepositoryError: the store refuses a request.
     """
     refuse_unfit(settings.repository[choose_repository(settings, name)])
     marker.prove_replacements(_place(settings, name).objects)

@@ -1,4 +1,4 @@
-"""The instances and backups of a repository, with their snapshots on this host, and pins of backups."""
+"""The instances and backups of a repository, backups' snapshots on this host, and pins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 @dataclass(frozen=True)
 class InventoryEntry:
-    """A backup, and whether its snapshots are on this host, so that it can be cloned."""
+    """A backup, and whether this host has its snapshots, so that it can be cloned."""
 
     manifest: Summary
     is_local: bool
@@ -39,7 +39,7 @@ class InventoryEntry:
 
 @dataclass(frozen=True)
 class Detail:
-    """A backup with the chain that its restore needs, the full backup first, and the known damage of that chain."""
+    """A backup, the chain that its restore needs (full backup first), and the known damage of that chain."""
 
     entry: InventoryEntry
     chain: tuple[Summary, ...]
@@ -62,7 +62,7 @@ def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
 def _local_guids(
     instance: Instance, manifests: Sequence[Summary], seen: Sequence[OwnedSnapshot] | None
 ) -> set[frozenset[int]]:
-    """Return the GUIDs of each backup's set with snapshots on this host.
+    """Return the GUIDs of each backup whose set has snapshots on this host.
 
     If no volumes are configured, the volumes of the newest backup are used. `seen` is the result of `_own_snapshots`.
     """
@@ -84,7 +84,7 @@ def _is_local(backup: Summary, here: set[frozenset[int]]) -> bool:
 class Inventory:
     """The backups of an instance, oldest first, the errors of unreadable backups, and the unfinished backups.
 
-    `damage` is the known damage of each backup's chain, by backup id.
+    `damage` has the known damage of each backup's chain, by backup id.
     """
 
     entries: tuple[InventoryEntry, ...]
@@ -94,7 +94,7 @@ class Inventory:
     """Differences between the repository and the backups that this host stored."""
     damage: Mapping[str, tuple[KnownDamage, ...]] = field(default_factory=dict)
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """The reason why this host does not know a backup, by id. Empty on a host that knows none."""
+    """The reason why this host does not know a backup, by backup id. Empty on a host that knows none."""
 
 
 def inventory(instance: Instance) -> Inventory:
@@ -119,7 +119,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
 
     Raises:
         NotFound: the backup does not exist.
-        DamagedError: its chain is incomplete, or the latest is requested and a newer stored backup is unusable.
+        DamagedError: the chain is incomplete, or `latest` is requested and a newer stored backup cannot be used.
     """
     repository = instance.open_repository()
     seen = _own_snapshots(instance)
@@ -137,7 +137,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
 
 
 def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:
-    """Raise DamagedError if a newer backup was stored than the chosen one, and is unusable."""
+    """Raise DamagedError if a backup that is newer than the chosen one was stored and cannot be used."""
     unusable = {name: error.message for name, error in known.unreadable.items()}
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
     later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]
@@ -153,7 +153,7 @@ def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> No
 
 @dataclass(frozen=True)
 class StoredInstance:
-    """An instance in a repository. `backups` counts its backups; `newest` has the greatest id (None: no backup)."""
+    """An instance in a repository, the number of its `backups`, and the largest id (`newest`; None: no backup)."""
 
     name: str
     backups: int
@@ -162,7 +162,7 @@ class StoredInstance:
 
 @dataclass(frozen=True)
 class RepositoryInstances:
-    """The instances in a repository, or the error that prevents knowing them."""
+    """The instances in a repository, or the error if they could not be listed."""
 
     repository: str
     url: str
@@ -171,9 +171,9 @@ class RepositoryInstances:
 
 
 def list_instances(settings: Settings, host: Host, repository: str | None) -> tuple[RepositoryInstances, ...]:
-    """Return the instances in each repository (or only in the named one), by the folders in it. No manifest is read.
+    """Return the instances in each repository, or only in the named one.
 
-    Raises UsageError if the repository is not configured.
+    They are found by their folders; no manifest is read. Raises UsageError if the repository is not configured.
     """
     if repository is not None and repository not in settings.repository:
         known = ", ".join(sorted(settings.repository))
@@ -206,9 +206,10 @@ def _stored_instance(name: str, backup_ids: list[str]) -> StoredInstance:
 def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     """Pin a backup (an id or `latest`).
 
-    Afterwards no prune removes the backup or its bases. This host remembers the pin, in case the repository loses it.
+    Afterwards no prune removes the backup or its bases. This host records the pin, in case the repository loses it.
 
-    Raises: NotFound if the backup does not exist.
+    Raises:
+        NotFound: the backup does not exist.
     """
     if not reason.strip():
         raise UsageError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
@@ -224,9 +225,10 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
 
 
 def unpin(instance: Instance, backup_id: str) -> Pin:
-    """Remove the pin of a backup, here and in the repository.
+    """Remove the pin of a backup, on this host and in the repository.
 
-    Raises: NotFound if it has no pin in either place.
+    Raises:
+        NotFound: it has no pin in either place.
     """
     repository = instance.open_repository()
     if backup_id in host_record.pinned_here(instance, repository):

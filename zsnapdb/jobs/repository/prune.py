@@ -1,13 +1,12 @@
-"""Prune: removes expired backups from the repository and this host, unneeded archived binlogs, and leftovers.
+"""Prune removes expired backups from the repository and this host, unneeded archived binlogs, and leftovers.
 
-Invariants, each kept by the order of the steps:
+The order of the steps guarantees these invariants:
 - Every removal needs the lease of the instance, so no backup runs at the same time.
-- An increment is removed before its base. A run that is interrupted at any moment leaves every listed backup complete.
-- The removal of a backup is first recorded on this host. Then its local snapshots and bookmarks are destroyed, then its
-  manifest is removed (from then on it is no backup), then its chunks. A later run sweeps the leftovers of an
-  interrupted run when they are old enough.
-- A manifest is read again right before its removal. A manifest that is unreadable, or differs from the plan, stops the
-  run.
+- An increment is removed before its base. After an interruption at any moment, every listed backup is complete.
+- The removal of a backup is first recorded on this host. Then its local snapshots and bookmarks are destroyed. Then its
+  manifest is removed, which ends the backup, and then its chunks. A later run sweeps the leftovers of an interrupted
+  run when they are old enough.
+- A manifest is read again directly before its removal. If it is unreadable or differs from the plan, the run stops.
 - Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
 """
 
@@ -54,12 +53,12 @@ from zsnapdb.store.base import DeletionPolicy
 from zsnapdb.zfs import destruction
 
 _PARALLEL_LISTINGS = 8
-"""Number of backups whose chunks are listed in parallel."""
+"""The number of backups whose chunks are listed in parallel."""
 
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """The plan of a prune, with reasons. `sizes` are in bytes, by id, of every readable backup."""
+    """The plan of a prune, with reasons. `sizes` has the size in bytes of every readable backup, by id."""
 
     instance: str
     backups: Summaries
@@ -73,7 +72,7 @@ class PrunePlan:
     missing: tuple[StoredFinding, ...] = ()
     """Differences between the repository and the backups that this host stored."""
     provenance: Provenance = field(default_factory=Provenance)
-    """The backups that this host knows. No other backup is counted or removed."""
+    """The backups that this host knows. Other backups are neither counted nor removed."""
 
     @property
     def counted(self) -> tuple[Summary, ...]:
@@ -91,7 +90,7 @@ class PrunePlan:
 
     @property
     def freed(self) -> int:
-        """Bytes freed in the repository: chunks of backups, leftovers and archived binlogs."""
+        """The bytes that are freed in the repository: chunks of backups, leftovers and archived binlogs."""
         sizes = self.sizes
         backups = sum(sizes[name] for name in self.retention.removal_order)
         swept = sum(s.leftover.size for s in self.leftovers if s.remove) + sum(
@@ -101,7 +100,7 @@ class PrunePlan:
 
     @property
     def freed_locally(self) -> int:
-        """Lower bound of the bytes freed in the pool: the bytes that only a single snapshot uses."""
+        """A lower bound of the bytes that are freed in the pool: the bytes that only one of the snapshots uses."""
         return sum(d.size for d in self.local if d.remove)
 
 
@@ -109,7 +108,7 @@ class PrunePlan:
 class PruneResult:
     """The result of a prune: removed ids, objects and bytes, destroyed local snapshots and bookmarks.
 
-    `notes` has the kept objects with reasons.
+    `notes` lists the objects that were kept, with reasons.
     """
 
     plan: PrunePlan
@@ -129,13 +128,14 @@ def plan(
     unrestorable: Unrestorable = Unrestorable.KEEP,
     trusts_clock: bool = False,
 ) -> PrunePlan:
-    """Return the present plan of a prune; changes nothing.
+    """Return the present plan of a prune; change nothing.
 
     `local` replaces the leftovers on this host.
 
     Raises:
         ConfigError: there is no retention policy.
-        ClockDoubtError: the clock of this host is far from that of the newest backup, and the caller does not trust it.
+        ClockDoubtError: this host's clock is far from the newest backup's time, and the caller does not trust the
+            clock.
     """
     instance.retention_policy()
     time, now = removal_time(instance.host), instance.host.now()
@@ -218,11 +218,11 @@ def _plan(
 def _pruning_facts(
     instance: Instance, repository: Repository, backups: Summaries, checked: StoredCheck, moment: datetime
 ) -> RetentionFacts:
-    """Return the facts for the decisions about backups, besides the retention policy."""
+    """Return the facts for decisions about backups, except the retention policy."""
     provenance = checked.provenance.for_removal
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     return RetentionFacts(
-        # A replaced manifest of this host may come back. Its bases stay, as for a damaged manifest.
+        # A replaced manifest of this host may come back. Its bases are kept, like those of a damaged manifest.
         unreadable={
             name: error.message
             for name, error in backups.unread.items()
@@ -249,10 +249,10 @@ def prune(
 
     Raises:
         ConfigError: there is no retention policy.
-        ClockDoubtError: this host's clock is far from the clock of the store or the time of the newest backup, and the
-            caller does not trust it.
+        ClockDoubtError: this host's clock is far from the store's clock or the newest backup's time, and the caller
+            does not trust this clock.
         DamagedError: a manifest has changed or become unreadable since the plan. The removals stop there.
-        RepositoryError: the store refuses.
+        RepositoryError: the store refuses a request.
     """
     instance.retention_policy()
     if trusts_clock:
@@ -262,7 +262,7 @@ def prune(
         # A clock that jumped ahead must not cause an early removal.
         planned = _plan(instance, repository, local, unrestorable, removal_time(instance.host))
         if not trusts_clock:
-            # The lease was just written, so its time is the clock of the store.
+            # The lease was just written, so its time shows the clock of the store.
             written = repository.modified(layout.lease(f"{instance.name}/writer"))
             _refuse_wrong_clock(instance, planned.counted, written)
         host_record.note_digests(instance, repository, planned.provenance, planned.backups.backups)
@@ -332,12 +332,12 @@ class _Run:
 
     @property
     def _stays(self) -> frozenset[str]:
-        """The known backups that are kept, without those from the future."""
+        """The known backups that are kept, except those from the future."""
         future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
         return (self._plan.retention.kept & self._plan.provenance.proofs.keys()) - future
 
     def _check_what_stays(self) -> None:
-        """Read the newest kept and restorable backup again from the store, with its complete chain."""
+        """Read the newest backup that is kept and restorable again from the store, with its complete chain."""
         lineage = Lineage(self._plan.provenance.trusted(self._plan.backups.backups))
         stays = self._stays
         self._check_chunks(stays)
@@ -355,9 +355,9 @@ class _Run:
         )
 
     def _check_chunks(self, stays: Collection[str]) -> None:
-        """Raise DamagedError if a kept backup lacks chunks, and no earlier check found that.
+        """Raise DamagedError if a kept backup lacks chunks and no earlier check found that.
 
-        The prune would keep such a backup instead of a good one.
+        Otherwise the prune might keep such a backup instead of a good one.
         """
         faulty = known_damage(self._repository, self._name).stored().keys()
         names = sorted(stays - faulty)
@@ -372,7 +372,11 @@ class _Run:
                     )
 
     def _check_faulty(self) -> None:
-        """Raise PreflightError if an undamaged backup is recorded as damaged, and any writer could record that."""
+        """Raise PreflightError if a backup is recorded as damaged but is intact.
+
+        This is checked if signatures are not trusted, because anybody who can write to the repository can record
+        damage.
+        """
         if self._repository.keyring.trusted:
             return
         faulty = known_damage(self._repository, self._name).stored().keys() & self._plan.provenance.proofs.keys()
@@ -397,7 +401,7 @@ class _Run:
             )
 
     def _remove(self, name: str, local: Sequence[LocalDecision]) -> None:
-        """Record the removal of one backup, then remove local snapshots and bookmarks, manifest, and chunks."""
+        """Record the removal of a backup. Then remove local snapshots and bookmarks, the manifest, and the chunks."""
         self._read_again(self._backups[name])
         if self._repository.exists(layout.pin(self._name, name)):
             raise PreflightError(
@@ -422,7 +426,7 @@ class _Run:
         self._size += sum(sizes.values())
 
     def _sweep(self, leftover: Leftover) -> None:
-        """Remove the leftovers of an interrupted run: its mark first, so that no run continues with lost chunks."""
+        """Remove the leftovers of an interrupted run, the mark first, so that no run continues without its chunks."""
         name = leftover.backup_id
         if self._has_manifest(name):
             self._notes.append(f"{name} has a manifest that the store did not list; its chunks stay")
@@ -434,7 +438,7 @@ class _Run:
         self._events.tell(f"swept leftovers of {name}")
 
     def _remove_binlog(self, old: OldBinlog) -> None:
-        """Remove one archived binlog. The caller starts with the oldest binlog, so no gap appears."""
+        """Remove one archived binlog. The caller begins with the oldest binlog, so that there is no gap."""
         self._still_alone()
         archive_record.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._objects += binlog_archive.remove(BinlogArchive(self._repository, self._name), old.file)
@@ -459,13 +463,13 @@ class _Run:
         self._events.tell(f"swept leftovers of binlog {leftover.name}")
 
     def _has_manifest(self, name: str) -> bool:
-        """Whether the backup has a manifest, readable or not."""
+        """Return whether the backup has a manifest, readable or not."""
         return self._repository.exists(layout.manifest(self._name, name))
 
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
         """Destroy the local leftovers of a backup that is kept in the repository, or no longer exists there.
 
-        The absence is checked again in the store.
+        The store is checked again for the backup.
         """
         if name not in self._plan.retention.kept and self._has_manifest(name):
             self._notes.append(f"{name} has a manifest that the store did not list; its snapshots stay")
@@ -476,7 +480,7 @@ class _Run:
     def _destroy(self, decisions: Sequence[LocalDecision]) -> None:
         """Destroy snapshots and bookmarks.
 
-        A snapshot with a new hold or clone is kept, with a note. The run continues.
+        A snapshot that now has a hold or clone is kept, with a note. The run continues.
         """
         for decision in decisions:
             try:

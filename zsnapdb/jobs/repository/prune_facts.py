@@ -1,4 +1,4 @@
-"""Facts about the repository for a prune, besides manifests: locks of the store, and leftovers of runs."""
+"""Facts about the repository that a prune needs besides manifests: locks of the store, and leftovers of runs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from zsnapdb.store.base import ObjectHold
 from zsnapdb.zfs import datasets, snapshots
 
 _PARALLEL_REQUESTS = 8
-"""Number of parallel requests for the holds of objects."""
+"""The number of parallel requests for the locks of objects."""
 
 
 def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[str, str]:
-    """Return the reason of each pin, by backup id. `here` are the backups that this host pinned, by its own record."""
+    """Return the reason of each pin, by backup id. `here` are the backups that this host recorded as pinned."""
     hidden = {
         name: f"this host pinned it, the repository lacks the pin; `zsnapdb pin {instance} {name} --remove` ends that"
         for name in here
@@ -42,7 +42,7 @@ def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[s
 
 
 def faulty(repository: Repository, instance: str) -> dict[str, str]:
-    """Return the findings about each damaged backup."""
+    """Return the findings about each backup with recorded damage."""
     return {
         name: f"{damage.by} found {'; '.join(damage.findings[:2])}"
         for name, damage in known_damage(repository, instance).stored().items()
@@ -52,7 +52,7 @@ def faulty(repository: Repository, instance: str) -> dict[str, str]:
 def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:
     """Return the backups that the store itself locks, with the end of each lock.
 
-    Only the manifest of a backup is checked: it was written last, so its lock ends last.
+    Only the lock of the manifest is checked, because it was written last and its lock ends last.
     """
 
     def hold_of(name: str) -> ObjectHold | None:
@@ -68,7 +68,7 @@ def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[
 
 
 def leftovers(repository: Repository, instance: str, backups: Summaries, marks: Sequence[Unfinished]) -> list[Leftover]:
-    """Return the leftovers of ids without a manifest. Lists the ids once, then the objects of each such id."""
+    """Return the leftovers of ids without a manifest. List the ids once, then the objects of each such id."""
     there = {backup.backup_id for backup in backups.backups} | set(backups.unread)
     marked = {mark.backup_id: mark for mark in marks if mark.backup_id not in there}
     names = set(filter(is_backup_id, repository.folders(layout.all_chunks(instance)))) - there
@@ -100,7 +100,7 @@ def guids(backups: Sequence[Summary], backup_ids: Sequence[str]) -> dict[str, fr
 def in_use(
     backups: Sequence[Summary], base: Summary | None, marks: Sequence[Unfinished], moment: datetime, after: float
 ) -> dict[str, str]:
-    """Return the backups that later runs may need: the base of the next increment, and bases of unfinished backups."""
+    """Return the backups that later runs may need: the next increment's base, and the bases of unfinished backups."""
     needed = {base.backup_id: "it is the base of the next increment"} if base is not None else {}
     stored = {backup.backup_id for backup in backups}
     for mark in marks:
@@ -116,7 +116,7 @@ def in_use(
 
 @dataclass(frozen=True)
 class OldBinlog:
-    """The decision on an archived file; `size` in bytes of the store."""
+    """The decision about an archived file. `size` is its size in bytes in the store."""
 
     decision: BinlogDecision
     file: ArchivedFile
@@ -135,7 +135,7 @@ def plan(
     *,
     knows_any: bool,
 ) -> tuple[OldBinlog, ...]:
-    """Return the decisions on the archived binlogs of an instance if the backups `kept` stay.
+    """Return the decisions about the instance's archived binlogs if the backups `kept` stay.
 
     `order` are the ids of all backups, oldest first; an unreadable one may be missing.
     Unreadable parts of the archive and foreign binlogs are kept. A host that knows no backup removes nothing.
@@ -170,7 +170,7 @@ def _of_known(decision: BinlogDecision, known: Collection[tuple[str, str]]) -> B
 def binlog_leftovers(
     instance: Instance, repository: Repository, moment: datetime, after: float, *, knows_any: bool
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return the decisions on binlog objects without a description; `after` in seconds."""
+    """Return the decisions about binlog objects without a description. `after` is in seconds."""
     undescribed_binlogs = []
     for (incarnation, name), objects in undescribed(BinlogArchive(repository, instance.name)).items():
         times = [item.modified for item in objects if item.modified is not None]
@@ -186,7 +186,7 @@ def binlog_leftovers(
 
 @dataclass(frozen=True)
 class LocalLeftovers:
-    """Snapshots and bookmarks of an instance's backups on this host. `guids` are the possible bases per role."""
+    """Snapshots and bookmarks of an instance's backups on this host. `guids` has the possible bases per role."""
 
     snapshots: tuple[LocalSnapshot, ...]
     bookmarks: tuple[LocalBookmark, ...]
@@ -194,11 +194,11 @@ class LocalLeftovers:
 
 
 NOTHING_LOCAL = LocalLeftovers((), (), {})
-"""For a host without the instance, or for another repository than that of the instance."""
+"""Empty, for a host without the instance, or for a repository other than the instance's own."""
 
 
 def read_local_sets(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:
-    """Return the snapshots and bookmarks that backups of the instance left on this host.
+    """Return the snapshots and bookmarks of the instance's backups on this host.
 
     If no volumes are configured, the volumes of the newest backup are used.
     """

@@ -1,4 +1,4 @@
-"""Estimates backups of a server by its size, with the chunks of the default configuration."""
+"""An estimate of a server's backups from its size, with the chunks of the default configuration."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from zsnapdb.planning.repository.sizing import DEFAULT_KEEP, PRICES, SizingEstim
 from zsnapdb.stream.buffer_pool import FIRST_CHUNK, chunk_size
 
 _PERIODS = {"h": 24.0, "hour": 24.0, "day": 1.0, "d": 1.0, "week": 1 / 7, "w": 1 / 7}
-"""Number of periods in a day."""
+"""The number of periods in a day."""
 
 
 def size_workload(load: Workload, prices: tuple[StorePrice, ...]) -> SizingEstimate:
-    """Return the estimate for the workload. UsageError if it cannot be simulated."""
+    """Return the estimate for the workload. Raise UsageError if it cannot be simulated."""
     if load.size <= 0 or load.change < 0 or load.line <= 0:
         raise UsageError("a size and a bandwidth must be more than 0", hint="write --size 100GiB --line 119MiB/s")
     if load.every < 3600 or load.full_every < load.every:
@@ -32,7 +32,7 @@ def size_workload(load: Workload, prices: tuple[StorePrice, ...]) -> SizingEstim
 
 
 def parse_daily(text: str) -> float:
-    """Return a rate such as 20GiB/day in bytes a day. UsageError if the text is none."""
+    """Return a rate such as 20GiB/day in bytes per day. Raise UsageError if the text is not a rate."""
     amount, slash, period = text.partition("/")
     if period not in _PERIODS:
         problem = f"the period {period!r} is not known" if slash else "the period is missing"
@@ -41,7 +41,7 @@ def parse_daily(text: str) -> float:
 
 
 def parse_line(text: str) -> float:
-    """Return a bandwidth such as 119MiB/s in bytes per second. UsageError if the text is none."""
+    """Return a bandwidth such as 119MiB/s in bytes per second. Raise UsageError if the text is not a bandwidth."""
     amount, slash, period = text.partition("/")
     if slash and period != "s":
         raise UsageError(f"{text!r} is not a bandwidth", hint="write a bandwidth such as 119MiB/s (1 Gbit/s)")
@@ -49,7 +49,7 @@ def parse_line(text: str) -> float:
 
 
 def parse_keep(text: str | None) -> KeepRules:
-    """Return the retention rules of a text such as daily=14,weekly=8. UsageError if it has none."""
+    """Return the retention rules of a text such as daily=14,weekly=8. Raise UsageError if there are none."""
     if text is None:
         return DEFAULT_KEEP
     hint = "write rules such as daily=14,weekly=8, or within=30d"
@@ -66,7 +66,10 @@ def parse_keep(text: str | None) -> KeepRules:
 
 
 def parse_prices(text: str) -> tuple[StorePrice, ...]:
-    """Return the named price list (all: each one), or that of a TOML file. ConfigError if the file cannot be used."""
+    """Return the named price list (`all`: every one), or the one in a TOML file.
+
+    Raise ConfigError if the file cannot be used.
+    """
     if text == "all":
         return tuple(PRICES.values())
     if text in PRICES:

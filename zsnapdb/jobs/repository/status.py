@@ -1,6 +1,6 @@
-"""Recoverable points of an instance, and the age of its newest backup and binlogs.
+"""The recoverable points of an instance, and the age of its newest backup and binlogs.
 
-The data comes from the repository and the records of this host, so the command works without the server.
+The data comes from the repository and this host's records, so the command works without the server.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MICROSECONDS = 1_000_000
 class ProtectionStatus:
     """The state of protection of an instance at a time (UTC).
 
-    Ages and lags are in seconds, None if there is no backup or no archived binlog. The window has only backups whose
-    chain is complete and not known to be damaged. `damaged` has the errors of unreadable objects, `known_damage` the
+    Ages and lags are in seconds; None if there is no backup or no archived binlog. The window only has backups whose
+    chain is complete and has no known damage. `damaged` has the errors of unreadable objects. `known_damage` is the
     damage that checks found.
     """
 
@@ -47,9 +47,9 @@ class ProtectionStatus:
     window: Window
     last: ArchivedFile | None
     complete_until: int | None
-    """End of the complete part of `last` (microseconds UTC): its last commit, or a later recorded time."""
+    """The time until which `last` is complete (microseconds UTC): its last commit, or a later recorded time."""
     archive_lag: float | None
-    """Time since `complete_until`."""
+    """The time since `complete_until`."""
     drill: Evidence | None
     health: Health
     """The objectives of the instance in this repository."""
@@ -58,11 +58,11 @@ class ProtectionStatus:
     """Differences between the repository and the backups that this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
     clock: str = ""
-    """Doubt about the clock of this host, and the command that confirms it; "" if there is none."""
+    """The doubt about the clock of this host, and the command that confirms the clock; "" if there is none."""
     signing: str = ""
-    """Note for a person about a host that does not sign; "" if it signs."""
+    """A note for the user if this host does not sign; "" if it signs."""
     machines: tuple[str, ...] = ()
-    """Restorable backups of virtual machines, oldest first. The window has only those of servers."""
+    """Restorable backups of virtual machines, oldest first. The window only has server backups."""
 
     @property
     def last_commit(self) -> int | None:
@@ -72,12 +72,12 @@ class ProtectionStatus:
 
 
 def status(instance: Instance) -> ProtectionStatus:
-    """Return the state of protection now. An instance without backups or binlogs has an empty window."""
+    """Return the present state of protection. An instance without backups or binlogs has an empty window."""
     return status_of(instance, read(instance, instance.open_repository()))
 
 
 def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
-    """Return the present state of protection, from data that was read from the repository."""
+    """Return the present state of protection, from the given content of the repository."""
     at = instance.host.now()
     newest, complete = next(reversed(stored.current), None), stored.complete_until
     past = health.past_drills(stored, instance)
@@ -104,7 +104,7 @@ def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
 
 
 def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
-    """Return the error that a person should see, None if all is good.
+    """Return the error that the user should see; None if there is none.
 
     It is DamagedError, or NotFound if no backup is restorable.
     """
@@ -123,7 +123,7 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
 
 @dataclass(frozen=True)
 class InstanceStatus:
-    """The state of one instance in one repository, or the error that prevented it."""
+    """The state of one instance in one repository, or the error if it could not be read."""
 
     instance: str
     repository: str
@@ -132,7 +132,10 @@ class InstanceStatus:
 
     @property
     def exit_code(self) -> int:
-        """0: all objectives met, 1: a warning, 2: an objective broken; the exit code of the error if there is one."""
+        """0: all objectives are met, 1: there is a warning, 2: an objective is broken.
+
+        If there is an error, this is its exit code.
+        """
         if self.status is None:
             return self.error.exit_code if self.error is not None else ZsnapdbError.exit_code
         error = alarm(self.status)
@@ -140,19 +143,19 @@ class InstanceStatus:
 
 
 _PATIENCE = 30.0
-"""Longest time in seconds of retries for an unreachable repository, because a monitor needs an early answer."""
+"""The maximum time in seconds for retries of an unreachable repository, because a monitor needs an early answer."""
 
 
 def statuses(settings: Settings, repository: str | None) -> list[InstanceStatus]:
     """Return the state of every configured instance, in its own repository or in the named one.
 
-    Errors of one instance do not hide the others.
+    After an error with one instance, the others are still returned.
     """
     return [observed(Instance.at(settings, name, repository)) for name in sorted(settings.instance)]
 
 
 def observed(instance: Instance) -> InstanceStatus:
-    """Return the state of one instance, or the error that prevented it, after a short patience."""
+    """Return the state of one instance, or the error if it could not be read. Retries end early."""
     name, place = instance.name, instance.settings.repository
     try:
         return InstanceStatus(name, place, status(instance.impatient(_PATIENCE)))

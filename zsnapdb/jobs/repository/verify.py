@@ -1,11 +1,11 @@
-"""Verification that the repository still has all written bytes, by listing or by reading every byte.
+"""Verification that the repository still has all written bytes. It lists the objects, or reads every byte.
 
-The findings are recorded in the repository. An error of the store is never a finding: the error ends the run, and the
-findings so far are recorded.
+The findings are recorded in the repository. An error of the store is never a finding. It ends the run, and the findings
+so far are recorded.
 
-Findings about archived binlogs are recorded under `<incarnation>/<file>`, but not those of an active binlog: its
-objects change until the next run. A document (marker, manifest, description, evidence, pin, mark, lease) is damaged if
-it does not match its own signature or digest. Its readers check its meaning.
+Findings about archived binlogs are recorded under `<incarnation>/<file>`. Findings about an active binlog are not
+recorded, because its objects change until the next run. A document (marker, manifest, description, evidence, pin, mark,
+lease) is damaged if it does not match its own signature or digest. Programs that read a document check its meaning.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _LEASES = ("writer", "consolidate")
 
 @dataclass(frozen=True)
 class DocumentCheck:
-    """The damage of stored documents by key, and the number of read documents.
+    """The damage of stored documents by key, and the number of documents that were read.
 
-    `without_digest` counts documents that an earlier version stored without signature and digest. Damage to them is
-    only found if it breaks their form.
+    `without_digest` is the number of documents that an earlier version stored without signature and digest. Damage to
+    such a document is found only if the document is no longer well-formed.
     """
 
     damage: dict[str, tuple[str, ...]]
@@ -70,7 +70,8 @@ NO_DOCUMENTS = DocumentCheck({}, 0, 0)
 def check_documents(repository: Repository, instance: str) -> DocumentCheck:
     """Read every document of the instance, and the marker.
 
-    Raises: RepositoryError if the store is unreachable.
+    Raises:
+        RepositoryError: the store is unreachable.
     """
     damage: dict[str, tuple[str, ...]] = {}
     without_digest = read = 0
@@ -87,7 +88,7 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return whether the document has a signature or digest, its damage, or None if it was removed meanwhile."""
+    """Return whether the document has a signature or digest, and its damage; None if it was removed meanwhile."""
     place = repository.place(key)
     try:
         body = repository.get(key)
@@ -132,9 +133,9 @@ def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
 def observe_binlogs(
     archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
 ) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
-    """Yield each binlog, its damage (None if it was changed or removed in the meantime) and the number of read bytes.
+    """Yield each binlog, its damage (None if it was changed or removed meanwhile) and the number of bytes read.
 
-    Reads `concurrency` files at once, with one chunk of each in memory.
+    `concurrency` files are read in parallel, with one chunk of each in memory.
     """
     sizes = stored_sizes(archive, files)
     total, done = sum(file.stored_size for file in files), 0
@@ -152,20 +153,20 @@ def observe_binlogs(
             gone = bool(damage) and file not in archive.load().files
             yield file, None if gone else damage, file.stored_size if depth is Depth.READ else 0
     finally:
-        # An interrupt does not wait for reads of the other files.
+        # After an interrupt, do not wait until the other files are read.
         pool.shutdown(cancel_futures=True)
 
 
 _LISTERS = 8
 _SAVE_SECONDS = 30.0
-"""Seconds between two records of the findings of a long run."""
+"""The time in seconds between two records of findings in a long run."""
 
 
 @dataclass(frozen=True)
 class VerifyPlan:
-    """The backups and archived binlogs that a verify would check, the most urgent first.
+    """The backups and archived binlogs that a verification would check, the most urgent first.
 
-    `size` is the number of bytes to read (0 if the verify only lists).
+    `size` is the number of bytes to read (0 if objects are only listed).
     """
 
     instance: str
@@ -194,9 +195,9 @@ class VerifyPlan:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """The result of a verify: the damage of each backup, from this run or an earlier one, and its consequences.
+    """The result of a verification: the damage of each backup, from this run or an earlier one, and its consequences.
 
-    `binlogs` is the damage of archived binlogs, by incarnation and name. `size` is the number of read bytes.
+    `binlogs` has the damage of archived binlogs, by incarnation and name. `size` is the number of bytes read.
     `unrecorded` is the reason why the findings were not recorded ("" if they were recorded).
     """
 
@@ -222,13 +223,13 @@ class VerifyResult:
     def raw(self) -> tuple[str, ...]:
         """The verified backups whose streams keep the encryption of ZFS.
 
-        Their records and hashes were verified. Only a drill proves that ZFS can decrypt their blocks.
+        Their records and hashes were verified. But only a drill proves that ZFS can decrypt their blocks.
         """
         chosen = set(self.plan.chosen)
         return tuple(s.backup_id for s in self.plan.backups.backups if s.is_raw and s.backup_id in chosen)
 
     def alarm(self) -> ZsnapdbError | None:
-        """Return the error that a person should see, None if all is good.
+        """Return the error that the user should see; None if there is none.
 
         It is DamagedError, or NotFound if there is no backup.
         """
@@ -246,9 +247,9 @@ class VerifyResult:
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
-    """Return the present plan of a verify.
+    """Return the present plan of a verification; change nothing.
 
-    Reads new manifests and earlier findings; changes nothing.
+    New manifests and earlier findings are read for it.
     """
     repository = instance.open_repository()
     return _plan(instance, repository, instance.archive(repository), depth, older_than, limit)
@@ -288,10 +289,10 @@ def verify(
 
     Raises:
         RepositoryError: the store is unreachable.
-        ConfigError: a key for a deep verify is missing.
+        ConfigError: a key for a deep verification is missing.
     """
     repository = instance.open_repository()
-    # A verify reads every description from the store, whatever this host knows.
+    # A verification reads every description from the store, even if this host has it in its cache.
     planned = _plan(instance, repository, BinlogArchive(repository, instance.name), depth, older_than, limit)
     notebook = _Notebook(repository, instance, planned)
     began, total = time.monotonic(), 0
@@ -338,7 +339,7 @@ def verify(
 
 
 class _Notebook:
-    """The findings of this run and of earlier runs, saved regularly under a new key."""
+    """The findings of this run and of earlier runs. They are saved regularly, under a new key."""
 
     def __init__(self, repository: Repository, instance: Instance, planned: VerifyPlan) -> None:
         self.unrecorded = ""
@@ -355,7 +356,7 @@ class _Notebook:
         return Checks(self._findings, self._known.keys)
 
     def note(self, name: str, depth: Depth, damage: tuple[str, ...] | None) -> None:
-        """Add the damage of one backup, None if the backup was removed in the meantime."""
+        """Add the damage of one backup; None if the backup was removed meanwhile."""
         if damage is None:
             self.gone.add(name)
             self._findings.pop(name, None)
@@ -378,7 +379,7 @@ class _Notebook:
         self._saved, self._is_dirty = time.monotonic(), False
 
     def finish(self) -> None:
-        """Save, and remove the earlier records, as the new record contains their findings."""
+        """Save the findings, and remove the earlier records, because the new record contains their findings too."""
         self.save()
         if self._is_written and not self.unrecorded:
             try:
@@ -390,7 +391,7 @@ class _Notebook:
 def _look(
     instance: Instance, repository: Repository, planned: VerifyPlan
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
-    """Yield each chosen backup, its damage (None if it was removed in the meantime) and the number of read bytes."""
+    """Yield each chosen backup, its damage (None if it was removed meanwhile) and the number of bytes read."""
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
             damages = pool.map(lambda name: damage_of(repository, instance.name, name), planned.chosen)
@@ -405,7 +406,7 @@ def _look(
 
 
 def reader(instance: Instance, repository: Repository, total: int = 0) -> Reader:
-    """Return a reader of complete backups; `total` is their number of bytes."""
+    """Return a reader of complete backups. `total` is the number of bytes in all of them."""
     return Reader(repository, instance.repository.stream.concurrency, total, instance.events)
 
 
@@ -414,7 +415,7 @@ def damage_of(
 ) -> tuple[str, ...] | None:
     """Return the damage of one backup: its manifest, missing chunks, wrong sizes, and the findings of `reader`.
 
-    None if the backup was removed in the meantime.
+    Return None if the backup was removed meanwhile.
     """
     try:
         manifest = repository.manifest(instance, backup_id)
@@ -438,14 +439,17 @@ def damage_of(
             unread.add(index)
         if reader is not None:
             damage += reader.read(manifest, volume, unread)
-    # The backup may have been removed during this check. A removal starts with the manifest.
+    # The backup may have been removed during this check. A removal begins with the manifest.
     if damage and not repository.exists(layout.manifest(instance, backup_id)):
         return None
     return tuple(damage)
 
 
 class Reader:
-    """Reads complete volumes: checks hashes and decryption of every chunk, the records of the stream, and its GUIDs."""
+    """A reader of complete volumes.
+
+    It checks the hash and decryption of each chunk, the records of the stream, and its GUIDs.
+    """
 
     def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:
         self._repository, self._concurrency, self._total, self._events = repository, concurrency, total, events
@@ -455,7 +459,7 @@ class Reader:
     def read(self, manifest: Manifest, volume: VolumePart, unread: set[int]) -> list[str]:
         """Return the damage of a volume. Chunks in `unread` are known to be damaged and are skipped.
 
-        Uses memory for `concurrency` + 1 chunks.
+        This needs memory for `concurrency` + 1 chunks.
         """
         damage: list[str] = []
         walker: Walker | None = Walker(expected_stream(volume, volume.features)) if not unread else None
@@ -492,7 +496,7 @@ class Reader:
     def _plain(
         self, manifest: Manifest, volume: VolumePart, ciphers: Mapping[str, ChunkCipher], unread: set[int]
     ) -> Iterator[tuple[int, Body | DamagedError]]:
-        """Yield the plain chunks in order, fetched ahead. In place of a damaged chunk, yield its error."""
+        """Yield the decrypted chunks in order, fetched ahead. For a damaged chunk, yield its error instead."""
         chunks, store = volume.chunks, self._repository.chunks_of(manifest, volume.role)
 
         def fetch(index: int) -> Body | DamagedError:

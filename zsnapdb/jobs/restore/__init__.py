@@ -1,1 +1,1 @@
-"""A restore: plan, receive, recover, replay, check, hand over; and its runbook."""
+"""Restores: plan, receive, recover, replay, check, hand over; and the runbook."""

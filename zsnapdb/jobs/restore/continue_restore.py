@@ -1,6 +1,6 @@
-"""`zsnapdb restore --continue-to`: it moves a finished restore that was not handed over further forward.
+"""`zsnapdb restore --continue-to`: moves a finished restore forward that was not handed over.
 
-The restored server must be stopped as the restore left it, or run only to look around. Only the transactions between
+The restored server must be stopped as the restore left it, or running only for a look. Only the transactions between
 the two points are replayed.
 """
 
@@ -28,16 +28,16 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, destruction
 
 _WHOLE = 1 << 62
-"""The batch size in bytes that holds all binlogs."""
+"""A batch size in bytes that is larger than all binlogs together."""
 NEXT, HERE = "next", "here"
-"""The names of the point one transaction further, and of the restore's own point."""
+"""The names for the point one transaction further, and for the restore's own point."""
 
 
 @dataclass(frozen=True)
 class ContinueRequest:
     """The next point, the dataset of the finished restore (None: the only one), and the new handover.
 
-    The point `next` is one transaction further; `here` hands the restore over at its present point.
+    The point `next` is one transaction further. `here` hands the restore over at its present point.
     """
 
     to: str
@@ -51,7 +51,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
     """Return the finished restore that can continue.
 
     Raises:
-        UnknownNameError: there is no single one.
+        UnknownNameError: there is none, or there are several.
     """
     known: dict[str, RestoreJournal] = {}
     for journal in Journals(settings.restore.journal).history(instance.name):
@@ -96,7 +96,7 @@ def go_on(
 
 
 def _as_before(settings: Settings, instance: Instance, request: ContinueRequest) -> Instance:
-    """Return the instance with the repository from which the finished restore came."""
+    """Return the instance with the repository that the finished restore used."""
     return instance.with_repository_of(settings, finished(settings, instance, request.top).plan.repository_name)
 
 
@@ -105,8 +105,8 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 
     Raises:
         NotFound: the point is not after the point of the restore.
-        PreflightError: its server runs, other than to look around, or its transactions have no GTIDs, so its position
-            cannot be proved.
+        PreflightError: the restored server is running, and not only for a look, or its position cannot be proved
+            because transactions have no GTIDs.
         UsageError: the point is a backup or `latest`.
     """
     journal = finished(settings, instance, request.top)
@@ -159,7 +159,7 @@ def _with_replay(
 ) -> RestorePlan:
     """Return the plan with a replay of the transactions between its point and the later one.
 
-    The later point becomes the point of the plan.
+    The later point becomes the plan's point.
     """
     manifest = first_manifest(instance, repository, planned)
     archive = archive_of(instance, repository).load()

@@ -1,8 +1,8 @@
-"""The exchange of a server's datasets for restored ones, and back. Each change can be repeated after an interruption.
+"""The exchange of a server's datasets for restored ones, and its reversal. Interrupted changes can be repeated.
 
-The kernel and ZFS are asked before the first change, and again before each direction
-(`jobs/host/live_server_checks.py`). GUIDs and marks show how far an exchange is
-(`planning/restore/dataset_exchange.py`), never the memory of a command.
+The kernel and ZFS are queried before the first change, and again before each direction
+(`jobs/host/live_server_checks.py`). Only GUIDs and marks show the state of an exchange
+(`planning/restore/dataset_exchange.py`). No command has to remember it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
 
 
 def is_in_place(plan: RestorePlan) -> bool:
-    """Return whether the restored datasets are in place of the server's own, with their mount points."""
+    """Return whether the restored datasets have taken the place of the server's own, with their mount points."""
     step = plan.promotion
     if step is None or look(plan, step).state is not ExchangeState.IN_PLACE:
         return False
@@ -68,7 +68,7 @@ def is_in_place(plan: RestorePlan) -> bool:
 
 
 def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
-    """Raise PreflightError if the datasets cannot be identified, or if the restored ones are not complete."""
+    """Raise PreflightError if the datasets cannot be identified, or if the restored datasets are not complete."""
     if exchange.state is ExchangeState.UNCLEAR and not exchange.has_begun:
         raise PreflightError(
             f"no dataset of the server of {plan.instance} was exchanged: {'; '.join(exchange.reasons)}",
@@ -83,7 +83,7 @@ def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
 
 
 def refuse_what_would_be_lost(step: Promote) -> None:
-    """Raise PreflightError if the exchange would remove data that is no volume of the server; change nothing."""
+    """Raise PreflightError if the exchange would remove data that is on no volume of the server; change nothing."""
     places = {part.place: part.mountpoint for part in step.parts if part.old is not None}
     live_server_checks.refuse_strangers(places)
     live_server_checks.refuse_second_mounts(places)
@@ -99,10 +99,11 @@ def _names(part: PromotePart) -> tuple[str, ...]:
 
 
 def swap(plan: RestorePlan, step: Promote) -> None:
-    """Rename the old datasets, and the restored datasets to the old names. All are unmounted first, and no server runs.
+    """Unmount all datasets. Rename the old datasets, and the restored datasets to the old names. No server is running.
 
     Raises:
-        PreflightError: a server uses one of them, or the rename would include another dataset; nothing was renamed.
+        PreflightError: a server uses one of the datasets, or the rename would include another dataset; nothing was
+            renamed.
     """
     exchange = look(plan, step)
     refuse_unclear(plan, exchange)
@@ -128,16 +129,16 @@ def swap(plan: RestorePlan, step: Promote) -> None:
 
 
 def _release_olds(step: Promote) -> None:
-    """Unmount the server's own datasets that still have their names, and keep a boot from mounting them."""
+    """Unmount the server's own datasets that still have their names, and prevent mounting them at boot."""
     for part in reversed([part for part in step.parts if part.old is not None]):
         seen = datasets.properties(part.place, ["guid", "mounted"]) if datasets.exists(part.place) else None
         if seen is None or part.old_guid not in (None, int(seen["guid"].value)):
             continue
         if not datasets.exists(part.dataset):
-            # Plans of older versions have no GUID. If the restored dataset does not exist under its own name, this may
+            # Plans of older versions have no GUID. If there is no restored dataset under its own name, this dataset may
             # be it.
             continue
-        # This change comes first: an undo of the exchange knows by it that zsnapdb unmounted the dataset.
+        # This change comes first. It tells an undo of the exchange that zsnapdb unmounted the dataset.
         datasets.set_properties(part.place, {"canmount": "noauto"})
         datasets.unmount(part.place)
     live_server_checks.refuse_mounted_elsewhere(
@@ -152,8 +153,8 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
     Datasets that were not renamed are not changed.
 
     Raises:
-        PreflightError: a server uses one of them, they cannot be identified, or all restored datasets are in place, so
-            the exchange is complete. Nothing was renamed.
+        PreflightError: a server uses one of the datasets, they cannot be identified, or all restored datasets are in
+            place, so the exchange is complete. Nothing was renamed.
     """
     exchange = look(plan, step)
     if not exchange.has_begun:
@@ -175,9 +176,10 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
 
 
 def remount(step: Promote) -> None:
-    """Mount the server's own datasets as before the exchange, and let a boot mount them as before.
+    """Mount the server's own datasets as before the exchange, and let the boot mount them as before.
 
-    They have their own names. A server that runs from them is not disturbed, and mounted datasets stay mounted.
+    The datasets must have their own names. A server that is running on them is not disturbed, and mounted datasets stay
+    mounted.
     """
     olds = {part.place: part for part in step.parts if part.old is not None}
     seen = datasets.properties_of(list(olds), ["canmount"]) if olds else {}
@@ -189,7 +191,7 @@ def remount(step: Promote) -> None:
 
 
 RELEASED = {name: f"{PROPERTY}:replaced-{name}" for name in GUARANTEES}
-"""The property of a replaced dataset with its former reservation in bytes, which moved to the new dataset."""
+"""The property of a replaced dataset with its former reservation in bytes. The new dataset has it now."""
 _NOTHING = ("0", "none")
 _SWITCHES = ("readonly", *datasets.SAFE_MOUNT)
 
@@ -198,14 +200,14 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class OwnSettings:
-    """The site's settings of a dataset: its local and received properties, and the delegated rights."""
+    """The site's settings of a dataset: local and received properties, and delegated rights."""
 
     properties: Mapping[str, str]
     rights: frozenset[Right]
 
     @classmethod
     def read(cls, dataset: str) -> OwnSettings:
-        """Read the settings from production, or from the dataset that was production."""
+        """Read the settings from production, or from the dataset that was production before."""
         values = dict(own_settings.own_values([dataset])[dataset])
         released = datasets.properties(dataset, list(RELEASED.values()))
         for name, key in RELEASED.items():
@@ -215,7 +217,7 @@ class OwnSettings:
 
 
 def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
-    """Return notes on the settings of production: those that its replacement gets, and those that it cannot get."""
+    """Return notes on the settings of production: those that the restored datasets get, and those they cannot get."""
     olds = [part for part in step.parts if part.old is not None]
     hidden = tuple(
         f"the files in {part.mountpoint} on this host will be hidden by the restored {part.place}"
@@ -244,7 +246,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnapshot]) -> list[str]:
-    """Return a note if the state at the point is larger than a limit that the site has set since."""
+    """Return a note if the state at the point is larger than a limit that the site has set."""
     limit = seen.properties.get("refquota", "0")
     if not clones or not limit.isdecimal() or int(limit) == 0:
         return []
@@ -255,7 +257,7 @@ def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnaps
 
 
 def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
-    """Return the values that the new dataset still needs before the server starts, to behave like the old one.
+    """Return the values that the new dataset still needs to behave like the old one, before the server starts.
 
     `is_foreign`: others may have written the files, so set-user-id programs and device files must not work there.
     """
@@ -270,10 +272,10 @@ def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
 
 
 def give_defaults(parts: Sequence[PromotePart]) -> None:
-    """Let the datasets inherit mount points, outer ones first, and have the default of canmount, like the old ones.
+    """Let the datasets inherit mount points (outer ones first) and the default of `canmount`, if the old ones did.
 
-    None of them is mounted, because ZFS unmounts for both changes. A dataset keeps its own mount point if the inherited
-    one would differ.
+    No dataset is mounted yet, because both changes make ZFS unmount it. A dataset keeps its own mount point if it would
+    inherit a different one.
     """
     for part in parts:
         if part.old is None or not datasets.exists(part.old):
@@ -287,10 +289,10 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
 
 
 def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
-    """Give the new dataset exactly the site's settings of the old one. A server may run from it.
+    """Give the new dataset exactly the site's settings of the old one. A server may be running on it.
 
-    A setting that cannot be set causes a warning, and the server continues. `is_foreign` is as for `behaviour_of`. If
-    the old dataset no longer exists, only the mark against other snapshot programs is removed.
+    A setting that cannot be set causes a warning, and the server continues. `is_foreign`: see `behaviour_of`. If the
+    old dataset no longer exists, only the mark against other snapshot programs is removed.
     """
     if part.old is None or not datasets.exists(part.old):
         datasets.inherit([part.place], list(NO_SNAPSHOTS))
@@ -308,7 +310,7 @@ def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
         if name in changed or name in gone:
             _give_room(part, name, changed.get(name, "none"), warn)
         elif name in GUARANTEES and name in wanted.properties:
-            # An interrupted run set the guarantee on the new dataset.
+            # An interrupted run set the reservation on the new dataset.
             _release(part.old, name)
     _give_rights(part.place, wanted.rights, warn)
 
@@ -319,7 +321,7 @@ def _set_all(place: str, values: Mapping[str, str], warn: Warn) -> None:
     except CommandTimeout:
         raise
     except ZsnapdbError:
-        # At least one cannot be set. The others can.
+        # At least one value cannot be set. The others can be.
         for name, value in values.items():
             _set(place, name, value, warn)
 
@@ -341,9 +343,9 @@ def _try(what: str, change: Callable[[], None], warn: Warn) -> bool:
 
 
 def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
-    """Set a limit or a guarantee.
+    """Set a quota or a reservation.
 
-    The old dataset keeps a guarantee until the new one has it, if the pool has space for both.
+    The old dataset keeps its reservation until the new one has it, if the pool has space for both.
     """
     assert part.old is not None, "the caller has read it"
     if name not in GUARANTEES or value in _NOTHING:
@@ -360,7 +362,7 @@ def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
 
 
 def _release(old: str, name: str) -> None:
-    """Remove the guarantee from the old dataset, and record its size there."""
+    """Remove the reservation from the old dataset, and record its size there."""
     seen = datasets.properties(old, [name])[name]
     if seen.value not in _NOTHING:
         datasets.set_properties(old, {RELEASED[name]: seen.value})
@@ -385,9 +387,9 @@ def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
 
 
 def refuse_exchange(plan: RestorePlan) -> None:
-    """Raise PreflightError if ZFS would refuse a rename of the exchange, or the exchange would end the encryption.
+    """Raise PreflightError if ZFS would refuse a rename of the exchange, or if the exchange would end an encryption.
 
-    Nothing is changed. One command asks for all datasets; none is run if the restore exchanges no datasets.
+    Nothing is changed. One command queries all datasets. No command runs if the restore exchanges no datasets.
     """
     step = plan.promotion
     if step is None:
@@ -402,7 +404,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
     seen = encryption.at_rest(shown.values())
     own_keys = set(plan.with_own_keys)
     for source, place in tops:
-        # A received dataset inherits the encryption of the dataset above it, unless its stream is raw (zfs-receive(8)).
+        # A received dataset inherits encryption from the dataset above it, unless its stream is raw (zfs-receive(8)).
         own = DatasetEncryption("raw", source) if source in own_keys else seen[shown[origins.get(source, source)]]
         home, around = (seen[shown[name.rpartition("/")[0]]] for name in (source, place))
         replaced = seen[place] if shown[place] == place else CLEAR
@@ -412,7 +414,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
 
 
 def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
-    """Return the findings about the keys of the places that clones take. One command asks, if there are clones."""
+    """Return findings about the keys of the datasets that clones replace. This runs one command if there are clones."""
     step = plan.promotion
     if step is None or not plan.clones:
         return []
@@ -424,7 +426,7 @@ def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
 def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
     """Load the keys that ZFS forgot when clones became their own encryption roots.
 
-    A key that is unavailable causes a warning; `judge_key` gives the reason. If every key is loaded, nothing is
+    An unavailable key causes a warning, for the reason that `judge_key` describes. If every key is loaded, nothing is
     changed.
     """
     seen = encryption.at_rest(places)
@@ -439,9 +441,9 @@ def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
 
 
 def encrypted_sibling(place: str, name: str) -> str | None:
-    """Return the dataset `name` next to the place if the place is encrypted; else None.
+    """Return the dataset `name` next to `place` if `place` is encrypted; else None.
 
-    A clone of the place at that dataset can take its name and give it back.
+    A clone of `place` with that name can later exchange names with it.
     """
     parent = place.rpartition("/")[0]
     if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:
@@ -450,7 +452,7 @@ def encrypted_sibling(place: str, name: str) -> str | None:
 
 
 def _existing_dataset(name: str) -> str:
-    """Return the dataset, or the nearest existing one above it."""
+    """Return the dataset, or its nearest existing ancestor."""
     while "/" in name and not datasets.exists(name):
         name = name.rpartition("/")[0]
     return name

@@ -1,4 +1,4 @@
-"""The handover of a restored server: stopped, to look around, next to the old server, in its place, or as a replica."""
+"""The handover of a restored server: stopped, for a look, next to the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.destruction import Mark
 
 _PATIENCE = 10.0
-"""The time in seconds in which a replica may fail to connect to its source. The server itself would try for days."""
+"""The time in seconds for which a replica may fail to connect to its source. The server itself would retry for days."""
 _QUIET_SECONDS = 600.0
-"""The longest wait of a replica for the next event of its source, while it has not caught up."""
+"""The maximum time in seconds that a replica waits for its source's next event, while it has not caught up."""
 
 
 @dataclass(frozen=True)
 class CompletedHandover:
-    """The result of a handover: the option file (None: that of the site), and port and process if the server runs.
+    """The result of a handover: the option file (None: the site's own), and port and process of a running server.
 
-    `socket` is that of a server to look around in.
+    `socket` is the socket of a server that runs for a look.
     """
 
     option_file: Path | None
@@ -85,12 +85,12 @@ class CompletedHandover:
 
 
 def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
-    """Start the server read-only. It is not handed over: datasets and snapshots still belong to the restore."""
+    """Start the server read-only. It is not handed over: its datasets and snapshots still belong to the restore."""
     be_mounted(work)
     copy = work.copy
     copy.process().kill_all()
     if was_kept(work, step.name):
-        # An interrupted run had begun this step.
+        # An interrupted run had already begun this step.
         take_back(work, f"{STEP_SNAPSHOT}{step.name}")
     else:
         keep(work, step.name)
@@ -116,7 +116,7 @@ def _check_point(work: ServerWork, session: Session) -> ServerFacts:
     """Return the facts of the started server.
 
     Raises:
-        ConsistencyError: the server is not exactly at the point, or uses other files than its own.
+        ConsistencyError: the server is not exactly at the point, or uses files outside its own datasets.
     """
     facts = probe(session)
     expected = work.plan.point.gtids
@@ -127,7 +127,7 @@ def _check_point(work: ServerWork, session: Session) -> ServerFacts:
 
 
 def hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
-    """Run the handover step. It can be repeated after an interruption."""
+    """Run the handover step. After an interruption it can be repeated."""
     left = _hand_over(work, step)
     if isinstance(step, ReadOnlyStart):
         return left
@@ -150,7 +150,7 @@ def _hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
         return _promote(work, step)
     be_mounted(work)
     datasets.set_on_all(work.datasets, {"canmount": "on"})
-    # From now on the restored datasets belong to the site, so other snapshot programs may use them.
+    # From now on the restored datasets belong to the site, so other programs may create snapshots of them.
     named = sorted({work.plan.layout.top, *work.datasets})
     datasets.inherit(destruction.owned_datasets(named, work.mark), list(NO_SNAPSHOTS))
     if isinstance(step, LeaveStopped):
@@ -166,7 +166,8 @@ def _drop_step_snapshots(work: ServerWork) -> None:
 def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
     """Leave an ephemeral copy stopped, with its option file. It still belongs to the restore.
 
-    So it is not mounted at boot and other programs do not snapshot it. It has been mounted since its first recovery.
+    So it is not mounted at boot, and other programs create no snapshots of it. It stays mounted since its first
+    recovery.
     """
     copy = work.copy
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
@@ -205,7 +206,7 @@ def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tupl
 
 
 def _check_other(work: ServerWork, session: Session, server_id: int, port: int) -> None:
-    """Raise ConsistencyError unless the started server is exactly at the point and differs from the old server."""
+    """Raise ConsistencyError unless the started server is exactly at the point and has its own identity."""
     facts = _check_point(work, session)
     wrong = []
     if facts.server_uuid is not None and facts.server_uuid == work.plan.server_uuid:
@@ -257,9 +258,9 @@ def _make_replica(work: ServerWork, step: MakeReplica) -> CompletedHandover:
 
 @dataclass
 class SourceWatch:
-    """Detects a source that keeps the connection but sends no more events. Times are of a monotonic clock, in seconds.
+    """A watch for a source that keeps the connection but sends no more events. Times are monotonic, in seconds.
 
-    A replica that still applies received events is not waiting for its source.
+    A replica that is still applying received events is not waiting for its source.
     """
 
     received: str = ""
@@ -304,9 +305,9 @@ def _catch_up(work: ServerWork, session: Session) -> None:
 
 
 def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Put the restored datasets in place of the old datasets, which are kept.
+    """Replace the old datasets with the restored ones. The old datasets are kept.
 
-    Parts that were done before an interruption are not repeated.
+    Parts that were finished before an interruption are not repeated.
     """
     place = min(part.place for part in step.parts)
     with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
@@ -317,10 +318,10 @@ def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Give the datasets, which now have the old names, to the site. Finished parts are not repeated.
+    """Hand the datasets, which now have the old names, over to the site. Finished parts are not repeated.
 
     Raises:
-        NotOursError: a dataset with these names is not of this restore; nothing was changed.
+        NotOursError: a dataset with these names does not belong to this restore; nothing was changed.
     """
     for part in step.parts:
         destruction.prove([part.place], work.mark, Mark(INCARNATION_PROPERTY, step.incarnation))
@@ -332,18 +333,18 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
     paths = PathMap(tuple((point, point) for point in places.values()))
     copy = replace(work.copy, paths=paths, root=root)
     if (root / PRIVATE_FOLDER).exists():
-        # The folder is removed last. Without it an earlier run came further, and a server may run here.
+        # The folder is removed last. Without it, an earlier run got further, and a server may be running here.
         copy.turn_lists()
         # The server takes the place of the old one and keeps its keys.
         server.remove_uuid(copy.datadir)
         safe_open.remove_tree(root / PRIVATE_FOLDER)
     # The rest takes seconds on a busy pool and does not need a stopped server.
     work.in_place()
-    # An earlier run may have come further: all snapshots of a part without the mark belong to the site now.
+    # An earlier run may have got further. On a part without the mark, all snapshots belong to the site now.
     ours = [part for part in step.parts if destruction.is_ours(part.place, work.mark)]
     for part in ours:
         _take_over_snapshots(work.plan, part)
-    # A limit of the outer dataset counts the data of the inner ones.
+    # A limit of the outer dataset includes the data of the inner datasets.
     for part in ours:
         dataset_exchange.carry(part, work.events.warn, is_foreign=is_foreign)
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
@@ -352,7 +353,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
         step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan)
     )
     _note_history(work, step)
-    # The marks come last: only marked datasets can be removed, so only a finished exchange leaves removable datasets.
+    # The marks are last, because only marked datasets can be removed, and only after a finished exchange.
     live_server_checks.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
@@ -372,7 +373,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:
-    """Record that this restore took production's place. Backups after its base show a state that it took back.
+    """Record that this restore replaced production. Backups after its base have states that production discarded.
 
     A plan without a base records nothing.
     """
@@ -393,10 +394,10 @@ def _note_history(work: ServerWork, step: Promote) -> None:
 
 
 def _give_properties(step: Promote, *, is_foreign: bool) -> None:
-    """Give the datasets the mount points of the old ones and their incarnation, unless an earlier run did.
+    """Give the datasets the mount points of the old ones and the incarnation, unless an earlier run did.
 
     They also get the settings that determine the behaviour of the old ones. ZFS remounts a dataset when its mount point
-    is set, and cannot do that if another one is mounted inside (zfsprops(7)).
+    is set, which fails if another dataset is mounted inside (zfsprops(7)).
     """
     wanted = {
         part.place: {
@@ -420,17 +421,17 @@ def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     for part in missing:
         values = dataset_exchange.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
         if part.old_canmount_is_set is False:
-            # The default is set last. Until then its absence shows that a run was interrupted here.
+            # The default is set last. If it is not set yet, a run was interrupted before this point.
             del values["canmount"]
         datasets.set_properties(part.place, values)
     dataset_exchange.give_defaults(missing)
 
 
 def _mount_in_order(step: Promote) -> None:
-    """Mount the datasets, outer ones first. A dataset that is hidden by the mount of an outer one is mounted again.
+    """Mount the datasets, outer ones first. If an outer mount hides a dataset, mount that dataset again.
 
-    ZFS may mount a dataset when its mount point is set. After a kill between two of these settings, an inner dataset
-    may be mounted before the outer one. Then the outer mount hides it.
+    ZFS may mount a dataset when its mount point is set. If a run is killed between two of these settings, an inner
+    dataset may be mounted before the outer one, and the outer mount hides it.
     """
     seen = datasets.properties_of([part.place for part in step.parts], ["mounted"])
     mounted = [part for part in step.parts if seen[part.place]["mounted"].value == "yes"]
@@ -438,7 +439,7 @@ def _mount_in_order(step: Promote) -> None:
     hidden = [part for part in mounted if part not in visible]
     is_wrong = bool(hidden) or any(part not in mounted for part in step.parts)
     if is_wrong and mounted:
-        # The covering mounts go first; then the hidden ones can be reached by their paths.
+        # First unmount the mounts that hide others. Then the hidden ones can be reached by their paths.
         for part in (*reversed(visible), *hidden):
             datasets.unmount(part.place)
     mounting.mount_all((part.place for part in step.parts), {part.place: part.mountpoint for part in step.parts})
@@ -447,7 +448,7 @@ def _mount_in_order(step: Promote) -> None:
 def _replaced_origin(plan: RestorePlan) -> Origin:
     """Return the facts about the old server at the time of the backup, from the plan alone.
 
-    The store is not asked, because the server is down.
+    The store is not read, because the server is down meanwhile.
     """
     recovered = next(step for step in plan.steps if isinstance(step, Recover))
     return Origin(
@@ -462,18 +463,19 @@ def _replaced_origin(plan: RestorePlan) -> Origin:
         key_files=plan.key_files,
         plugins=plan.plugins,
         zone=plan.zone,
-        # The plan does not say which of the backup's GTIDs were in no binlog. Any copy has them, so all count as such.
+        # The plan does not say which of the backup's GTIDs were in no binlog. Any copy has them, so all are listed as
+        # such.
         unlogged=recovered.gtids if family(plan.flavour).gtids_are_sets else None,
     )
 
 
 def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
-    """Remove the snapshots of this restore from the volume; a clone gets the earlier ones of its origin.
+    """Remove this restore's snapshots from the volume. A clone gets the earlier snapshots of its origin.
 
-    A received volume keeps no snapshot. Without a snapshot of the old history the next backup is full, with the new
-    history alone. A clone of the old dataset's snapshot is promoted. Then the old dataset depends on it and can be
-    destroyed. The snapshots up to that one move to the clone, so the next backup is an increment (zfs-promote(8)). The
-    moved snapshots are never destroyed: a clone that an interrupted run promoted stays unchanged.
+    A received volume keeps no snapshot. Without a snapshot of the old history, the next backup is full and has only the
+    new history. A clone of the old dataset's snapshot is promoted, so that the old dataset depends on the clone and can
+    be destroyed. The snapshots up to that one move to the clone, so the next backup is an increment (zfs-promote(8)).
+    The moved snapshots are never destroyed, because a clone that an interrupted run promoted is not changed again.
     """
     cloned = next((step for step in plan.clones if step.role == part.role), None)
     if cloned is None:

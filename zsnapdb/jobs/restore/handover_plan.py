@@ -1,4 +1,4 @@
-"""The plan of a handover: stopped, to look around, next to the old server, in its place, or as a replica."""
+"""The plan of a handover: stopped, for a look, next to the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class SourceAddress:
-    """The source of a replica, and the account for the replication."""
+    """The source of a replica, and the account for replication."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class SourceAddress:
 
 @dataclass(frozen=True)
 class Handover:
-    """The requested handover. `port` and `server_id` None: zsnapdb chooses them."""
+    """The requested handover. If `port` or `server_id` is None, zsnapdb chooses it."""
 
     kind: HandoverKind = "stopped"
     port: int | None = None
@@ -60,8 +60,8 @@ def handover_step(
     """Return the handover step. Without a server_id in the request, a started server gets a random one.
 
     Raises:
-        PreflightError: the handover is impossible: another pool, no free port, or a server in place of the old one that
-            would reuse GTIDs.
+        PreflightError: the handover is impossible: the pool differs, no port is free, or a server that replaces the old
+            one would reuse GTIDs.
         UsageError: a replica has no source.
     """
     if handover.kind == "stopped":
@@ -104,10 +104,10 @@ def _refuse_old_server_id(planned: RestorePlan, server_id: int) -> None:
 def _promoted_server_id(
     instance: Instance, repository: Repository, planned: RestorePlan, requested: int | None
 ) -> int | None:
-    """Return the server_id that the site gives to a server in place of the old one; None: none is requested.
+    """Return the server_id for a server that replaces the old one; None: none is requested.
 
     Raises:
-        PreflightError: the server would reuse GTIDs with it, or with its old one if none is requested.
+        PreflightError: the server would reuse GTIDs with this server_id, or with its old one if none is requested.
     """
     if not family(planned.flavour).gtids_carry_server_id:
         return None

@@ -1,6 +1,6 @@
 """The restore of a virtual machine: its zvols are received and checked, and its domain is defined.
 
-The machine is not started: until its links are up, it has the identity of the original.
+The machine is not started, because it has the identity of the original until its links are up.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ Connect = Callable[[str], AbstractContextManager[Hypervisor]]
 class MachineRestoreRequest:
     """The requested restore: a backup of the machine, and the target dataset.
 
-    The target is `top`, or `name` below our own datasets. The last part of the target is the name of the new domain,
-    unless `domain` names it. `accepts_older`: if the newest backup cannot be used, restore the newest usable one.
-    `makes_parent`: the dataset above the target is created when the plan is executed. `memory` (bytes) None: the
-    machine gets as much as the original.
+    The target is `top`, or `name` below zsnapdb's own datasets. The name of the new domain is `domain`, else the last
+    part of the target. `accepts_older`: if the newest backup cannot be used, restore the newest usable one.
+    `makes_parent`: the dataset above the target is created when the plan is executed. `memory` is in bytes; None: as
+    much as the original has.
     """
 
     to: str = "latest"
@@ -89,8 +89,8 @@ def make(
     """Return the plan; change nothing.
 
     Raises:
-        ZsnapdbError: there is no such backup of a machine, the chain is broken, or the target dataset or a domain of
-            its name exists.
+        ZsnapdbError: the machine has no such backup, the chain is broken, or the target dataset or a domain with its
+            name exists.
     """
     request = replace(request, to=ago(request.to, instance.host.now()))
     known, manifest = _newest_wanted(instance, repository, request)
@@ -139,7 +139,7 @@ def make(
 def _newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
 ) -> tuple[RestorableSet, Manifest]:
-    """Return the facts for the restore, and the requested backup, else the newest that may be chosen."""
+    """Return the facts for the restore, and the requested backup or the newest one that may be chosen."""
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
         raise UsageError(
@@ -159,7 +159,7 @@ def machine_source(manifest: Manifest) -> MachineSourcePart:
     """Return the source of a backup if it is a virtual machine.
 
     Raises:
-        PreflightError: the source is of another kind.
+        PreflightError: the source is not a virtual machine.
     """
     if isinstance(manifest.source, MachineSourcePart):
         return manifest.source
@@ -170,7 +170,7 @@ def machine_source(manifest: Manifest) -> MachineSourcePart:
 
 
 def refuse_taken(hypervisor: Hypervisor, domain: str) -> None:
-    """Raise ExistsError if libvirt has a domain of that name."""
+    """Raise ExistsError if libvirt has a domain with that name."""
     if domain in {known.domain.name for known in hypervisor.domains()}:
         raise ExistsError(
             f"libvirt has a domain {domain}",
@@ -183,7 +183,7 @@ def _defining(
 ) -> tuple[tuple[DefineDomain, ...], tuple[str, ...]]:
     """Return the step that defines the domain, and notes on its missing parts.
 
-    Without the step, a note gives the reason.
+    If there is no such step, a note gives the reason.
     """
     targets = {disk.target for disk in parse(text).volumes} if text is not None else set()
     if text is None or targets != set(identity.disks):
@@ -307,9 +307,9 @@ def abandon(
     with_foreign_snapshots: bool = False,
     connect: Connect = connected,
 ) -> MachineRestorePlan:
-    """Abandon an interrupted restore:
+    """Abandon an interrupted restore.
 
-    remove its domain, its datasets after proof that they are ours, and its journal.
+    Remove its domain, its datasets after a proof that they are ours, and its journal.
     """
     journals = MachineJournals(settings.restore.journal)
     with exclusive_journal(instance, journals, top) as journal:
@@ -325,7 +325,7 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
         DamagedError: a zvol has another GUID or size.
         ConsistencyError: a device does not belong to its zvol.
     """
-    # The machine that may start next needs the memory more.
+    # The memory is more useful for the machine that may start next.
     work.memory.clear()
     destruction.prove([part.dataset for part in step.parts], work.mark)
     seen = zvols.describe([part.dataset for part in step.parts])
@@ -348,7 +348,7 @@ def _define(work: MachineWork, step: DefineDomain) -> None:
     """Define the domain, unless this restore defined it before.
 
     Raises:
-        ExistsError: a domain of another origin has its name.
+        ExistsError: a domain that this restore did not define has the name.
     """
     with work.connect(work.settings.vms.uri) as hypervisor:
         if _defined(hypervisor, work.plan) is not None:
@@ -360,13 +360,13 @@ def _define(work: MachineWork, step: DefineDomain) -> None:
 
 HANDLERS: Handlers = {
     MachinePreflight: lambda work, step: refuse_unfit(_judge(work, step), work.events),
-    # The zvols inherit it, so this host does not look for partitions in them (zfsprops(7)).
+    # The zvols inherit this property, so this host does not look for partitions in them (zfsprops(7)).
     MakeTop: partial(make_top, more={"volmode": "dev"}),
     Receive: receive,
     CheckVolumes: _check,
     DefineDomain: _define,
 }
-"""The function that executes each step of the restore of a machine."""
+"""The function for each step of the restore of a machine."""
 MACHINE: Body[MachineJournal, MachineRestoreResult] = Body(
     MachineJournals,
     MachineJournal,
@@ -380,7 +380,7 @@ def _defined(hypervisor: Hypervisor, planned: MachineRestorePlan) -> KnownDomain
     """Return the domain if this restore defined it.
 
     Raises:
-        PreflightError: a domain of another origin has its UUID.
+        PreflightError: a domain that this restore did not define has the UUID.
     """
     known = hypervisor.find(planned.define.uuid) if planned.define is not None else None
     if known is not None and not is_of_restore(known.xml, planned.restore_id):
@@ -393,7 +393,7 @@ def _defined(hypervisor: Hypervisor, planned: MachineRestorePlan) -> KnownDomain
 
 
 def remove_all(settings: Settings, planned: MachineRestorePlan, connect: Connect = connected) -> None:
-    """Remove the domain and the datasets of this restore, with their snapshots. All others stay.
+    """Remove the domain and the datasets of this restore, with their snapshots. Nothing else is removed.
 
     Raises:
         PreflightError: the machine was started; nothing was removed.

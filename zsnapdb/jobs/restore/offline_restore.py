@@ -1,7 +1,7 @@
-"""A restore while the store is unreachable: from the sets on this host and the remaining binlogs of the server.
+"""A restore while the store is unreachable, from the sets on this host and the binlogs that the server still has.
 
-A stand-in replaces the repository and lists no backup. Its binlog archive describes the server's own files. Their bytes
-are copied and proved by these descriptions (`jobs/host/archived_binlogs.py`).
+A stand-in replaces the repository and lists no backup. Its binlog archive describes the server's own files, whose bytes
+are copied and compared with these descriptions (`jobs/host/archived_binlogs.py`).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Chunk, plain_hash, stream_hash
 
 _HISTORY = "19710102T000000Z-0000"
-"""The id for the history of the binlogs on this host."""
+"""The id of the history that consists of the binlogs on this host."""
 _CHUNK = 64 << 20
 _PIECE = 1 << 20
 
 
 def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
-    """Open the repository. If its store is unreachable and this host has a set to begin with, return the stand-in.
+    """Open the repository. Return the stand-in if its store is unreachable and this host has a set to begin with.
 
     Raises:
-        UnreachableError: the store is unreachable, and there is no such set or the repository was requested.
+        UnreachableError: the store is unreachable, and there is no such set or the user requested the repository.
     """
     try:
         return instance.open_repository()
@@ -59,7 +59,7 @@ def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
 
 
 def reopen(instance: Instance, planned: RestorePlan) -> Repository:
-    """Open the repository with which the plan was made."""
+    """Open the repository that was used for the plan."""
     return _stand_in(instance) if planned.repository == IN_NO_REPOSITORY else instance.open_repository()
 
 
@@ -73,8 +73,8 @@ def archive_of(
 ) -> BinlogArchive:
     """Return the binlog archive of the instance; for a stand-in, the server's binlogs on this host.
 
-    A stand-in describes the binlogs that lead to the target, or those named in `only`, each up to the given end
-    (bytes). A description reads these bytes, and looks for the last complete transaction if the end is not given.
+    A stand-in describes the binlogs that lead to the target, or the binlogs in `only`, each up to the given end
+    (bytes). For a description these bytes are read. Without an end, the last complete transaction is searched too.
     """
     if not is_stand_in(repository):
         return instance.archive(repository)
@@ -83,7 +83,7 @@ def archive_of(
 
 
 def offline_repository(instance: Instance) -> Repository | None:
-    """Return the stand-in without asking the store; None if this host has no set to begin with."""
+    """Return the stand-in without reading the store; None if this host has no set to begin with."""
     return _stand_in(instance) if local_snapshot.load(instance) else None
 
 
@@ -93,8 +93,9 @@ T = TypeVar("T")
 def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in_history: bool = False) -> T:
     """Return a plan made with the repository, or with this host alone if the repository does not reach the point.
 
-    The archive does not have the latest commits yet, but the server's own binlogs do. `is_in_history`: the point is in
-    a named history of the archive, which this host alone does not know. The errors are those of the repository.
+    The latest commits may be only in the server's own binlogs, and not yet in the archive. `is_in_history`: the point
+    is in a named history of the archive, which this host alone does not know. Errors are those of the plan with the
+    repository.
     """
     repository = open_for_restore(instance, RestoreOrigin.AUTO)
     try:
@@ -121,14 +122,14 @@ def _stand_in(instance: Instance) -> Repository:
 
 @dataclass(frozen=True)
 class _HostArchive(BinlogArchive):
-    """The binlogs of the server on this host, described like an archive. `sets` are the sets here, oldest first."""
+    """The server's binlogs on this host, described like an archive. `sets` are the sets on this host, oldest first."""
 
     sets: tuple[Manifest, ...]
     target: Target | None = None
     only: Mapping[str, int] | None = None
 
     def load(self) -> Archive:
-        """Return the server's binlogs, from the oldest that a local set needs up to the first damaged one."""
+        """Return the server's binlogs, from the oldest one that a local set needs up to the first damaged one."""
         if not self.sets:
             return Archive((), ())
         server = server_source(self.sets[-1]).server
@@ -158,7 +159,7 @@ class _HostArchive(BinlogArchive):
         return Archive((history,), tuple(files))
 
     def _first_number(self) -> int:
-        """Return the number of the oldest needed binlog; 0 if that is not known."""
+        """Return the number of the oldest needed binlog; 0 if it is unknown."""
         known = []
         for manifest in self.sets:
             position = server_source(manifest).position
@@ -168,7 +169,7 @@ class _HostArchive(BinlogArchive):
         return first_binlog(known, self.target, server_source(self.sets[-1]).server.flavour)
 
     def fetch(self, file: ArchivedFile, target: Path) -> None:
-        """Raise UnreachableError: nothing can be downloaded while the store is unreachable."""
+        """Raise UnreachableError, because nothing can be downloaded while the store is unreachable."""
         raise UnreachableError(
             f"binlog {file.name} on this host was changed or removed, and the store is unreachable: {target} was not"
             f" written",
@@ -177,9 +178,9 @@ class _HostArchive(BinlogArchive):
 
 
 def _described(path: Path, keys: BinlogKeys, instance: str, server: ServerPart, end: int | None) -> ArchivedFile | None:
-    """Return the description of a binlog on this host up to `end`; None if it has no transaction yet, or is shorter.
+    """Return the description of a binlog on this host up to `end`; None if its head is incomplete, or it is shorter.
 
-    `end` None: up to its last complete transaction. With an `end`, its transactions are not read.
+    If `end` is None, the end is that of the last complete transaction. If it is given, the transactions are not read.
     """
     with open_binlog(path, keys) as file:
         head = read_head(file, path.name)

@@ -1,9 +1,9 @@
-"""The results of `restore` runs whose id their caller chose: the journal of the restore has the id.
+"""The results of `restore` runs whose id the caller chose. The journal of the restore has the id.
 
-A finished restore is the answer. An interrupted one that stands next to the server continues, as with --resume. A
-restore that may have begun to exchange the datasets of production continues only if a person requests it. Meanwhile a
-person may have inspected, repaired or changed the server. The same is true for a restore that would replace the server
-with a state that was chosen long ago.
+If the restore is finished, its result is returned. An interrupted restore next to the server continues, as with
+--resume. If a restore may have begun to exchange production's datasets, it continues only at a person's request. A
+person may have inspected, repaired or changed the server meanwhile. The same applies to a restore that would replace
+the server with a state that was chosen long ago.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from zsnapdb.jobs.steps.journal import J
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
 
 _RECENT = timedelta(hours=1)
-"""The time after the planning in which a repeated command may still replace the server with the planned state."""
+"""The time after the planning within which a repeated command may still replace the server with the planned state."""
 
 
 def restored(
     settings: Settings, instance: Instance, confirm: Confirm = always, stop_after: str | None = None
 ) -> RestoreResult | None:
-    """Return the restore of this run id, or continue it; None if the run left nothing.
+    """Return the restore of the run with this id, or continue it; None if the run left nothing.
 
     Raises:
-        PreflightError: it was interrupted in the exchange of the server's datasets, or it would replace them and is not
-            recent.
+        PreflightError: the restore was interrupted while it exchanged the server's datasets, or it would replace them
+            and is not recent.
     """
     journals = Journals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
@@ -42,7 +42,7 @@ def restored(
     left = _of_run(journals.readable(instance.name), instance)
     if left is None:
         return None
-    # Judged under the lock of the restore, because another process may just have continued it and been killed.
+    # This is judged under the restore's lock, because another process may just have continued it and been killed.
     return run.resume(
         settings, instance, left.top, confirm, stop_after, judge=partial(_refuse_exchange, instance.host.now())
     )

@@ -1,4 +1,4 @@
-"""The plan of a restore, made from repository, archive and host. Nothing is changed."""
+"""The plan of a restore, based on the repository, the archive and the host. Planning changes nothing."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def _outermost_first(manifest: Manifest, layout: RestoreLayout) -> list[VolumePa
 def receiving(
     instance: Instance, chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, origin: OriginChoice
 ) -> list[Step]:
-    """Return the steps up to the unmounted volumes of the chain's last backup. The first step changes nothing.
+    """Return the steps that receive the chain's last backup, up to its unmounted volumes.
 
-    `binlogs` is the number of bytes of binlogs that are replayed later and need space.
+    The first step changes nothing. `binlogs` is the number of bytes of binlogs that are replayed later and need space.
     """
     manifest, facts, clones = chain[-1], server_source(chain[-1]).server, bool(origin.snapshots)
     look = pool_needs(
@@ -103,9 +103,9 @@ def receiving(
 
 
 def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[str] = ()) -> list[Step]:
-    """Return the steps that mount the volumes and let their server recover to the position of the backup.
+    """Return the steps that mount the volumes and let the server recover to the position of the backup.
 
-    `unknown` are properties that this host does not know.
+    `unknown` are properties that this host does not support.
     """
     parts = [
         MountPart(
@@ -126,10 +126,10 @@ def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[st
 class RestoreRequest:
     """The requested restore: the point, the target dataset, and the handover of the restored server.
 
-    The target is `top`, or `name` below our own datasets. `makes_parent`: the caller creates the dataset above `top`
-    before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest reachable one.
-    `history` is the id of the binlog history with the point, if there are several. `origin` says where the volumes come
-    from. Its default is the repository, because a drill must prove the stored backups.
+    The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent`: the caller creates the dataset above
+    `top` before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest
+    reachable one. `history` is the id of the binlog history that contains the point, if there are several. `origin` is
+    the source of the volumes. The default is the repository, because a drill must prove the stored backups.
     """
 
     to: str = "latest"
@@ -143,7 +143,7 @@ class RestoreRequest:
 
 
 def origin_of(word: str) -> RestoreOrigin:
-    """Return the origin of that name.
+    """Return the origin with that name.
 
     Raises:
         UsageError: there is no such origin.
@@ -155,7 +155,7 @@ def origin_of(word: str) -> RestoreOrigin:
 
 @dataclass(frozen=True)
 class _Decided:
-    """The backup and binlogs that lead to the point of a restore. `newer` are the plan's notes on newer states."""
+    """The backup and binlogs that lead to the point of a restore. `newer` has the plan's notes on newer states."""
 
     chosen: SelectedPoint
     manifest: Manifest
@@ -214,7 +214,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     server.account(instance.settings.server.user)
     point = replace(chosen.point, notes=_notes(instance, request, decided, origin))
     planned = _without_steps(instance, repository, request, manifest, point, layout)
-    # A path that cannot be translated causes its error now, not after the download.
+    # If a path cannot be translated, raise the error now, not after the download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
     objection = mode_objection(chosen.choice.files if chosen.boundary else (), facts.variables.get("gtid_mode"))
@@ -225,12 +225,12 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     batches = chosen.replays(settings.restore.batch_size)
     replays = replay_steps(settings, instance, repository, planned, batches, decided.archive, decided.local)
     if replays:
-        # A replay may need the plugins of the backups after its own, oldest first.
+        # A replay may need the plugins of the backups after its own. Oldest first.
         after = _from(decided.candidates, manifest)[1:]
         later = with_later(planned.plugins, (server_source(one).server.plugins for one in after))
         planned = replace(planned, plugins=later)
     last = handover_step(settings, instance, repository, planned, request.handover)
-    # The handover checks a server that it starts.
+    # The handover itself checks a server that it starts.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     made = receiving(instance, decided.chain, layout, sum(step.size for step in replays), origin)
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
@@ -240,7 +240,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
 
 
 def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origin: OriginChoice) -> tuple[str, ...]:
-    """Return the plan's notes on its point. Warn of data that its server will lack."""
+    """Return the plan's notes on its point. Warn about data that the restored server will lack."""
     manifest, facts = decided.manifest, server_source(decided.manifest).server
     lacking = _unlogged(decided.candidates, manifest) if decided.chosen.boundary is not None else ()
     elsewhen = startup_check.zone_differences(instance.settings.server, facts)
@@ -264,9 +264,9 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
-    """Return the commands that restore the site's settings of the source's datasets, if nothing else does that.
+    """Return the commands that restore the site's settings of the source's datasets, if the restore itself does not.
 
-    A restore in place of existing datasets copies their settings, so those need no commands.
+    A restore that replaces existing datasets copies their settings, so those need no commands.
     """
     places: dict[str, str] = {}
     if planned.promotion is not None:
@@ -282,7 +282,7 @@ def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
 
 
 def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
-    """Return the plan with notes on properties: those that production's place gets, and those unknown to this host."""
+    """Return the plan with notes on properties: those that production gets, and those unknown to this host."""
     carried = [] if planned.promotion is None else dataset_exchange.notes(planned.promotion, planned.clones)
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
@@ -290,7 +290,7 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
 
 
 def _from(candidates: Sequence[Backup], manifest: Manifest) -> Sequence[Backup]:
-    """Return a backup, and those that were made after it."""
+    """Return a backup and the backups that were made after it."""
     return candidates[[one.backup_id for one in candidates].index(manifest.backup_id) :]
 
 
@@ -340,7 +340,7 @@ def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginCho
         with contextlib.suppress(NotFound):
             (here[volume.role],) = snapshots.describe([f"{volume.dataset}@{volume.snapshot}"])
     guids = {volume.role: volume.guid for volume in manifest.volumes}
-    # A set whose manifest only this host keeps cannot be downloaded.
+    # If only this host has a set's manifest, the set cannot be downloaded.
     requested = RestoreOrigin.LOCAL if is_local_set(manifest) else requested
     return choose_origin(requested, manifest.backup_id, guids, here, top)
 
@@ -369,7 +369,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 
 
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
-    """Return one of our datasets in the backup's own pool, or in the only pool of this host.
+    """Return a dataset of zsnapdb in the backup's own pool, or in the only pool of this host.
 
     A replacement of an encrypted server may have to be next to it.
     """
@@ -383,7 +383,7 @@ def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
 
 
 def restored_top(manifest: Manifest, name: str) -> str:
-    """Return one of our datasets in the backup's own pool, or in the only pool of this host."""
+    """Return a dataset of zsnapdb in the backup's own pool, or in the only pool of this host."""
     pool = pool_for_copy(manifest.volumes[0].dataset, "name a dataset with --target")
     return f"{pool}/zsnapdb/restored/{name}"
 

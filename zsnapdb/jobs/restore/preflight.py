@@ -1,4 +1,4 @@
-"""The first step of a restore: findings about everything on which the restore depends."""
+"""The first step of a restore: findings about everything that the restore needs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def examine(
 
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
-    """Return the expected error of a restore with these findings; None if no error is expected."""
+    """Return the error that a restore with these findings would raise; None if it would raise none."""
     if stored_chain.is_damaged(findings):
         return DamagedError
     return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None
 
 
 def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
-    """Return the findings about everything on which the restore depends; change nothing."""
+    """Return findings about everything that the restore needs; change nothing."""
     last = work.manifest(step.backups[-1])
     facts = server_source(last).server
     findings = [*judge_pool(step), _judge_server(work, step)]
@@ -57,7 +57,7 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     findings += [] if error is None else [unfit("binlog", error.message, error.hint)]
     findings += affected_replicas.examine(work.instance, work.plan)
     if isinstance(work.plan.steps[-1], Promote):
-        # Only a restore in place of a server loads this module.
+        # Import late: only a restore that replaces a server needs this module.
         from zsnapdb.jobs.restore.replaced_server import judge_end
 
         findings += judge_end(work.instance, work.plan)
@@ -69,7 +69,7 @@ def _mib(count: int) -> str:
 
 
 def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --target") -> list[FitnessFinding]:
-    """Return the findings about space, features and release of the pool that receives.
+    """Return findings about the space, features and release of the receiving pool.
 
     `elsewhere` is the hint that says how to choose another pool.
     """

@@ -1,7 +1,7 @@
-"""The server that a rewind replaces: its stop, and its return on every way out before the exchange is complete.
+"""The server that a rewind replaces: its stop, and its return if the exchange does not complete.
 
-Each change to it is recorded in the journal before it is made. So it can be reverted by `zsnapdb rewind --resume`, by
-`zsnapdb restore --abandon`, or by the run itself after an error.
+Each change to the server is recorded in the journal before it is made. So `zsnapdb rewind --resume`, `zsnapdb restore
+--abandon`, or the run itself after an error can revert it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05
 _HONOURS_DIRECT = (2, 3)
-"""The first OpenZFS release in which O_DIRECT bypasses the ARC."""
+"""The first OpenZFS release with O_DIRECT that bypasses the ARC."""
 _LONGEST_OPTION_FILE = 64 << 10
 
 
@@ -41,10 +41,10 @@ def serving_process(planned: RestorePlan) -> ServingProcess | None:
 
 
 def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return a finding if the server that the restore replaces would not end cleanly after a stop.
+    """Return a finding if the server that the restore replaces would not stop cleanly.
 
-    With O_DIRECT, OpenZFS from 2.3 on answers EINVAL to writes of compressed pages. MariaDB 11.8 retries forever, and
-    ends at once after direct=disabled. MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
+    With O_DIRECT, OpenZFS since 2.3 returns EINVAL for writes of compressed pages. MariaDB 11.8 retries forever, but
+    stops immediately after direct=disabled. MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
     """
     if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []
@@ -53,7 +53,7 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
             method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
             compressed = special_tables(session).page_compressed if method.startswith("O_DIRECT") else 0
     except ServerError:
-        # A server that does not answer cannot be asked, and must be rewound all the same.
+        # A server that does not answer cannot be queried, but must still be rewound.
         return []
     places = [place for place, _ in planned.layout.places.values()]
     direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
@@ -67,7 +67,7 @@ def wait_for_session(instance: Instance, timeout: float) -> Session:
     """Return a session with the instance's server.
 
     Raises:
-        ServerError: it does not answer within `timeout` seconds.
+        ServerError: the server does not answer within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -81,7 +81,7 @@ def wait_for_session(instance: Instance, timeout: float) -> Session:
 
 @dataclass(frozen=True)
 class OldServerControl:
-    """The control of a rewind's old server: it stops the server and brings it back."""
+    """The control of the old server in a rewind: it stops the server and brings it back."""
 
     instance: Instance
     journals: Journals
@@ -90,12 +90,12 @@ class OldServerControl:
 
     @property
     def service(self) -> ServerService:
-        """The way to stop and start the server. PreflightError if no source names its unit."""
+        """How to stop and start the server. PreflightError if its unit is unknown."""
         return service_now_or_before(self.instance, serving_process(self.plan), self.step.unit)
 
     @property
     def record(self) -> OldServer:
-        """The changes to the old server so far, by this run or an earlier one."""
+        """The changes to the old server so far, by this run or by an earlier run."""
         journal = self.journals.read(self.plan.layout.top)
         return (journal.old_server if journal is not None else None) or OldServer()
 
@@ -103,7 +103,7 @@ class OldServerControl:
         self.journals.note(self.plan.layout.top, record)
 
     def write_option_file(self, file: Path, text: str) -> None:
-        """Write the option file with the new server_id. The journal has its former content."""
+        """Write the option file with the new server_id. The journal keeps the former content."""
         record = self.record
         if record.option_file is None:
             self._note(replace(record, option_file=str(file), option_text=_text_of(file)))
@@ -116,10 +116,10 @@ class OldServerControl:
             ) from error
 
     def stop(self) -> None:
-        """Stop the server. From here on the journal has the time of the stop.
+        """Stop the server, after the time of the stop was recorded in the journal.
 
         Raises:
-            ServerError: the server, or another process that serves its files, still runs after the timeout.
+            ServerError: the server, or another process that serves its files, is still running after the timeout.
         """
         service = self.service
         self.instance.events.tell(f"stopping the server: {' '.join(service.stop_words)}")
@@ -141,22 +141,22 @@ class OldServerControl:
             self._note(record.up_at(self.instance.host.now()))
 
     def was_started(self) -> None:
-        """Record that the old server was started after a run of zsnapdb had stopped it, if it runs now."""
+        """If the old server is running now after a run of zsnapdb stopped it, record that it was started."""
         record, process = self.record, serving_process(self.plan)
         if record.stopped is not None and process is not None and self._is_the_old_one(process):
             self._note(record.up_at(max(record.stopped, process.since)))
 
     def refuse_busy(self) -> None:
-        """Raise PreflightError if processes other than the server would keep its datasets mounted after its stop."""
+        """Raise PreflightError if other processes would prevent unmounting the server's datasets after its stop."""
         process = serving_process(self.plan)
         places = [part.place for part in self.step.parts if part.old is not None]
         live_server_checks.refuse_busy(places, process.pid if process is not None else None)
 
     def refuse_another(self) -> None:
-        """Raise PreflightError if a server runs in the data directory with files on none of the datasets.
+        """Raise PreflightError if a server is running in the data directory with files on none of the datasets.
 
         While the datasets are not mounted, a service may create an empty server in the folder below (mysqld_pre_systemd
-        does that at a boot). A mount over it would hide its files while it runs.
+        does that at boot). A mount would then hide the files of a running server.
         """
         process = serving_process(self.plan)
         names = names_in(self.step)
@@ -169,10 +169,10 @@ class OldServerControl:
             )
 
     def bring_back(self) -> str:
-        """Restore the state of the old server before the rewind, and return the resulting state as text.
+        """Return the old server to its state before the rewind, and return the resulting state as text.
 
-        Its datasets are in their places and mounted, and its option file has its former content. It runs if a run of
-        zsnapdb had stopped it. An error says which part failed.
+        Afterwards the datasets are in their places and mounted, and the option file has its former content. The server
+        is running if a run of zsnapdb had stopped it. An error says which part failed.
 
         Raises:
             PreflightError: the restored datasets are all in place, so there is no way back. Nothing was changed.
@@ -203,12 +203,12 @@ class OldServerControl:
         return "the old server was started again and answers, and nothing was replaced"
 
     def _is_the_old_one(self, process: ServingProcess) -> bool:
-        """Return whether the process uses the server's own datasets, by the device number of its filesystem."""
+        """Return whether the process uses the server's own datasets, according to its filesystem's device number."""
         own = {part.place for part in self.step.parts if part.old is not None}
         return dataset_of(Path(f"/proc/{process.pid}/cwd")) in own
 
     def left_as(self) -> str:
-        """Bring the old server back if the exchange is not complete. Return the state of the server. Raise no error."""
+        """Bring the old server back if the exchange is not complete. Return its state as text. Raise no error."""
         again = f"`zsnapdb rewind {self.instance.name} --resume` continues it"
         try:
             if dataset_exchange.look(self.plan, self.step).state is ExchangeState.IN_PLACE:
@@ -242,7 +242,7 @@ def _text_of(file: Path) -> str | None:
     """Return the content of the option file; None if it does not exist.
 
     Raises:
-        PreflightError: it is too large or cannot be read as text.
+        PreflightError: the file is too large or cannot be read as text.
     """
     try:
         status = file.lstat()

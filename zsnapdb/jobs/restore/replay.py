@@ -1,7 +1,7 @@
 """The replay steps of a restore.
 
 Archived binlogs become relay logs of the restored server, which applies them. Or a client applies them in one session.
-Meanwhile no other client can reach the server.
+During the replay no other client can reach the server.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ from zsnapdb.planning.sql_quoting import IDENTITY, only_on_server
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _LONGEST_REPLAY = 30 * 86_400.0
-"""The time in seconds after which a replay by a client is ended.
+"""The time limit in seconds for a replay by a client.
 
-A client that takes so long hangs: no session blocks it.
+No session can block the client, so a client that takes longer is stuck.
 """
 _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
-"""The folder for files of LOAD DATA during their replay: on a disk, in a new folder that only root may enter."""
+"""The folder for files of LOAD DATA during a replay: on a disk, in a new folder that only root may enter."""
 
 
 _Records = Mapping[tuple[int, int], RecordedTable]
-"""The archive's records of tables from statements without ENGINE, by relay log and offset of the statement."""
+"""The archive's records of tables that were created without ENGINE, by relay log and offset of the statement."""
 
 
 def replay(work: ServerWork, step: Replay) -> None:
     """Fetch the step's binlogs, apply them, and snapshot the volumes.
 
     The datasets are first rolled back to the snapshot of the previous step. If an interrupted run finished the step but
-    could not record it, nothing is done.
+    did not record it, nothing is done.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -94,10 +94,10 @@ def replay(work: ServerWork, step: Replay) -> None:
 
 
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
-    """Return the tables of statements without ENGINE, each with the number of its relay log.
+    """Return the tables that were created without ENGINE, each with the number of its relay log.
 
-    `events` then has the states to which the statements lead. This must come first, because the applier removes the
-    relay logs.
+    `events` then has the states that the events have after the statements. This must run first, because the applier
+    removes the relay logs.
     """
     made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
@@ -110,10 +110,12 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
 def _engine_stops(
     work: ServerWork, made: Iterable[tuple[int, CreatedTable]], records: _Records, start: Defaults, *, by: Replayer
 ) -> tuple[EngineStop, ...]:
-    """Return the places at which the default engine changes; it is now that of `start`. Warn of uncertain tables.
+    """Return the places at which the default engine changes, beginning with that of `start`.
+
+    Warn about uncertain tables.
 
     Raises:
-        ConsistencyError: no record has the engine of a table that had another one, or the character set of a table
+        ConsistencyError: a table had another engine or character set, and no record has it
     """
     planned = plan_engines(made, records, start)
     refused = contradiction(planned, start, by)
@@ -154,9 +156,9 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 
 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
-    """Restore the states that the events from the replay had on the source.
+    """Restore the states that the replayed events had on the source.
 
-    The applier disables events that the replay creates or alters. Warn of events whose state no statement says.
+    The applier disables events that the replay creates or alters. Warn about events whose state is in no statement.
     """
     unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
     if unknown:
@@ -167,16 +169,17 @@ def _give_events_back(work: ServerWork, session: Session, before: EventStates, a
 
 
 def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, records: _Records) -> None:
-    """Pipe the output of the server's binlog tool into one session of a client."""
+    """Pipe the output of the server's binlog tool into a client session."""
     tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
     for part, file in zip(step.logs, files, strict=True):
         refuse_ambiguous_text(file, part.file)
     password, options = fresh_password(), replaying.CLIENT_OPTIONS
-    # The server writes its server_id into each new event. No applier skips statements with the server's own id here.
+    # The server writes its server_id into each new event. An applier, which would skip statements with that id, is not
+    # used here.
     with served(work, port=None, server_id=work.plan.server_id, last=options, password=password) as session:
         events = scheduled_events.scheduled_events(session)
-        # A client cannot give a statement the collation that its table had.
+        # A client cannot set the collation that a statement's table had.
         records = {place: replace(record, collation=None) for place, record in records.items()}
         stops = _engine_stops(work, _read(step, logs, {}), records, replaying.defaults(session), by=step.by)
         here = only_on_server(global_variables(session, IDENTITY))
@@ -201,9 +204,10 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
 def fetch_logs(
     archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: RelayLogs, events: Events
 ) -> Mapping[tuple[int, int], RecordedTable]:
-    """Write the binlogs as relay logs, each cut at its stop: from this host where the plan says so, else downloaded.
+    """Write the binlogs as relay logs, each cut at its stop.
 
-    Return the archive's records of tables from statements without ENGINE, by relay log and offset of the statement.
+    They come from this host if the plan says so, else from the store. Return the archive's records of tables that were
+    created without ENGINE, by relay log and offset of the statement.
 
     Raises:
         DamagedError: a binlog was removed, shortened or replaced since the replay was planned.
@@ -251,10 +255,10 @@ def served(
 ) -> Iterator[Session]:
     """Start the restored server for the block, with a temporary account of zsnapdb.
 
-    The statements for this account go to no binlog. Access control is active, because a server without it would load no
-    plugins. `stays`: the server keeps running after the block. `connects`: it may connect to other servers. `reads`:
-    further files of the host that its sandbox shows. `finally_do` runs in the last session, after the account is
-    dropped. `password` is that of the account (None: a fresh password).
+    The statements for this account are in no binlog. Access control is active, because a server without it would load
+    no plugins. `stays`: the server keeps running after the block. `connects`: it may connect to other servers. `reads`:
+    additional host files that it may see. `finally_do` runs in the last session, after the account is dropped.
+    `password` is for the account (None: a new one).
     """
     copy = work.copy
     password = password or fresh_password()

@@ -1,6 +1,6 @@
-"""The facts in repository, archive and host for a restore, read once, and their judgement of the newest state.
+"""The facts in the repository, archive and host that a restore needs, and the judgement which state is the newest.
 
-No state is called the newest if a newer one was stored and cannot be used.
+The facts are read once. A state is not called the newest if a newer one was stored and cannot be used.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _FUTURE = "it is from the future by the clock of this host, and this host did no
 
 
 Backup = Manifest | Summary
-"""A stored backup without its chunks, or a local set, whose description this host has."""
+"""A stored backup without its chunks, or a local set, whose description is on this host."""
 B = TypeVar("B", bound=Backup)
 
 
 def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Summaries, StoredCheck]:
-    """Return all backups, oldest first, and the comparison with this host's record; warn about its findings.
+    """Return all backups, oldest first, and the comparison with this host's record; warn about the findings.
 
     While the store is unreachable, no backup is known to be missing.
     """
@@ -64,9 +64,9 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 class RestorableSet:
     """The facts in repository, archive and host for a restore to a target.
 
-    `requested` is the target as the user named it. `archive` None: it was not read, because the target needs none.
-    `history` is the id of the binlog history with the target, if there are several. `accepts_older`: if the newest
-    state cannot be used, restore the newest usable one.
+    `requested` is the text of the target as the user wrote it. `archive` is None if it was not read because the target
+    does not need it. `history` is the id of the binlog history that contains the target, if there are several.
+    `accepts_older`: if the newest state cannot be used, restore the newest usable one.
     """
 
     instance: Instance
@@ -82,13 +82,13 @@ class RestorableSet:
 
     @property
     def named(self) -> str | None:
-        """The id of the requested backup; None if the target names none."""
+        """The id of the requested backup; None if the target is not a specific backup."""
         return self.target.backup_id if isinstance(self.target, AtBackup) else None
 
     def unusable(self) -> tuple[UnusableBackup, ...]:
-        """Return the stored backups that cannot be used:
+        """Return the stored backups that cannot be used.
 
-        their manifests are unreadable, missing, replaced or from the future.
+        Their manifests are unreadable, missing, replaced or from the future.
         """
         unusable = [UnusableBackup(name, error.message) for name, error in self.catalogue.unreadable.items()]
         unusable += [UnusableBackup(name, _REWRITTEN) for name in self.checked.provenance.rewritten]
@@ -103,7 +103,7 @@ class RestorableSet:
         return tuple(unusable)
 
     def _newer_future(self) -> list[str]:
-        """Return the doubtful future backups after the newest present one in the order."""
+        """Return the doubtful backups from the future that come after the newest present backup."""
         ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
@@ -111,8 +111,8 @@ class RestorableSet:
     def choosable(self, history: str | None = None) -> tuple[Summary, ...]:
         """Return the backups from which the target may choose: all if it names one, else no foreign or future ones.
 
-        The newest state is never a state that a restore took back. A time, a GTID or the latest state of a named
-        `history` may be one.
+        If the newest state is requested, backups whose state production lost are left out. They are included for a
+        time, a GTID, or the latest state of a named `history`.
         """
         if self.named is not None:
             return self.catalogue.backups
@@ -133,7 +133,7 @@ class RestorableSet:
         """Return the backups of database servers from which the target may choose.
 
         Raises:
-            PreflightError: the target is another kind of backup, or all of them are.
+            PreflightError: the target is a backup of another kind, or all backups are.
         """
         manifests = self.choosable(self.history)
         servers = [manifest for manifest in manifests if is_of_server(manifest)]
@@ -146,11 +146,11 @@ class RestorableSet:
         return servers
 
     def of_one_server(self, manifests: Sequence[B]) -> list[B]:
-        """Return the backups whose newest one is the newest state of one server.
+        """Return the backups of the server whose newest state is requested.
 
-        Several servers may have written under the name of the instance. On this host its own server counts. On another
-        host, the server counts whose GTIDs prove that it continued all others. For the latest state of a named history
-        all backups are returned.
+        Several servers may have written backups under the name of the instance. On this host, its own server is chosen.
+        On another host, it is the server whose GTIDs prove that it continued all others. For the latest state of a
+        named history, all backups are returned.
 
         Raises:
             HistoryError: there is no such server.
@@ -171,9 +171,9 @@ class RestorableSet:
     def with_local_sets(self, stored: Sequence[Summary], origin: RestoreOrigin, top: str | None) -> list[Backup]:
         """Return the stored backups and the local sets with which a restore may begin, oldest first.
 
-        Local sets count unless the repository or the newest backup was requested. They must belong to the server of the
-        newest stored backup. They must be in the pool of the target `top` (None: it will be in theirs), because a clone
-        stays in its pool.
+        If the repository or the newest backup was requested, local sets are left out. They must belong to the server of
+        the newest stored backup, and be in the pool of the target `top` (None: any pool), because a clone stays in its
+        pool.
         """
         if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
             return list(stored)
@@ -194,14 +194,15 @@ class RestorableSet:
         return list(self.checked.ordered(together))
 
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
-        """Return the archive if its newest history is production's present one; else None.
+        """Return the archive if its newest history is production's present history; else None.
 
         This matters only to `latest`. After a restore took production's place, or after `zfs rollback`, the newest
         archived history may be the abandoned one. It is the present one if a later backup leads into it, or if
         production has its binlogs. It is abandoned if production has the newest backup's binlog instead.
 
         Raises:
-            HistoryError: it is not the present one, there is no later backup, and the target accepts no older state.
+            HistoryError: it is not the present history, there is no later backup, and the target accepts no older
+                state.
         """
         put_back = production_restores.read_production_restores(self.instance)
         archive, target = self.archive, self.target
@@ -249,7 +250,7 @@ class RestorableSet:
         return last.name in local.paths or is_no_older
 
     def _later_than_rolled_back(self, candidates: Sequence[Backup]) -> list[Backup]:
-        """Return the candidates that ZFS created after every backup that `zfs rollback` took back."""
+        """Return the candidates that ZFS created after every backup whose state `zfs rollback` discarded."""
         lost = [one for one in self.catalogue.backups if one.backup_id in self.checked.rolled_back]
         if not lost:
             return list(candidates)
@@ -269,7 +270,7 @@ class RestorableSet:
         return (note,)
 
     def whole(self, backup: Backup) -> Manifest:
-        """Return the manifest of a backup, which is read once. The errors are those of `manifest_of`."""
+        """Return the manifest of a backup. It is read only once. The errors are those of `manifest_of`."""
         if isinstance(backup, Manifest):
             return backup
         if backup.backup_id not in self._whole:
@@ -277,7 +278,7 @@ class RestorableSet:
         return self._whole[backup.backup_id]
 
     def chain_of(self, backup: Backup) -> tuple[Manifest, ...]:
-        """Return the backups to receive for this one, the full one first.
+        """Return the backups to receive for this one, the full backup first.
 
         Raises:
             DamagedError: a link is missing; the message names it.
@@ -289,9 +290,9 @@ class RestorableSet:
         return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
-        """Return notes on backups newer than the chosen one: foreign ones, and states that a restore took back.
+        """Return notes on backups newer than the chosen one: foreign ones, and those whose state a restore discarded.
 
-        For a time or a GTID, return only a note if the chosen backup itself is of a state that was taken back.
+        For a time or a GTID, the only note is that production no longer has the chosen backup's state.
         """
         ids, taken_back = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.taken_back
         if not newest.asks_for_newest(self.target) or chosen not in ids:
@@ -313,7 +314,7 @@ class RestorableSet:
     ) -> tuple[str, ...]:
         """Return notes on states that are newer than the chosen backup and `choice`, but cannot be used.
 
-        `local` are local sets among its candidates.
+        `local` are the local sets among the candidates.
 
         Raises:
             DamagedError: there are such states, and an older state is not accepted.
@@ -344,11 +345,11 @@ def read_known(
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
     reads_archive: bool = True,
 ) -> RestorableSet:
-    """Read the facts on which a restore to this target depends. The errors are those of `refuse_without_any`."""
+    """Read the facts that a restore to this target needs. The errors are those of `refuse_without_any`."""
     if isinstance(target, AtBackup) and target.backup_id is not None:
         is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
         if not is_set:
-            # A damaged manifest is reported as damaged and not as missing.
+            # Report a damaged manifest as damaged and not as missing.
             repository.manifest(instance.name, target.backup_id)
     needs_archive = reads_archive and not isinstance(target, AtBackup)
     archive = archive_of(instance, repository, target).load() if needs_archive else None
@@ -359,7 +360,7 @@ def read_known(
 
 
 def _leads_into(last: ArchivedFile, backups: Sequence[Backup], archive: Archive) -> bool:
-    """Return whether the archived binlogs lead from these backups into the history of a file."""
+    """Return whether the archived binlogs lead from these backups to the history of a file."""
     if not backups:
         return False
     points_here = [point_of(manifest) for manifest in backups]
@@ -371,9 +372,9 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     """Return the id of the newest server backup with a readable manifest.
 
     Raises:
-        DamagedError: a newer one was stored and cannot be used, and the caller accepts no older backup.
+        DamagedError: a newer backup was stored and cannot be used, and the caller accepts no older one.
         NotFound: there is no backup.
-        PreflightError: the newest one is of another kind.
+        PreflightError: the newest backup is not of a server.
     """
     known = read_known(instance, repository, AtBackup(None), "latest", accepts_older=accepts_older)
     candidates = tuple(point_of(manifest) for manifest in known.of_one_server(known.of_servers()))
@@ -384,14 +385,14 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
 
 
 def is_local_set(manifest: Backup) -> bool:
-    """Return whether this host keeps the manifest: such a set can only be cloned, not received."""
+    """Return whether this is a local set, which can only be cloned and not received."""
     return isinstance(manifest, Manifest) and manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
 
 
 def standing_of(instance: Instance, backup_id: str) -> SetStanding:
-    """Return whether a set is stored, by the records of this host, without asking a store.
+    """Return whether a set is stored, according to this host's records. No store is read.
 
-    The description of a set on this host does not show it: a stored backup also has one, for use while its store is
+    The set's description on this host proves nothing, because a stored backup has one too, for use while its store is
     unreachable.
     """
     folder = instance.host.records / instance.name

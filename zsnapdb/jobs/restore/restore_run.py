@@ -1,6 +1,6 @@
-"""Runs of restores, of servers and machines: each has one process, its own places, and one way to end.
+"""Runs of restores, for servers and machines. Each run has one process, its own places, and one way to end.
 
-A `Body` has the parts that differ between the kinds of sources.
+A `Body` has the parts that differ between servers and machines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from zsnapdb.zfs import datasets, destruction, streams
 from zsnapdb.zfs import destruction as foreign
 
 Confirm = Callable[[Any], bool]
-"""Called before each step; False stops the restore before the step, to be resumed later."""
+"""Called before each step. If it returns False, the restore stops before the step, and can be resumed later."""
 
 
 def always(_step: object) -> bool:
@@ -43,8 +43,8 @@ R = TypeVar("R")
 class Body(Generic[J, R]):
     """The parts of a restore that depend on the kind of source.
 
-    `look` is the step that changes nothing: before it no journal is written. `result` returns the result of a run.
-    `noted` returns the journal in memory with the records that a step wrote into the journal on disk.
+    `look` is the step that changes nothing; no journal is written for it. `result` returns the result of a run. `noted`
+    returns the journal in memory, with the records that a step wrote to the journal on disk.
     """
 
     journals: Callable[[Path], JournalFolder[J]]
@@ -57,10 +57,10 @@ class Body(Generic[J, R]):
     def execute(self, work: RestoreWork[Any], confirm: Confirm = always, stop_after: str | None = None) -> R:
         """Execute the steps of exactly this work's plan, with a journal; nothing is planned again.
 
-        `RestoreRun.carry_out` describes other errors.
+        Other errors are those of `RestoreRun.carry_out`.
 
         Raises:
-            ExistsError: the target was created since the plan.
+            ExistsError: the target was created after the plan was made.
             PreflightError: a restore to the target is in progress.
         """
         plan, journals = work.plan, self.journals(work.settings.restore.journal)
@@ -75,7 +75,7 @@ class Body(Generic[J, R]):
         """Execute the steps for an ephemeral copy. Any error removes everything that was created.
 
         Raises:
-            ExistsError: the target was created since the plan.
+            ExistsError: the target was created after the plan was made.
         """
         with alone(work.instance, work.plan):
             refuse_existing(work.plan.top, work.plan.mounts)
@@ -93,11 +93,11 @@ class Body(Generic[J, R]):
         foreign_may_go: bool,
         judge: Callable[[J], None] = lambda _: None,
     ) -> R:
-        """Continue an interrupted restore. The interrupted step starts again. `work` creates the work of its plan.
+        """Continue an interrupted restore. The interrupted step starts again. `work` creates the work for the plan.
 
         Raises:
-            PreflightError: its datasets have foreign snapshots that must stay, or `judge` refuses the journal, which is
-                read under the lock of the restore. Nothing was changed.
+            PreflightError: the datasets have foreign snapshots that must stay, or `judge` refuses the journal that was
+                read under the restore's lock. Nothing was changed.
         """
         journals = self.journals(settings.restore.journal)
         with exclusive_journal(instance, journals, top) as journal:
@@ -110,7 +110,7 @@ class Body(Generic[J, R]):
 
 @dataclass
 class RestoreRun(Generic[J]):
-    """One run of a restore. `journals` None: it is for an ephemeral copy, and nothing is recorded on disk.
+    """One run of a restore. For an ephemeral copy, `journals` is None, and nothing is recorded on disk.
 
     `outcome` is the result of the last handler.
     """
@@ -124,10 +124,10 @@ class RestoreRun(Generic[J]):
     def carry_out(self, confirm: Confirm = always, stop_after: str | None = None) -> Self:
         """Run the unfinished steps in order. The caller has the locks of `alone`.
 
-        An error keeps the received volumes for another try, including a partial volume, and an interruption keeps
-        everything. Datasets and journal are removed only if the error came before the first received or mounted volume,
-        or if the repository is damaged. If the removal fails, the journal stays and --abandon removes the rest. Without
-        a journal any error removes everything that was created.
+        After an error, received volumes stay for another try, including a partial volume. After an interruption,
+        everything stays. Datasets and journal are removed only if no volume was received or mounted before the error,
+        or if the repository is damaged. If the removal fails, the journal stays, and --abandon removes the rest.
+        Without a journal, any error removes everything that was created.
 
         Raises:
             UsageError: there is no step `stop_after`; nothing was done.
@@ -158,7 +158,7 @@ class RestoreRun(Generic[J]):
             if not confirm(step):
                 return
             if self.journals is not None and not isinstance(step, self.body.look):
-                # From here on the steps make changes. The journal names them.
+                # From here on, steps make changes, and the journal names them.
                 self.journals.write(self.journal)
             instance.events.tell(f"{step.name}: {step.describe()}")
             began = time.monotonic()
@@ -176,7 +176,7 @@ class RestoreRun(Generic[J]):
 
     def _after_error(self, journals: JournalFolder[J], error: BaseException) -> None:
         journal, steps = self.journal, self.work.plan.steps
-        # Clones are quickly created again, and then perhaps from other snapshots.
+        # Clones are quickly created again, and perhaps from other snapshots.
         received = any(journal.is_done(step.name) and isinstance(step, Receive | MountVolumes) for step in steps)
         receives = any(isinstance(step, Receive) for step in steps)
         has_begun = journals.path(journal.top).exists()
@@ -187,7 +187,7 @@ class RestoreRun(Generic[J]):
         )
         if self._may_be_only_one():
             error.add_note("datasets of the server were exchanged: continue with --resume")
-        # A finished restore is never removed because it could not be continued.
+        # A finished restore is never removed because its continuation failed.
         elif is_kept and (self.work.is_continued or not isinstance(error, DamagedError)):
             error.add_note(
                 f"the restored volumes in {journal.top} are kept: continue with --resume, or give the restore up with"
@@ -199,7 +199,7 @@ class RestoreRun(Generic[J]):
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
 
     def _has_part(self) -> bool:
-        """Return whether ZFS kept a part of the volume that was being received; False if ZFS fails."""
+        """Return whether ZFS kept a part of the volume that was being received. Return False if ZFS fails."""
         step = self.journal.next_step
         try:
             return isinstance(step, Receive) and streams.token(step.dataset) is not None
@@ -210,11 +210,11 @@ class RestoreRun(Generic[J]):
         try:
             return self.work.is_irreversible()
         except ZsnapdbError:
-            # The pool does not show how far the exchange came.
+            # The pool does not show how far the exchange got.
             return True
 
     def _removes(self, error: BaseException) -> bool:
-        """Remove everything that the restore created; return False, with a note on the error, if that fails too."""
+        """Remove everything that the restore created. If that fails too, add a note to the error and return False."""
         try:
             self.work.remove()
         except Exception as second:
@@ -224,7 +224,7 @@ class RestoreRun(Generic[J]):
 
 
 def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
-    """Raise the objection to a restore with these findings of its preflight, if there is one; else warn."""
+    """Raise the objection in these findings of a restore's preflight, if there is one; else report the warnings."""
     error = objection(findings)
     if error is not None:
         raise error
@@ -247,10 +247,10 @@ def alone(instance: Instance, plan: AnyRestorePlan) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive_journal(instance: Instance, journals: JournalFolder[J], top: str | None) -> Iterator[J]:
-    """Yield the journal of an unfinished restore, read again under the lock of this restore.
+    """Yield the journal of an unfinished restore, which is read again under the restore's lock.
 
     Raises:
-        UnknownNameError: another process finished or abandoned the restore before this process had the lock.
+        UnknownNameError: another process finished or abandoned the restore before this process got the lock.
     """
     before = journals.find(instance.name, top).plan
     with alone(instance, before):
@@ -301,12 +301,13 @@ def refuse_existing(top: str, mounts: Sequence[str]) -> None:
 
 
 def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
-    """Destroy the foreign snapshots on the restore's datasets, if `may_go`. Without any, nothing happens.
+    """Destroy the foreign snapshots on the restore's datasets, if `may_go`.
 
-    ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8), zfs-rollback(8)).
+    They must go because ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8),
+    zfs-rollback(8)).
 
     Raises:
-        PreflightError: they must stay; the message says which programs created them. Nothing was changed.
+        PreflightError: the snapshots must stay; the message says which programs created them. Nothing was changed.
     """
     received = {(step.dataset, step.guid) for step in plan.receives}
     mark = restored_mark(plan)

@@ -1,7 +1,7 @@
-"""`zsnapdb rewind`: it returns the server of an instance to a point, in place, with the data of this host.
+"""`zsnapdb rewind`: returns the server of an instance to a point, in place, with the data of this host.
 
-The restore is prepared and proved next to the running server. Only then the server is stopped, the restored datasets
-take the place of its own, and it is started again. The replaced datasets are kept.
+The restore is prepared and proved next to the running server. Only then is the server stopped. The restored datasets
+replace its own, and it is started again. The replaced datasets are kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from zsnapdb.planning.server_family import family
 
 @dataclass(frozen=True)
 class RewindRequest:
-    """The point, the origin of its volumes, and the server_id that MariaDB gets (None: a random one)."""
+    """The point, the origin of the volumes, and the new server_id for MariaDB (None: a random one)."""
 
     to: str
     origin: RestoreOrigin = RestoreOrigin.AUTO
@@ -62,7 +62,7 @@ class RewindRequest:
 
 @dataclass(frozen=True)
 class RewindPlan:
-    """The plan of the restore, and the way to stop and start the server."""
+    """The plan of the restore, and how to stop and start the server."""
 
     restore: RestorePlan
     service: ServerService
@@ -70,12 +70,12 @@ class RewindPlan:
 
     @property
     def handover(self) -> Promote:
-        """The last step: the restored datasets take the place of the server's own."""
+        """The last step: the restored datasets replace the server's own."""
         return handover_in(self.restore)
 
 
 def handover_in(plan: RestorePlan) -> Promote:
-    """Return the last step of a rewind's restore: its datasets take the place of the server's own."""
+    """Return the last step of a rewind's restore: the restored datasets replace the server's own."""
     last = plan.steps[-1]
     assert isinstance(last, Promote), "a rewind hands over in place"
     return last
@@ -87,7 +87,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
     The errors are also those of a restore's plan.
 
     Raises:
-        PreflightError: no source says how to stop and start the server, or MariaDB cannot get its new server_id.
+        PreflightError: it is unknown how to stop and start the server, or MariaDB cannot get a new server_id.
     """
     planned = _restore_plan(settings, instance, replace(request, to=ago(request.to, instance.host.now())))
     process = serving_process(planned)
@@ -101,7 +101,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
             hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
             f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
         )
-    # A later --resume with a stopped server cannot find the unit otherwise.
+    # Otherwise a later --resume could not find the unit of a stopped server.
     last = replace(handover, unit=service.unit)
     return RewindPlan(replace(planned, steps=(*planned.steps[:-1], last)), service, file)
 
@@ -119,10 +119,10 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
         try:
             return restore_plan.make(settings, instance, here, _restore_request(instance, request, RestoreOrigin.LOCAL))
         except (UsageError, ForeignInsideError):
-            # Another origin of the volumes would not change this error.
+            # A different origin of the volumes would not change this error.
             raise
         except ZsnapdbError as error:
-            # The point may be before the sets on this host, or after a binlog that no longer exists.
+            # The point may be older than the sets on this host, or newer than a binlog that no longer exists.
             on_host = error
     if request.origin is RestoreOrigin.LOCAL and on_host is not None:
         raise on_host
@@ -152,9 +152,10 @@ _BACKUP_PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Outage:
-    """The effects on the server's users: the seconds that a start and a stop of the prepared server took.
+    """The expected effects on the server's users.
 
-    `readers` are those of its binlogs (None: the server does not answer).
+    `start_seconds` is the time that a start and a stop of the prepared server took. `readers` are the clients that read
+    the server's binlogs (None: the server does not answer).
     """
 
     plan: RestorePlan
@@ -165,11 +166,11 @@ class Outage:
 
 @dataclass(frozen=True)
 class RewindResult:
-    """A rewound server that runs; or, without an `outage`, a prepared one that waits for --resume.
+    """A rewound server that is running, or, if `outage` is None, a prepared rewind that waits for --resume.
 
-    `prepared` are the seconds in which this run prepared, and `outage` the seconds in which users had no server, over
-    all runs. `finished_before` (UTC) is the time at which an earlier run finished it; then this run did nothing.
-    `backup_error` is the reason why a requested backup of the new history is missing.
+    `prepared` is the duration of this run's preparation in seconds. `outage` is the time in seconds in which users had
+    no server, over all runs. `finished_before` (UTC) is the time when an earlier run finished the rewind, so that this
+    run did nothing. `backup_error` is the reason why a requested backup of the new history is missing.
     """
 
     plan: RestorePlan
@@ -185,7 +186,7 @@ class RewindResult:
 
     @property
     def handover(self) -> Promote:
-        """The last step: the restored datasets took the place of the server's own."""
+        """The last step: the restored datasets replaced the server's own."""
         return handover_in(self.plan)
 
 
@@ -196,11 +197,11 @@ Ask = Callable[[Outage], bool]
 def rewind(
     settings: Settings, instance: Instance, planned: RewindPlan, ask: Ask, *, backs_up: bool = True
 ) -> RewindResult:
-    """Execute the plan. Afterwards the server runs in its old place, at the point, and answers.
+    """Execute the plan. Afterwards the server is running in its old place, at the point, and answers.
 
-    An error before the stop changes nothing on the server: the restore waits for --resume, or for `zsnapdb restore
-    --abandon`. After an error between the stop and the end of the exchange, the old server runs again in its former
-    state. A note on the error says if it does not. Signals take effect when a server runs again.
+    An error before the stop changes nothing on the server. The restore then waits for --resume, or for `zsnapdb restore
+    --abandon`. After an error between the stop and the end of the exchange, the old server is started again in its
+    former state. If that fails, a note on the error says so. Signals take effect when a server is running again.
     """
     with for_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
@@ -211,7 +212,7 @@ def rewind(
 
 
 def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool = True) -> RewindResult:
-    """Continue an interrupted rewind. A finished one is left unchanged.
+    """Continue an interrupted rewind. If it is finished, change nothing.
 
     Raises:
         UnknownNameError: there is neither an interrupted nor a finished rewind.
@@ -243,7 +244,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
     """Return the newest finished restore whose datasets are in place now; change nothing.
 
     Raises:
-        UnknownNameError: there is none.
+        UnknownNameError: there is no such restore.
     """
     for journal in reversed(journals.history(instance.name)):
         if is_in_place(journal.plan):
@@ -260,7 +261,7 @@ def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
 
 
 class _Rewinding:
-    """A rewind whose restore is prepared: the steps during which the server is down."""
+    """A rewind whose restore is prepared. Its methods are the steps during which the server is down."""
 
     def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
         self.settings = settings
@@ -275,7 +276,10 @@ class _Rewinding:
         return self.planned.restore
 
     def finish(self, ask: Ask, *, backs_up: bool) -> RewindResult:
-        """Ask, if the server runs, and replace it. If an earlier run stopped the server, do not ask again."""
+        """Ask the user if the server is running, and replace the server.
+
+        If an earlier run stopped the server, do not ask again.
+        """
         state = dataset_exchange.look(self.plan, self.planned.handover)
         dataset_exchange.refuse_unclear(self.plan, state)
         is_before = state.state is ExchangeState.BEFORE
@@ -286,7 +290,7 @@ class _Rewinding:
             self.old.refuse_busy()
             if self.old.record.stopped is None and not ask(self._expected_outage()):
                 return RewindResult(self.plan, self.prepared)
-            # The answer may have taken hours.
+            # The user may have answered hours later, so read them again.
             self._readers()
         try:
             with uninterrupted(self.instance.events.warn):
@@ -304,7 +308,7 @@ class _Rewinding:
         return Outage(self.plan, self.planned.service, min(seconds, default=0.0), self._readers())
 
     def _exchange(self, *, stops: bool) -> None:
-        """Stop the server, put the restored datasets in place, and then start it at once."""
+        """Stop the server, put the restored datasets in its place, and start it immediately."""
         try:
             self._give_server_id()
             if stops:
@@ -315,10 +319,10 @@ class _Rewinding:
             raise
 
     def _readers(self) -> ObservedReaders | None:
-        """Record the readers of the server's binlogs, and return them.
+        """Record the clients that read the server's binlogs, and return them.
 
         Raises:
-            PreflightError: the readers prevent the rewind.
+            PreflightError: these clients prevent the rewind.
         """
         try:
             return affected_replicas.prepare(self.instance, self.plan)
@@ -336,7 +340,7 @@ class _Rewinding:
         self.old.write_option_file(file, text)
         process = serving_process(self.plan)
         if process is None:
-            # An earlier run checked this before its stop. The options of the next start are not known now.
+            # An earlier run checked this before it stopped the server. The options of the next start are unknown now.
             return
         program = programs.choose_program(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
         seen = configured_server_id(program, process)
@@ -348,9 +352,9 @@ class _Rewinding:
             )
 
     def _start(self) -> None:
-        """Start the server in its place, unless it runs, and check it."""
+        """Start the server in its place, unless it is running, and check it."""
         if serving_process(self.plan) is not None and not self._has_its_server_id():
-            # The host started it after a power failure, without the option file.
+            # The host started the server after a power failure, without the option file.
             self.old.stop()
         if serving_process(self.plan) is None:
             self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
@@ -379,10 +383,10 @@ class _Rewinding:
         return replace(result, backup=made)
 
     def _check(self, session: Session) -> None:
-        """Check that the server is the restored one, without the left-out transactions.
+        """Check that the server is the restored one, without the transactions that were left out.
 
         Raises:
-            ConsistencyError: it is not; the server was stopped.
+            ConsistencyError: it is another server; it was stopped.
         """
         executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
         wanted = self.planned.handover.server_id

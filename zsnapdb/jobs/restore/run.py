@@ -1,4 +1,4 @@
-"""The restore of a server: `execute` runs exactly a plan from `plan.py`, and `restore` does both for `zsnapdb restore`.
+"""The restore of a server. `execute` runs exactly a plan from `plan.py`; `restore` plans and executes.
 
 The plan has the steps (preflight, receive, first recovery, replay, check, handover). A journal records the finished
 steps.
@@ -64,8 +64,8 @@ from zsnapdb.repository.repository import Repository
 class RestoreResult:
     """A restored instance: its datasets are mounted, and its server has recovered to `position`.
 
-    `handed_over` is the state of the server after the handover. `is_finished` False: the restore was stopped before
-    `next_step`, and continues with --resume. `done` has the seconds of each step.
+    `handed_over` is the state of the server after the handover. If `is_finished` is False, the restore was stopped
+    before `next_step`, and continues with --resume. `done` has the duration of each step in seconds.
     """
 
     plan: RestorePlan
@@ -84,11 +84,11 @@ class RestoreResult:
 
     @property
     def option_file(self) -> Path | None:
-        """The option file for the start of the server; None if the site starts the server."""
+        """The option file with which the server is started; None if the site starts it."""
         return self.handed_over.option_file if self.handed_over is not None else None
 
     def seconds(self, *kinds: type) -> float:
-        """Return the seconds that the steps of these kinds took."""
+        """Return the total duration in seconds of the steps of these kinds."""
         names = {step.name for step in self.plan.steps if isinstance(step, kinds)}
         return sum(done.seconds for done in self.done if done.step in names)
 
@@ -140,7 +140,7 @@ def execute_continued(
 ) -> RestoreResult:
     """Execute the steps of a plan that continues a finished restore; `continued` has the finished steps.
 
-    An error removes nothing: `resume` continues, from the snapshots between the steps.
+    An error removes nothing. `resume` continues from the snapshots between the steps.
     """
     journals = Journals(settings.restore.journal)
     with alone(instance, continued.plan):
@@ -169,7 +169,7 @@ def resume(
     in_place: Callable[[], None] = lambda: None,
     judge: Callable[[RestoreJournal], None] = lambda _: None,
 ) -> RestoreResult:
-    """Continue an interrupted restore. `in_place` is that of `ServerWork`. The errors are those of `Body.resume`."""
+    """Continue an interrupted restore. `in_place`: see `ServerWork`. The errors are those of `Body.resume`."""
 
     def work(own: Instance, plan: RestorePlan) -> ServerWork:
         return ServerWork(settings, own, reopen(own, plan), plan, in_place)
@@ -180,7 +180,7 @@ def resume(
 
 @dataclass(frozen=True)
 class AbandonedRun:
-    """An abandoned restore. `left` is the state of the server to replace (empty if there was none)."""
+    """An abandoned restore. `left` is the state of the server that it would have replaced (empty: none)."""
 
     plan: RestorePlan
     left: str = ""
@@ -189,20 +189,20 @@ class AbandonedRun:
 def abandon(
     settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
 ) -> AbandonedRun:
-    """Abandon an interrupted restore: remove its datasets, each after proof that it is ours, and its journal.
+    """Abandon an interrupted restore: remove its datasets, after a proof that each is ours, and its journal.
 
-    Before the removal, a server that a rewind stopped runs again, from its own datasets and with its own option file.
-    Renamed datasets have their names again. If the start of the old server fails, the restore stays unchanged.
+    If a rewind stopped a server, that server first runs again on its own datasets, with its own option file. Renamed
+    datasets get their names back. If the old server does not start, the restore stays unchanged.
 
     Raises:
-        PreflightError: the datasets have foreign snapshots that must stay, or the restored datasets are in place of the
+        PreflightError: the datasets have foreign snapshots that must stay, or the restored datasets have replaced the
             server's own. Nothing was changed.
     """
     journals = Journals(settings.restore.journal)
     before = journals.find(instance.name, top)
     with contextlib.ExitStack() as locked:
         if before.plan.promotion is not None:
-            # A rewind waits for an answer without the lock of its restore.
+            # While a rewind waits for an answer, it does not hold the lock of its restore.
             locked.enter_context(for_instance(instance, "rewind", "giving a rewind up of"))
         journal = locked.enter_context(exclusive_journal(instance, journals, before.top))
         planned, left = journal.plan, ""
@@ -236,11 +236,11 @@ HANDLERS: Handlers = {
     CheckServer: check,
     **dict.fromkeys(get_args(HandoverStep), hand_over),
 }
-"""The function that executes each step of the restore of a server."""
+"""The function for each step of the restore of a server."""
 
 
 def result_of(journal: RestoreJournal, handed_over: CompletedHandover | None = None) -> RestoreResult:
-    """Return the restore of this journal. `handed_over` is the state of its server (None: not known)."""
+    """Return the restore of this journal. `handed_over` is the state of the server (None: unknown)."""
     planned = journal.plan
     last = planned.point.last
     first = next(step for step in planned.steps if isinstance(step, Recover))
@@ -255,6 +255,6 @@ SERVER: Body[RestoreJournal, RestoreResult] = Body(
     HANDLERS,
     Preflight,
     lambda run: result_of(run.journal, run.outcome if isinstance(run.outcome, CompletedHandover) else None),
-    # A handover writes its records about the old server into the journal on disk.
+    # A handover writes records about the old server to the journal on disk.
     lambda own, on_disk: replace(own, old_server=on_disk.old_server),
 )

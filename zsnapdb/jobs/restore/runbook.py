@@ -1,4 +1,4 @@
-"""A runbook: the plan that `restore` would execute now, with the times of past drills and the site's contacts."""
+"""A runbook: the present plan of `restore`, with the durations in past drills and the site's contacts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from zsnapdb.repository import drills
 from zsnapdb.repository.verifications import known_damage
 
 _DRILLS = 50
-"""The number of newest drills that are read for the duration of a step."""
+"""The number of newest drills from which the duration of a step is taken."""
 
 
 @dataclass(frozen=True)
 class Runbook:
-    """The plan in the form for a person. The durations are those of `drills` past drills."""
+    """The plan in a form for people. The durations are from `drills` past drills."""
 
     plan: RestorePlan
     entries: tuple[RunbookPage, ...]
@@ -34,7 +34,7 @@ class Runbook:
     drills: int
     damage: tuple[KnownDamage, ...] = ()
     signers: tuple[str, ...] = ()
-    """The public keys that this host trusts. The page is written where they are known."""
+    """The public keys that this host trusts. The page names them because another host may not know them."""
     repository: str = ""
 
 
@@ -44,7 +44,7 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
     planned = restore_plan.make(settings, instance, repository, request)
     past = drills.newest(repository, instance.name, _DRILLS)
     file = str(config) if config is not None else None
-    # Without --target the restore also creates the dataset above.
+    # Without --target, the restore also creates the dataset above.
     where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
     commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned, request), file)
     check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]

@@ -1,4 +1,4 @@
-"""The steps of a restored server up to its recovery, and the snapshots between them: mount, first start, checks."""
+"""The steps of a restored server up to its recovery: mount, first start, checks; and the snapshots between them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ from zsnapdb.zfs import datasets, destruction, mounting, snapshots
 HANDOVER = "handover"
 """The name of every last step."""
 STEP_SNAPSHOT = "zsnapdb-restore-"
-"""Name prefix of the snapshots between the steps of a restore. They are removed at its end."""
+"""The name prefix of the snapshots between the steps of a restore, which are removed when it ends."""
 
 
 @dataclass(frozen=True)
 class ServerWork(RestoreWork[RestorePlan]):
-    """A restore of a server in execution.
+    """A restore of a server that is being executed.
 
-    `in_place` is called when restored datasets took the place of the server's own, so that a server can be started
-    there.
+    `in_place` is called when restored datasets have replaced the server's own, so that a server can be started there.
     """
 
     in_place: Callable[[], None] = lambda: None
@@ -52,7 +51,7 @@ class ServerWork(RestoreWork[RestorePlan]):
         return self.plan.is_continued
 
     def is_irreversible(self) -> bool:
-        """Return whether datasets of the server were exchanged, so that one of them is the server's only one."""
+        """Return whether the exchange has begun, so that a restored dataset may be the server's only one."""
         step = self.plan.promotion
         return step is not None and dataset_exchange.look(self.plan, step).has_begun
 
@@ -83,8 +82,8 @@ def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[st
 
 
 def mount(work: ServerWork, step: MountVolumes) -> None:
-    """Compare GUIDs, restore properties, mount, outermost first."""
-    # The server that starts next needs the memory more.
+    """Compare GUIDs, restore properties, and mount the datasets, outermost first."""
+    # The memory is more useful for the server that starts next.
     work.memory.clear()
     proved = _proved_guids(step.parts, may_be_clones=bool(work.plan.clones))
     for part in step.parts:
@@ -105,17 +104,17 @@ def be_mounted(work: ServerWork) -> None:
     Before the handover the datasets are not mounted automatically after a reboot.
 
     Raises:
-        NotOursError: a dataset with one of these names is not of this restore; a continued restore knows only the
-            names.
+        NotOursError: a dataset with one of these names does not belong to this restore. A continued restore knows only
+            the names.
     """
     destruction.prove(work.datasets, work.mark)
     mounting.mount_all(work.datasets)
 
 
 def take_back(work: ServerWork, snapshot: str) -> None:
-    """Roll all volumes back to their snapshot of that name. Afterwards they are mounted.
+    """Roll all volumes back to their snapshot with that name. Afterwards they are mounted.
 
-    A server of the copy from an interrupted run is ended first.
+    If a server of the copy from an interrupted run is still running, end it first.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -124,7 +123,7 @@ def take_back(work: ServerWork, snapshot: str) -> None:
 
 
 def keep(work: ServerWork, step: str) -> None:
-    """Snapshot all volumes, whose server is stopped, under the name of the finished step.
+    """Snapshot all volumes under the name of the finished step. Their server is stopped.
 
     The snapshots of earlier steps are destroyed.
     """
@@ -141,8 +140,8 @@ def keep(work: ServerWork, step: str) -> None:
 def was_kept(work: ServerWork, step: str) -> bool:
     """Return whether an interrupted run snapshotted the finished step, even if the journal does not record it.
 
-    One request creates all snapshots of a step or none. With them nothing of the step is repeated, because the
-    snapshots of the previous step may be destroyed. The rest of those is destroyed now.
+    One request creates all snapshots of a step or none. If they exist, the step is not repeated, because the snapshots
+    of the previous step may already be destroyed. Remaining ones are destroyed now.
     """
     own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
     known = step_snapshots(work.datasets)
@@ -160,7 +159,7 @@ def step_snapshots(places: Sequence[str]) -> list[str]:
 
 
 def recover(work: ServerWork, step: Recover) -> None:
-    """Start the server once on the received files and its own binlogs, unreachable for clients; check it; shut it down.
+    """Start the server once on the received files and binlogs, without clients. Check it and shut it down.
 
     It must recover to exactly the recorded GTIDs. It keeps its identity, because the restored server is the old server.
     """
@@ -180,7 +179,7 @@ def recover(work: ServerWork, step: Recover) -> None:
 
 
 def _check_binlog(copy: Copy, recorded: Position) -> None:
-    """Raise ConsistencyError unless the received binlogs end where the manifest says.
+    """Raise ConsistencyError unless the received binlogs end at the position in the manifest.
 
     For servers without GTIDs this is the only proof.
     """
@@ -195,7 +194,7 @@ def _check_binlog(copy: Copy, recorded: Position) -> None:
 
 
 def look(work: ServerWork, expected: Position) -> Position:
-    """Start the server, unreachable for clients, compare its GTIDs, shut it down, and return its position."""
+    """Start the server without clients, compare its GTIDs, shut it down, and return its position."""
     copy = work.copy
     process = copy.process()
     alone = copy.identity(server_id=work.plan.server_id, port=None, access=Access.PRIVATE_SOCKET)
@@ -210,10 +209,10 @@ def look(work: ServerWork, expected: Position) -> Position:
 def take_up(work: ServerWork, step: ResumedRun) -> None:
     """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
 
-    After a look around the volumes are rolled back to the snapshots of exactly this state.
+    After a handover for a look, roll the volumes back to the snapshots of exactly this state.
 
     Raises:
-        ConsistencyError: the server is not at its point, because it was written to.
+        ConsistencyError: the server is not at its point, because somebody wrote to it.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -230,7 +229,7 @@ def take_up(work: ServerWork, step: ResumedRun) -> None:
 
 
 def check(work: ServerWork, step: CheckServer) -> Position:
-    """Start the server, unreachable, once more: it must contain exactly the transactions of the step."""
+    """Start the server once more, without clients. It must contain exactly the transactions of the step."""
     be_mounted(work)
     work.copy.process().kill_all()
     return look(work, work.plan.position(step.gtids))

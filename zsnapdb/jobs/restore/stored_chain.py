@@ -1,4 +1,4 @@
-"""The stored chain of a backup: its chunks, known damage, and the keys of raw streams."""
+"""The stored chain of a backup: chunks, known damage, and the keys of raw streams."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from zsnapdb.stream.download import first_bytes
 from zsnapdb.stream.wrapped_key import FIRST_BYTES, wrapped_key
 
 DAMAGE = "damage"
-"""The subject of the findings about known damage."""
+"""The subject of findings about known damage."""
 
 
 def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return the finding that all chunks of a backup exist with their sizes and that its keys can be opened.
+    """Return the finding that all chunks of a backup exist with the right sizes and that its keys can be opened.
 
-    One listing has the chunks and their sizes.
+    The chunks and sizes come from one listing.
 
     Raises:
         DamagedError: a chunk is missing or has another size.
     """
-    # A wrong key causes its error now, not after the download of earlier backups.
+    # If a key is wrong, raise the error now, not after the download of earlier backups.
     repository.ciphers(manifest)
     with naming_restorable(instance, repository, manifest.backup_id):
         for volume in manifest.volumes:
@@ -58,7 +58,7 @@ def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest)
 def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
     """Return a warning for each known damage of this chain, which begins with the full backup.
 
-    A restore is tried all the same, because it proves every chunk and the records of checks may be outdated.
+    The restore is tried nevertheless, because it proves every chunk, and recorded damage may be outdated.
     """
     hint = "restore a backup that does not need it, see `zsnapdb list`; `zsnapdb verify --deep` checks again"
     damages = known_damage(repository, instance.name).of_chain(backups)
@@ -72,7 +72,7 @@ def is_damaged(findings: Sequence[FitnessFinding]) -> bool:
 
 @contextlib.contextmanager
 def naming_restorable(instance: Instance, repository: Repository, damaged: str) -> Iterator[None]:
-    """Add the newest backup that needs no `damaged` one to an error about a damaged chunk."""
+    """Raise an error about a damaged chunk again, with the newest backup that does not need the backup `damaged`."""
     try:
         yield
     except DamagedError as error:
@@ -89,17 +89,17 @@ def naming_restorable(instance: Instance, repository: Repository, damaged: str) 
 
 
 _MOST_TEXT = 4096
-"""The limit in bytes is more than any ZFS key has (a passphrase has at most 512)."""
+"""The limit in bytes for a key file. Every ZFS key is shorter (a passphrase has at most 512 bytes)."""
 
 
 def key_location(instance: Instance) -> str:
-    """Return the keylocation for raw received datasets: the key file, else `prompt`."""
+    """Return the `keylocation` for raw received datasets: the key file, else `prompt`."""
     file = instance.settings.encryption.key_file
     return "prompt" if file is None else f"file://{file}"
 
 
 def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
-    """Return the findings about the key file, if these datasets are stored raw; change nothing."""
+    """Return findings about the key file if these datasets are stored raw; change nothing."""
     file = instance.settings.encryption.key_file
     trouble = None
     if file is not None and raw:
@@ -111,7 +111,7 @@ def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFind
 
 
 def judge_key(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return the findings about the key of a backup: whether the file has the key that it had then.
+    """Return findings about the key of a backup: whether the file has the key that the volumes had then.
 
     The first chunk of each raw volume shows this. Nothing is changed.
 
@@ -140,7 +140,7 @@ def _text(file: Path) -> bytes:
 
 
 def _is_opened(repository: Repository, manifest: Manifest, volume: VolumePart, text: bytes) -> bool:
-    """Return whether the key opens the volume. True for keys of unknown form, which ZFS checks."""
+    """Return whether the key opens the volume. True for keys of an unknown form, which only ZFS can check."""
     stored = repository.chunks_of(manifest, volume.role)
     first = first_bytes(
         stored,

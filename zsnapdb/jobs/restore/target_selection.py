@@ -1,7 +1,7 @@
 """The choice of a restore's backup and binlogs, and the steps of their replay.
 
-It reads the transactions of the binlogs that decide where the restore stops, and of those with tables whose engine is
-not recorded.
+Transactions are read from binlogs that decide where the restore stops, and from binlogs with tables whose engine is not
+recorded.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from zsnapdb.repository.repository import Repository
 class TransactionReader:
     """A reader for the transactions of archived binlogs.
 
-    Each binlog is copied from `local` or downloaded, once, into a temporary folder.
+    Each binlog is copied from `local` or downloaded once, into a temporary folder.
     """
 
     archive: BinlogArchive
@@ -89,7 +89,7 @@ class TransactionReader:
 
 @dataclass(frozen=True)
 class SelectedPoint:
-    """The chosen point, and the range to replay."""
+    """The chosen point, and the range of binlogs to replay."""
 
     choice: RestoreRoute
     point: RestorePoint
@@ -114,9 +114,9 @@ def choose(
     history: str | None,
     local: LocalBinlogs,
 ) -> SelectedPoint:
-    """Return the choice. This reads the transactions of the binlogs that decide it.
+    """Return the choice. If binlogs decide it, their transactions are read.
 
-    `loaded` are the archived binlogs (None: they are not needed). Binlogs among `local` are not downloaded.
+    `loaded` are the archived binlogs (None: they are not needed). Binlogs in `local` are not downloaded.
     """
     backups, now = tuple(points_of(manifests)), instance.host.now()
     if isinstance(target, AtBackup) or loaded is None:
@@ -136,8 +136,8 @@ def choose(
             start = start_in(choice.route, reader.scan(first))
             chosen = _bounded(choice, start, reader, now)
             if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
-                # The backup was begun before that time and snapshotted after it, or a clock was set back. Only an older
-                # backup leads there.
+                # The backup was begun before that time and its snapshot is later, or a clock was set back. Only an
+                # older backup leads to that time.
                 backups = backups[: backups.index(choice.point)]
                 if not backups:
                     raise NotFound(
@@ -164,7 +164,7 @@ def _is_past(
     files: Sequence[RouteFile],
     manifests: Sequence[Manifest | Summary],
 ) -> bool:
-    """Return whether the backup of the choice may contain transactions after the target time."""
+    """Return whether the chosen backup may contain transactions after the target time."""
     first = choice.files[0]
     backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
     snapshot_by = commit_time(point_of(backup).before)
@@ -199,9 +199,9 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: d
 
 
 def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
-    """Return the last transaction of the files, the first of them replayed from `start`; None if they contain none.
+    """Return the last transaction of the files; None if they contain none. The first file is replayed from `start`.
 
-    The files are not read: the time of the transaction is the latest time of its file.
+    The files are not read. The time of the transaction is the latest time in the description of its file.
     """
     for place in range(len(files) - 1, -1, -1):
         file, begin = files[place], files[place].start if place else start
@@ -218,7 +218,7 @@ def first_manifest(instance: Instance, repository: Repository, planned: RestoreP
 
 
 def uses_this_host(requested: RestoreOrigin) -> bool:
-    """Whether sets and binlogs on this host may be used."""
+    """Return whether sets and binlogs on this host may be used."""
     return requested is not RestoreOrigin.REPOSITORY
 
 
@@ -231,7 +231,7 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the steps with marks for the binlogs that are on this host.
+    """Return the steps, with each binlog marked that exists on this host.
 
     They also get the present digests of the archive's descriptions.
     """
@@ -240,7 +240,7 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
     here = {
         (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
     }
-    # Descriptions of binlogs without an archive end where the replay ends, so they differ from those in the plan.
+    # Without an archive, descriptions of binlogs end where the replay ends, so they differ from those in the plan.
     digests = {
         (file.incarnation, file.name): file.digest
         for file in files
@@ -250,7 +250,7 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
 
 
 def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
-    """Return the replayer for a server of this version: the configured one, else the server itself if it can."""
+    """Return the replayer for a server of this version: the configured one, else the server itself if it is able."""
     if settings.restore.replay != "auto":
         return settings.restore.replay
     return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
@@ -265,7 +265,7 @@ def replay_steps(
     archive: Archive | None,
     local: LocalBinlogs,
 ) -> tuple[Replay, ...]:
-    """Return the replay steps of a plan, located, with their replayer.
+    """Return the replay steps of a plan, with the locations of their binlogs and their replayer.
 
     Raises:
         PreflightError: this host lacks a program for the replayer, or `check_engines` refuses.
@@ -295,7 +295,7 @@ def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple
 
 
 def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defaults:
-    """Return the engine with which a replay begins: the one in server.options, else the source's."""
+    """Return the default engine at the begin of a replay: the one in `server.options`, else the source's."""
     own = [line.partition("=")[2].strip() for line in options if option_name(line) == "default_storage_engine"]
     return Defaults([variables.get("default_storage_engine", "InnoDB"), *own][-1])
 
@@ -303,13 +303,13 @@ def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defa
 def check_engines(
     archive: BinlogArchive, local: LocalBinlogs, files: Sequence[ArchivedFile], steps: Sequence[Replay], start: Defaults
 ) -> None:
-    """Check that the steps can give each table its engine, as far as the descriptions of the binlogs say.
+    """Check that the steps can give each table its engine, if the descriptions of the binlogs show that.
 
-    A step is read only if one of its binlogs has a non-transactional table whose engine is not recorded. It is read
-    from that binlog on, because a later one may drop the table.
+    The binlogs of a step are read only if one of them has a non-transactional table whose engine is not recorded. They
+    are read from that one on, because a later one may drop the table.
 
     Raises:
-        PreflightError: a table had another engine than the replay would give it, and no record has the engine
+        PreflightError: the replay would give a table a different engine, and no record has the right one
     """
     described = {(file.incarnation, file.name): file for file in files}
     for step in steps:

@@ -1,6 +1,6 @@
-"""The receiving or cloning of a backup's volumes into new datasets, for every kind of source.
+"""Receiving or cloning of a backup's volumes into new datasets, for every kind of source.
 
-An interrupted receive continues, if its part in ZFS and the stored stream allow that.
+An interrupted receive resumes if the partial state in ZFS and the stored stream allow it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ P = TypeVar("P", bound=RestoreIdentity)
 
 @dataclass(frozen=True)
 class ReceivingWork(Generic[P]):
-    """A restore in execution, for every kind of source.
+    """A restore that is being executed, for every kind of source.
 
     `is_first_run`: the target did not exist when this run began, so no earlier run left data in it.
     """
@@ -80,7 +80,7 @@ A = TypeVar("A", bound=AnyRestorePlan)
 
 
 class RestoreWork(ReceivingWork[A]):
-    """A restore that is executed step by step."""
+    """A restore that is being executed step by step."""
 
     @property
     def is_continued(self) -> bool:
@@ -88,14 +88,14 @@ class RestoreWork(ReceivingWork[A]):
         return False
 
     def is_irreversible(self) -> bool:
-        """Return whether one of the restored datasets may be the only one that a server has.
+        """Return whether a restored dataset may be the only one that a server has.
 
-        Then nothing is removed.
+        If so, nothing is removed.
         """
         return False
 
     def remove(self) -> None:
-        """Remove everything that the restore created, each dataset after proof that it is its own."""
+        """Remove everything that the restore created, after a proof that each dataset is its own."""
         remove_datasets(self.plan)
 
 
@@ -126,7 +126,7 @@ def pool_needs(
     """Return the requirements on the pool for a chain of backups that is received to the dataset `top`.
 
     `binlogs` is the number of bytes of binlogs that are replayed later. `clones`: nothing is received, because a clone
-    shares every block with its snapshot. `more` are the other fields of the step.
+    shares every block with its snapshot. `more` has the other fields of the step.
     """
     features = 0
     for volume in (volume for manifest in chain for volume in manifest.volumes):
@@ -150,9 +150,9 @@ def receives_of(
     places: Mapping[str, tuple[str, str]],
     key_location: str | None = None,
 ) -> tuple[Receive, ...]:
-    """Return the steps that receive the volumes, in their order. `places` has dataset and mount point by role.
+    """Return the steps that receive the volumes, in order. `places` maps each role to a dataset and a mount point.
 
-    `key_location` is that of the keys of raw streams.
+    `key_location` is the location of the keys of raw streams.
     """
     return tuple(
         Receive(
@@ -172,10 +172,10 @@ def receives_of(
 
 
 def warn_remaining(events: Events, places: Iterable[str]) -> None:
-    """Warn of each dataset in a place of an abandoned restore that does not carry its mark.
+    """Warn about datasets in the places of an abandoned restore that do not have its mark.
 
-    It has another owner, or the power failed while the restore created it. ZFS creates a dataset and sets its
-    properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
+    Such a dataset has another owner, or the power failed while the restore created it. ZFS creates a dataset and sets
+    its properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
     module/zfs/zfs_ioctl.c of OpenZFS).
     """
     for name in sorted(places):
@@ -187,12 +187,12 @@ def warn_remaining(events: Events, places: Iterable[str]) -> None:
 
 
 def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | None = None) -> None:
-    """Create the dataset above volumes that are siblings, unless this restore created it before.
+    """Create the dataset above sibling volumes, unless this restore has already created it.
 
     It also gets the properties `more`.
 
     Raises:
-        NotOursError: the dataset is not of this restore.
+        NotOursError: the dataset does not belong to this restore.
     """
     if datasets.exists(step.dataset):
         destruction.prove([step.dataset], work.mark)
@@ -202,20 +202,20 @@ def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | No
 
 @dataclass(frozen=True)
 class _InterruptedReceive:
-    """The resume token of an interrupted receive, and the rest of the stream that it needs."""
+    """The resume token of an interrupted receive, and the rest of the stream for it."""
 
     token: str
     resumption: Resumption
 
 
 def receive(work: ReceivingWork[P], step: Receive) -> None:
-    """Receive the stream of one volume, unless this restore received it before. An interrupted receive continues.
+    """Receive the stream of one volume, unless this restore has already received it. An interrupted receive resumes.
 
-    Every chunk is verified, and its records are checked, before a byte of it is received. After an error the received
-    data is kept, unless the pool is full.
+    Each chunk is verified, and its records are checked, before ZFS gets a byte of it. After an error the received data
+    is kept, unless the pool is full.
 
     Raises:
-        NotOursError: the dataset is not of this restore.
+        NotOursError: the dataset does not belong to this restore.
     """
     if not work.is_first_run and _is_received(work.plan, step):
         return
@@ -247,11 +247,11 @@ def _bring(
     volume: VolumePart,
     interrupted: _InterruptedReceive | None,
 ) -> None:
-    """Download the volume's stream, or the rest that an interrupted receive needs, and let ZFS receive it."""
+    """Download the volume's stream, or the rest of it for an interrupted receive, and let ZFS receive it."""
     properties = {} if interrupted is not None else _properties_of(work, step, volume)
-    # A raw stream cannot continue in its middle, so no part of it is kept.
+    # A raw stream cannot be resumed, so no part of it is kept.
     with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
-        # A broken pipe means that `zfs receive` failed; finish() reports why.
+        # A broken pipe means that `zfs receive` failed. `finish` raises its error.
         with (
             stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
             contextlib.suppress(BrokenPipeError),
@@ -277,13 +277,13 @@ def _bring(
 
 
 def _workers(settings: StreamSettings, volume: VolumePart) -> int:
-    """Return how many chunks of a volume are fetched at once: fewer if they are larger than this host's own chunks."""
+    """Return the number of chunks to fetch in parallel: fewer if they are larger than this host's own chunks."""
     largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
     return decide_workers(settings.concurrency, largest, settings.chunk_size)
 
 
 def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) -> dict[str, str]:
-    """Return the properties of the dataset that a full stream creates; an increment sets none."""
+    """Return the properties of the dataset that a full stream creates. An increment sets none."""
     if step.from_guid is not None:
         return {}
     is_filesystem = isinstance(volume.type, FilesystemType)
@@ -297,12 +297,12 @@ def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) ->
 
 
 def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
-    """Return whether the snapshot exists, after an earlier `zfs receive` into the dataset has ended.
+    """Wait for the end of an earlier `zfs receive` into the dataset, and return whether the snapshot exists.
 
-    That receive keeps its part, or removes the dataset that it created.
+    The earlier receive keeps its partial state, or removes the dataset that it created.
 
     Raises:
-        NotOursError: the dataset has snapshots and is not of this restore.
+        NotOursError: the dataset has snapshots and does not belong to this restore.
     """
     deadline = time.monotonic() + _PATIENCE
     while datasets.exists(step.dataset):
@@ -327,12 +327,12 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
 def _rest_of(
     work: ReceivingWork[P], step: Receive, manifest: Manifest, volume: VolumePart
 ) -> _InterruptedReceive | None:
-    """Return the rest of a volume whose receive was interrupted; None if it must be received from its beginning.
+    """Return the rest of a volume whose receive was interrupted; None if it must be received from the beginning.
 
-    A part in ZFS that cannot be used is removed, with a warning.
+    Partial state in ZFS that cannot be used is removed, with a warning.
 
     Raises:
-        NotOursError: the dataset is not of this restore; nothing was changed.
+        NotOursError: the dataset does not belong to this restore; nothing was changed.
     """
     token = streams.token(step.dataset)
     if token is None:
@@ -376,16 +376,16 @@ def _resumption(work: ReceivingWork[P], manifest: Manifest, volume: VolumePart, 
 
 def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
     work.events.warn(f"the {step.role} volume of {step.backup_id} is received again from its beginning: {why}")
-    # If ZFS refuses to continue, it may have removed its part.
+    # If ZFS refuses to resume, it may have removed the partial state.
     if _resume_token(step) is not None:
         destruction.drop_partial(step.dataset, work.mark)
 
 
 @contextlib.contextmanager
 def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]:
-    """Run the block, which receives the volume. If the pool is full, remove the received part, and warn of that.
+    """Run the block, which receives the volume. If the pool is full, remove the received part, and warn.
 
-    A server in the same pool cannot write while the pool is full, and the part can be received again.
+    A server in the same pool cannot write while the pool is full. The part can be received again.
     """
     try:
         yield
@@ -402,9 +402,9 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
 
 
 def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
-    """Return whether the receive cannot continue: the stream has no such rest, or ZFS refused all of its records.
+    """Return whether the receive cannot be resumed: the stream has no such rest, or ZFS refused all of its records.
 
-    Other errors, such as a full pool, do not count.
+    Other errors, such as a full pool, do not mean that.
     """
     is_of_zfs = isinstance(error, StreamRefusedError) and _resume_token(step) in (interrupted.token, None)
     return is_of_zfs or isinstance(error, NotResumableError)
@@ -415,11 +415,11 @@ def _resume_token(step: Receive) -> str | None:
 
 
 def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> None:
-    """Clone one volume from its snapshot on this host, unless this restore cloned it before.
+    """Clone one volume from its snapshot on this host, unless this restore has already cloned it.
 
     Raises:
-        PreflightError: that snapshot no longer exists, or is not the backup's.
-        NotOursError: the dataset is not of this restore.
+        PreflightError: the snapshot no longer exists, or is not that of the backup.
+        NotOursError: the dataset does not belong to this restore.
     """
     if not datasets.exists(step.dataset):
         _refuse_another_origin(step)
@@ -450,7 +450,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
 
 
 def _refuse_another_origin(step: CloneSnapshot) -> None:
-    """Raise PreflightError unless the snapshot is on this host and unchanged since the restore was planned."""
+    """Raise PreflightError unless the snapshot is on this host, and is the one for which the restore was planned."""
     try:
         is_same = datasets.guid(step.origin) == step.guid
     except NotFound:

@@ -1,1 +1,1 @@
-"""Setup of a host: find a server, configure its protection, move its files, verify the result, remove an instance."""
+"""Setup of a host: find a server, configure its protection, move its files, verify the result; and removal."""

@@ -1,4 +1,4 @@
-"""The configuration file of setup, and the removal of an instance from it and from the schedule."""
+"""The configuration file that setup writes, and the removal of an instance from it and from the schedule."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class _Entry(BaseModel):
 
 
 class _Record(BaseModel):
-    """The tables of setup for each instance. During a replacement there are two entries; the file decides."""
+    """The configuration tables that setup wrote, by instance.
+
+    During a replacement an instance has two entries; the content of the file decides which is valid.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,7 +64,7 @@ class _Record(BaseModel):
 
 
 def written_tables(file: Path, instance: str) -> WrittenTables | None:
-    """Return the instance's tables from the file of an earlier setup; None if they are missing or were changed."""
+    """Return the tables that an earlier setup wrote for the instance; None if they are missing or were changed."""
     document = document_of(_text(file)) or {}
     entries = _record(file).of(instance, document)
     return WrittenTables(entries[-1].tables) if entries else None
@@ -70,8 +73,8 @@ def written_tables(file: Path, instance: str) -> WrittenTables | None:
 def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
     """Write the configuration, unless the file already has this text.
 
-    A new file is readable only by its owner. A replaced file keeps owner and mode, and its old text is kept next to it.
-    `tables` are those that setup wrote for the instance.
+    A new file is readable only by its owner. A replaced file keeps its owner and mode, and its old text is kept in the
+    same folder. `tables` are the tables that setup wrote for the instance.
     """
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     before = _text(file)
@@ -81,7 +84,7 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
         files.replace(kept_path(file), before.encode())
     record = _record(file)
     entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
-    # After an interruption either file may be in place; the record identifies setup's tables in both.
+    # After an interruption, the file may be the old or the new one. The record identifies setup's tables in both.
     _note(file, record.saying(instance, (*record.of(instance, document_of(before) or {}), entry)))
     known = file.stat() if file.is_file() else None
     files.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
@@ -91,9 +94,9 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
 
 
 def remove_tables(file: Path, rest: str, instance: str) -> None:
-    """Write the rest of the configuration without the instance; remove the file if nothing is left.
+    """Write the rest of the configuration, without the instance. Remove the file if nothing is left.
 
-    The old file is kept next to it.
+    The old text is kept in the same folder.
     """
     if not file.is_file() or _text(file) == rest:
         return
@@ -109,7 +112,7 @@ def remove_tables(file: Path, rest: str, instance: str) -> None:
 
 
 def kept_path(file: Path) -> Path:
-    """Return the path for the replaced configuration: each text has its own name."""
+    """Return the path for the replaced configuration. It differs for each text."""
     return file.with_name(f"{file.name}.before-{hashlib.sha256(_text(file).encode()).hexdigest()[:8]}")
 
 
@@ -122,7 +125,7 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return the record; an empty one if it is missing or invalid: then no table counts as written by setup."""
+    """Return the record; an empty one if it is missing or invalid, so that no table is treated as written by setup."""
     record = _record_file(file)
     if not record.is_file():
         return _Record()
@@ -137,7 +140,7 @@ def _note(file: Path, record: _Record) -> None:
 
 
 def find_removal(instance: str | None, configuration: Path | None) -> RemovalPlan:
-    """Return the plan of the removal; nothing is changed.
+    """Return the plan of the removal; change nothing.
 
     Raises PreflightError if the caller is not root, UsageError if the instance is not configured.
     """
@@ -174,7 +177,7 @@ def find_removal(instance: str | None, configuration: Path | None) -> RemovalPla
 
 
 def execute_removal(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) -> RemovalPlan:
-    """Do the steps of the plan that zsnapdb itself performs. Each can be repeated."""
+    """Execute the steps of the plan that zsnapdb itself performs. Each can be repeated."""
     facts = planned.facts
     with exclusive("setup", doing="removing a setup from this host"):
         for step in planned.steps:
@@ -187,7 +190,7 @@ def execute_removal(planned: RemovalPlan, tell: Callable[[str], None] = lambda _
                 remove_tables(Path(facts.configuration), facts.rest or "", facts.instance)
                 continue
             for file in step.files:
-                # Keep it, as the user may have changed it. systemd and cron ignore files with this suffix.
+                # Keep the file, because the user may have changed it. systemd and cron ignore files with this suffix.
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(file, f"{file}.before")
             if facts.own_unit in step.files:

@@ -1,4 +1,4 @@
-"""Facts for a setup of this host, and its plan. `jobs/setup/steps.py` executes the plan."""
+"""The facts for a setup of this host, and its plan. `jobs/setup/steps.py` executes the plan."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from zsnapdb.zfs.mounts import mounted
 __all__ = ["SetupAnswers", "gather", "plan"]
 
 _PATIENCE = 5.0
-"""Seconds of retries for a repository that does not answer the query for passed drills."""
+"""The time in seconds for retries if the repository does not answer the query for passed drills."""
 _DRILLS = 20
 
 
 def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
-    """Return the plan for this host. Changes nothing.
+    """Return the plan for this host; change nothing.
 
-    Raises PreflightError if the caller is not root, and would see no sockets.
+    Raises PreflightError if the caller is not root, because only root sees the sockets of all servers.
     """
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
@@ -63,7 +63,7 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
 
 
 def with_store(planned: SetupPlan) -> SetupPlan:
-    """Return the plan; refused if the repository cannot be read, because its first use is the last step."""
+    """Return the plan, or a refusal if the repository cannot be read, because only the last step first uses it."""
     if planned.refusals:
         return planned
     try:
@@ -82,7 +82,7 @@ def with_store(planned: SetupPlan) -> SetupPlan:
 
 
 def before_keys(planned: SetupPlan) -> Settings:
-    """Return the settings of the plan without keys that do not exist yet.
+    """Return the settings of the plan, without keys that do not exist yet.
 
     Raises ConfigError if the settings are invalid.
     """
@@ -90,7 +90,7 @@ def before_keys(planned: SetupPlan) -> Settings:
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the interrupted move and the possible next step. Waits for a server that has just started."""
+    """Return the interrupted move and its possible next step. If the server has just started, wait for it."""
     record = move_state.recorded()
     if record is None:
         return None
@@ -101,7 +101,7 @@ def _interrupted_move() -> StartedMove | None:
 
 
 def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
-    """Return the facts about this host: servers, pools, systemd, configuration, identity."""
+    """Return the facts about this host: servers, pools, systemd, configuration, keys."""
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     pools, processes = datasets.pools(), discovery.server_processes()
     return SetupFacts(
@@ -137,7 +137,7 @@ def _missing_folder(url: str) -> str | None:
 
 
 def _passed_drill(configuration: Path, instance: str) -> str | None:
-    """Return the newest passed drill; None if there is none, or configuration or repository are missing."""
+    """Return the newest passed drill; None if there is none, or if the configuration or the repository is missing."""
     try:
         repository = Instance.of(load(configuration), instance).impatient(_PATIENCE).open_repository()
         passed = [
@@ -149,7 +149,7 @@ def _passed_drill(configuration: Path, instance: str) -> str | None:
 
 
 def _settings_in(configuration: Path) -> str | None:
-    """Return the text of a file that has more than comments. A packaged configuration has only comments."""
+    """Return the text of the file, unless it contains only comments, like a packaged configuration; else None."""
     if not configuration.exists():
         return None
     text = files.read_text(configuration, "the configuration", "run setup as root")
@@ -169,7 +169,7 @@ def _signer(key: Path) -> str | None:
 
 
 def _agent_reads() -> str | None:
-    """Return the configuration that the agent of this host reads; None without a unit, or if it has no settings."""
+    """Return the configuration that this host's agent reads; None if there is no unit, or if it has no settings."""
     unit = next(
         (file for file in (Path(UNIT_FILE), *(Path(folder, UNIT) for folder in PACKAGED_UNITS)) if file.exists()), None
     )
@@ -181,7 +181,7 @@ def _agent_reads() -> str | None:
 
 
 def _missing_unit(configuration: Path) -> str | None:
-    """Return the unit of the agent that this host needs; None if the existing unit reads this configuration."""
+    """Return the agent's unit that this host needs; None if the existing unit reads this configuration."""
     is_packaged = configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
     own = files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
     if is_packaged if own is None else configuration_in(own) == str(configuration):
@@ -190,7 +190,7 @@ def _missing_unit(configuration: Path) -> str | None:
 
 
 def own_command() -> tuple[str, ...]:
-    """Return the arguments that start this program from any folder: its command, or the module with its Python."""
+    """Return the arguments that start this program from any folder: its command, or Python with the module."""
     program = shutil.which(sys.argv[0])
     if program is not None and os.path.basename(program) == "zsnapdb":
         return (os.path.abspath(program),)
@@ -236,7 +236,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
 
 
 def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
-    """Return the program to configure: the running one, unless it is found without a configuration."""
+    """Return the running server program, to be configured; "" if it is found without a configuration."""
     try:
         usual = os.path.realpath(find_binary(None, flavour))
     except PreflightError:

@@ -1,6 +1,6 @@
 """The example files that come with zsnapdb: configurations, units, policies, grants, hooks.
 
-A wheel has them inside the package, in `shipped`. In a source tree they are next to the package.
+A wheel has them in the package, in `shipped`. In a source tree they are outside the package.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from zsnapdb.planning.sql_quoting import quoted
 _PACKAGE = Path(__file__).parents[2]
 _FOLDERS = ("configs", "hooks", "docs")
 _PAGES = ("doctor.md", "health.md", "notifications.md", "other-snapshots.md", "restore.md", "servers.md")
-"""The pages for administrators; the other pages of `docs` are for contributors."""
+"""The pages for administrators. The other pages in `docs` are for contributors."""
 _ACCOUNT = re.compile(r"\bzsnapdb@localhost\b")
 DEFAULT_USER = "zsnapdb"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A file that comes with zsnapdb, with its name for `zsnapdb example`."""
+    """An example file, with its name for `zsnapdb example`."""
 
     name: str
     file: Path
@@ -38,7 +38,7 @@ class Example:
 
 
 def examples() -> tuple[Example, ...]:
-    """Return all examples in the order of their names."""
+    """Return all examples, sorted by name."""
     shipped = _PACKAGE / "shipped"
     root = shipped if shipped.is_dir() else _PACKAGE.parent
     pages = {root / "docs" / page for page in _PAGES}
@@ -52,7 +52,7 @@ def examples() -> tuple[Example, ...]:
 
 
 def _name(path: Path) -> str:
-    """Return the name of an example: its path without `configs/`, and without the word example in it."""
+    """Return the name of an example: its path without `configs/` and without the word "example"."""
     parts = path.parts[1:] if path.parts[0] == "configs" else path.parts
     return "/".join(parts).replace(".example.", ".")
 
@@ -60,7 +60,7 @@ def _name(path: Path) -> str:
 def find(name: str) -> Example:
     """Return the example with that name, or with a name that ends with `/name`.
 
-    UsageError, with all names, without one.
+    UsageError, with all names, if there is none.
     """
     known = examples()
     matching = [example for example in known if example.name == name or example.name.endswith(f"/{name}")]
@@ -80,20 +80,20 @@ def flavour_of(instance: Instance) -> Flavour:
 
 
 def grants(flavour: Flavour, user: str = DEFAULT_USER) -> str:
-    """Return the statements that create the account `user` of zsnapdb on a server of this flavour, with its grants."""
+    """Return the statements that create zsnapdb's account `user` on a server of this flavour, with its grants."""
     text = find(f"grants-{flavour.value}.sql").text
     return text if user == DEFAULT_USER else _ACCOUNT.sub(lambda _: f"{quoted(user)}@localhost", text)
 
 
 _MOST = 500
 _PATIENCE = 3.0
-"""Seconds for each answer of the server, because a person waits for the shell."""
+"""The time limit in seconds for each answer of the server, because a person waits for the shell."""
 
 
 def table_names(instance: Instance, beginning: str) -> list[str]:
-    """Return schemas, with a dot, and the tables of the schema that `beginning` names.
+    """Return the schemas, each with a dot, and the tables of the schema in `beginning`.
 
-    ServerError without an answer.
+    ServerError if the server does not answer.
     """
     schema, dot, _ = beginning.partition(".")
     with instance.session(read_timeout=_PATIENCE) as session:

@@ -57,7 +57,7 @@ from zsnapdb.zfs.snapshots import PendingSnapshots
 def files_of(
     process: DiscoveredProcess, flavour: Flavour, seen: RootObservation, mounts: Sequence[MountedFilesystem]
 ) -> FoundFiles:
-    """Return the facts for a move of this server's files."""
+    """Return the facts that a move of this server's files needs."""
     datadir, paths = process.datadir, seen.paths
     is_mount = any(mount.path == datadir for mount in mounts)
     below = [mount.path for mount in mounts if mount.path.startswith(f"{datadir}/")]
@@ -82,14 +82,14 @@ def files_of(
 
 
 def option_folder(flavour: Flavour) -> str:
-    """Return the folder of this host whose option files the server reads, "" if there is none."""
+    """Return the folder on this host whose option files the server reads; "" if there is none."""
     return next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
 
 
 def server_id_file(flavour: Flavour) -> str:
-    """Return the option file for a new server_id after a rewind; "" if none is needed, or there is no folder.
+    """Return the option file for a new server_id after a rewind; "" if none is needed, or if there is no folder.
 
-    All servers of a host may read the folder, so only the single server of a host may have its server_id there.
+    All servers of a host may read the folder, so the file is used only if the host has a single server.
     """
     if family(flavour).has_uuid:
         return ""
@@ -98,7 +98,7 @@ def server_id_file(flavour: Flavour) -> str:
 
 
 def size_of_files(folder: Path) -> int:
-    """Return the size of the files below a folder in bytes. Files that disappear during the walk are skipped."""
+    """Return the size of the files below a folder in bytes. Files that disappear meanwhile are skipped."""
     total = 0
     for parent, _, names in os.walk(folder, onerror=None, followlinks=False):
         for name in names:
@@ -113,9 +113,9 @@ _TRIES = 5
 
 
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
-    """Copy every file, and compare every copy. Other files are removed from the datasets; the caller has checked these.
+    """Copy every file, and compare every copy. Remove other files from the datasets; the caller has checked them.
 
-    Raises ConsistencyError if a copy differs from its file.
+    Raises ConsistencyError if a copy differs from its original.
     """
     source, logs = Path(move.server.datadir), Path(move.places.staging)
     data = logs / "data"
@@ -153,8 +153,8 @@ def snapshot(move: ServerMove) -> tuple[int, ...]:
 def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
     """Create the snapshots that later prove whether the copies changed. Return their GUIDs.
 
-    After single files were synced, ZFS may write to a dataset by itself (observed after `sync -f`) and counts that as
-    written. So snapshots are repeated until no change follows. If that fails, the copies later count as changed.
+    After a sync of single files, ZFS may itself write to a dataset (observed after `sync -f`), which looks like a
+    change. So snapshots are repeated until no change follows. If that fails, the copies are later treated as changed.
     """
     for _ in range(_TRIES):
         kept = snapshot(record.move)
@@ -181,19 +181,19 @@ def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
 
 Tell = Callable[[str], None]
 _SERVICE_SECONDS = 900.0
-"""Maximum time for systemd to stop or start a server, which may first write its buffer pool."""
+"""The maximum time in seconds for systemd to stop or start a server, which may first write its buffer pool."""
 _ANSWER_SECONDS = 120.0
 _POLL_SECONDS = 0.25
 _SHOW_SECONDS = 30.0
 _ENDED = ("failed", "inactive")
-"""The states of a unit in which systemd starts nothing by itself (systemctl(1), ActiveState)."""
+"""The states of a unit in which systemd does not start it by itself (systemctl(1), ActiveState)."""
 
 
 def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambda _: None) -> None:
-    """Do the planned step. Afterwards the server runs on ZFS, and its old files are in `move.places.old`.
+    """Execute the planned step. Afterwards the server is running on ZFS, and its old files are in `move.places.old`.
 
-    After other errors than PreflightError the server runs on its old files, unless the error says otherwise. The same
-    setup continues from there. Raises PreflightError if another step is due by now; nothing was changed.
+    After errors other than PreflightError, the server is running on its old files, unless the error says otherwise. The
+    same setup then continues. Raises PreflightError if a different step is due now; nothing was changed.
     """
     make_private(move_state.journal().parent)
     before = move_state.recorded()
@@ -212,7 +212,7 @@ def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambd
 
 
 def _always(tell: Tell) -> Tell:
-    """Return a `tell` that never fails: a closed terminal must not leave the server stopped."""
+    """Return a `tell` that never fails, because a closed terminal must not leave the server stopped."""
 
     def safe(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -222,7 +222,7 @@ def _always(tell: Tell) -> Tell:
 
 
 class _Moving:
-    """A move in progress, with its last written record."""
+    """A move in progress, and its last written record."""
 
     def __init__(self, record: MoveRecord, tell: Tell) -> None:
         self.record = record
@@ -237,7 +237,7 @@ class _Moving:
                     with uninterrupted(self.tell):
                         self._stop()
                     self._copy()
-                    # From here on signals are deferred, as the server would stay stopped.
+                    # From here on signals are deferred, because the server would stay stopped.
                     until_end.enter_context(uninterrupted(self.tell))
                     self._switch()
                 except BaseException as error:
@@ -256,7 +256,7 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=phase))
 
     def _prepare(self, facts: MoveFacts) -> None:
-        """Create the datasets and check the conditions of the copy, while the server still runs.
+        """Create the datasets and check the conditions of the copy, while the server is still running.
 
         Existing copies are kept in a snapshot.
         """
@@ -273,7 +273,7 @@ class _Moving:
         destruction.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
         for path, new in zip((move.places.staging, f"{move.places.staging}/data"), move.datasets, strict=True):
             if not is_mounted(path, new.name):
-                # Otherwise the copy would fill another disk.
+                # If it is not mounted, the copy would fill another disk.
                 raise PreflightError(
                     f"{new.name} is not mounted at {path}",
                     hint=f"`zfs mount {new.name}`; to give the move up: {move.given_up(is_switched=False)}",
@@ -302,7 +302,7 @@ class _Moving:
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        """Raise ServerError if a process still runs on the old files or their copies, as the files may change."""
+        """Raise ServerError if a process is still running on the old files or the copies, which may then change."""
         seen = move_state.running_server(self.move)
         if seen.pid:
             raise ServerError(
@@ -311,7 +311,10 @@ class _Moving:
             )
 
     def _copy(self) -> None:
-        """Copy and compare. Afterwards snapshots keep the copies, and the record contains them."""
+        """Copy the files, and compare the copies.
+
+        Afterwards snapshots keep the copies, and the record names the snapshots.
+        """
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
         copy_and_compare(self.move, self.tell)
@@ -329,12 +332,12 @@ class _Moving:
         if not move.is_renaming:
             self._write_option_file()
         else:
-            # The option file is written after the rename: a server that a reboot starts in between finds no folder.
-            # With the file, it could start in a schema named `data`, with the redo logs of the old files.
+            # The option file is written after the rename, so that a reboot in between finds neither. With only the
+            # option file, the server could start in a schema named `data`, with the redo logs of the old files.
             if os.path.lexists(move.places.old):
                 raise ExistsError(f"{move.places.old} already exists", hint="give it another name")
             try:
-                # `mv` would copy and remove the old files if the folder cannot be renamed.
+                # If the folder cannot be renamed, `mv` would copy and remove the old files instead.
                 os.rename(move.server.datadir, move.places.old)
             except OSError as error:
                 raise PreflightError(
@@ -347,7 +350,7 @@ class _Moving:
         files.replace(Path(self.move.fragment), self.move.option_file.encode(), 0o644)
 
     def _start_on_old_files(self, error: BaseException) -> None:
-        """Restart the server after an error before the switch. If it does not start, add a note to the error."""
+        """Start the server again after an error before the switch. If it does not start, add a note to the error."""
         move = self.move
         if move.is_renaming and os.path.lexists(move.places.old) and not os.path.lexists(move.server.datadir):
             error.add_note("the server is stopped, and its files are replaced by copies; the same setup starts it")
@@ -362,7 +365,7 @@ class _Moving:
             error.add_note(f"the server is stopped, and did not start on its old files: {why}")
 
     def _start(self) -> None:
-        """Start the server on the copies. If that fails, put it back on its old files if nothing changed."""
+        """Start the server on the copies. If that fails and nothing has changed, return the server to its old files."""
         move = self.move
         self.tell("Start the server, and ask the kernel where its files are")
         try:
@@ -370,7 +373,7 @@ class _Moving:
             if move.is_renaming and not is_mounted(move.places.mount, move.datasets[0].name):
                 command.run_when_free(move.mount_at(move.places.mount))
             if not is_mounted(move.datadir, move.datasets[1].name):
-                # After a power cut during the switch the property is set already, so setting it mounts nothing.
+                # After a power cut during the switch, the property is already set, so setting it again mounts nothing.
                 mounting.mount_all(new.name for new in move.datasets)
             self._check_options()
             _systemctl(move.start)
@@ -379,9 +382,9 @@ class _Moving:
             self._go_back(error)
 
     def _check_options(self) -> None:
-        """Raise ServerError if the server would not use the option file: its start would corrupt files.
+        """Raise ServerError if the server would not use the option file, because its start would corrupt files.
 
-        The program is asked for its options before the start. If that is impossible, it is started anyway.
+        The program prints its options before the start. If that is impossible, the server is started anyway.
         """
         process = ServingProcess(0, self.record.words)
         try:
@@ -399,7 +402,7 @@ class _Moving:
             )
 
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
-        """Put the server back on its old files if the copies never changed. Raise an error with the resulting state."""
+        """Return the server to its old files if the copies never changed. Raise an error with the resulting state."""
         move, why = self.move, error.message if isinstance(error, ZsnapdbError) else str(error)
         hint = error.hint if isinstance(error, ServerError) else ""
         hint = hint or f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
@@ -407,7 +410,7 @@ class _Moving:
         try:
             facts = move_state.observe(self.record)
             if may_go_back(facts):
-                # systemd may restart it repeatedly: only a stopped server does not change the copies.
+                # systemd may restart the server repeatedly. Only a stopped server cannot change the copies.
                 _systemctl(move.stop)
                 facts = move_state.observe(self.record)
                 if may_go_back(facts) and facts.runs is ServedPlace.NOWHERE:
@@ -439,7 +442,8 @@ class _Moving:
         self.tell("Put the server back on its old files")
         if move.is_renaming:
             command.run_when_free(move.mount_at(move.places.staging))
-        # Before the old files are back, as no server may start on a mixture of both, see `_switch`.
+        # Remove the option file before the old files return, because no server may start on a mixture of both (see
+        # `_switch`).
         with contextlib.suppress(FileNotFoundError):
             os.unlink(move.fragment)
             files.sync_folder(Path(move.fragment).parent)
@@ -457,7 +461,7 @@ class _Moving:
         self._reach(MovePhase.STARTED)
         self._ask_the_server()
         if move.is_renaming:
-            # ZFS does not remove the empty folder where the copies were mounted.
+            # ZFS does not remove the empty folder where the copies were mounted before.
             with contextlib.suppress(OSError):
                 os.rmdir(move.places.staging)
         mark = Mark(MOVE_PROPERTY, move.server.datadir)
@@ -467,7 +471,7 @@ class _Moving:
         move_state.remove()
 
     def _ask_the_server(self) -> None:
-        """Query the data directory from the server itself, if root can log in. The kernel was asked before."""
+        """Query the server itself for its data directory, if root can log in. The kernel was queried before."""
         try:
             with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
                 datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")
@@ -482,7 +486,10 @@ class _Moving:
 
 
 def wait_until_it_runs(move: ServerMove) -> None:
-    """Return when the server has recovered on the copies and accepts connections. Raises ServerError if it does not."""
+    """Wait until the server has recovered on the copies and accepts connections.
+
+    Raises ServerError if it does not.
+    """
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         seen = move_state.running_server(move)

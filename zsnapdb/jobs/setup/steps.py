@@ -1,4 +1,4 @@
-"""Execution of a setup plan. Every step can be repeated: the same setup continues after an interruption."""
+"""Execution of a setup plan. Every step can be repeated, so the same setup continues after an interruption."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def execute(
     tell: Callable[[str], None] = lambda _: None,
     hears: Callable[[Settings, str], bool] = lambda _settings, _target: True,
 ) -> SetupResult:
-    """Do each step of the plan that setup itself performs, up to the proof. `tell` gets the title of each.
+    """Execute each step of the plan that setup itself performs, up to the proof. `tell` gets the title of each step.
 
-    `hears` returns whether a test message reached the target of that name. After any other error than those below, the
-    steps before it are done, and the same setup continues from there.
+    `hears` returns whether a test message reached the target with that name. After errors other than those below, the
+    steps before the error are finished, and the same setup continues.
 
     Raises:
-        CommandError: the test message did not arrive; no step was done.
+        CommandError: the test message did not arrive; no step was executed.
         PreflightError: the plan has refusals, or the server's files must be moved first. Nothing was changed, except
-            that a move whose server already runs on ZFS was ended.
+            that a move was ended if its server was already running on ZFS.
     """
     if plan.move is not None and plan.move_step is MoveStep.FINISH:
         with exclusive("setup", doing="setting up this host"):
@@ -122,10 +122,10 @@ def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
 
 
 def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
-    """Write the option file, restart the server, and see that it writes binlogs. ServerError if it does not.
+    """Write the option file, restart the server, and check that it writes binlogs. ServerError if it does not.
 
-    If the server does not start with the option file, the file is removed and the server is started again. A server
-    that starts and does not answer yet may be recovering: it is left alone.
+    If the server does not start with the option file, the file is removed and the server is started again. If the
+    server starts but does not answer yet, it may be recovering, and is not changed.
     """
     file, (line,) = Path(step.path), step.lines
     _write(file, step.text, 0o644)
@@ -151,7 +151,7 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
 
 
 def _answer(socket: Path, question: str) -> str:
-    """Return a value of a server that was just started. ServerError if it accepts no connection in a minute."""
+    """Return a value of a server that was just started. ServerError if it accepts no connection within a minute."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
@@ -193,7 +193,7 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
-    """Create the account and log in as it. An existing password file of an interrupted setup is kept."""
+    """Create the account, and log in with it. If an interrupted setup left a password file, use that."""
     password = SecretStr("")
     if account.password_file is not None:
         file = Path(account.password_file)
@@ -213,7 +213,7 @@ def _make_account(socket: Path, account: AccountPlan) -> None:
 
 
 class AnswersDocument(BaseModel):
-    """The keys of the file: the options of `zsnapdb setup`."""
+    """The keys of the answers file, which are the options of `zsnapdb setup`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -233,7 +233,7 @@ class AnswersDocument(BaseModel):
 
 
 def read(file: Path) -> SetupAnswers:
-    """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message contains all of them."""
+    """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message lists all of them."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = files.read_text(file, "the answers", hint)
     raw = read_toml(text, str(file))
@@ -247,7 +247,7 @@ def read(file: Path) -> SetupAnswers:
 
 
 _PATIENCE = 600.0
-"""Seconds to wait for a job of the agent, which setup has just started."""
+"""The time in seconds to wait for a job of the agent that setup has just started."""
 AGAIN = "all steps before this one are done; when the cause is mended, run the same setup again"
 
 
@@ -262,10 +262,10 @@ ProofResult = SetupCheck | run.BackupResult | DrillResult
 
 
 def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
-    """Do the verification steps of the plan, and yield the result of each, even if it is bad.
+    """Execute the verification steps of the plan, and yield the result of each, even if it is bad.
 
-    The error of a step has a note about how to continue the setup. Raises PreflightError if the instance is unfit for
-    backups, ConsistencyError or DamagedError if the drill did not pass.
+    A note on an error says how to continue the setup. Raises PreflightError if the instance is not fit for backups,
+    ConsistencyError or DamagedError if the drill did not pass.
     """
     settings = load(Path(plan.configuration))
     instance = Instance.of(settings, plan.answers.instance, events).waiting(_PATIENCE)

@@ -1,1 +1,1 @@
-"""Journalled steps: the journal, the executor, and the exchanges of production that are in progress."""
+"""Steps with a journal: the journal, the executor, and exchanges of production's datasets that are in progress."""

@@ -1,7 +1,7 @@
-"""The journals of plans of steps: a file with the plan and its finished steps, durably written after every step.
+"""Journals of plans. A journal is a file with the plan and its finished steps, written durably after every step.
 
 - `<folder>/<target dataset, / as %>.json`: an unfinished plan
-- `<folder>/done/<restore id>.json`: a finished one, with the seconds of each step
+- `<folder>/done/<restore id>.json`: a finished plan, with the duration of each step in seconds
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ P_co = TypeVar("P_co", bound="AnyRestorePlan", covariant=True)
 
 @dataclass(frozen=True)
 class StepJournal(Generic[P_co]):
-    """The journal of a plan: the plan and its finished steps, in order. `run_id` is the run that began it."""
+    """The journal of a plan: the plan, and its finished steps in order. `run_id` is the run that began the plan."""
 
     plan: P_co
     done: tuple[CompletedStep, ...] = ()
     run_id: str = ""
 
     def is_done(self, step: str) -> bool:
-        """Return whether the step of that name is finished."""
+        """Return whether the step with that name is finished."""
         return any(done.step == step for done in self.done)
 
     def with_done(self, done: CompletedStep) -> Self:
@@ -63,7 +63,7 @@ class StepJournal(Generic[P_co]):
 
 
 def tops(folder: Path) -> list[str]:
-    """Return the datasets that have a journal of an unfinished plan in the folder."""
+    """Return the datasets with a journal of an unfinished plan in the folder."""
     paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
     return [path.stem.replace("%", "/") for path in paths]
 
@@ -79,7 +79,7 @@ class JournalFolder(Generic[J]):
     form: Callable[[], TypeAdapter[J]]
     """Creates the schema of a journal.
 
-    It is called only for an existing journal, because it takes longer than a lookup.
+    It is called only if a journal exists, because it takes longer than a lookup.
     """
 
     def path(self, top: str) -> Path:
@@ -87,11 +87,11 @@ class JournalFolder(Generic[J]):
         return self.folder / f"{top.replace('/', '%')}.json"
 
     def write(self, journal: J) -> None:
-        """Write the journal durably: a power cut leaves the new or the old file, never a part of one."""
+        """Write the journal durably. After a power cut the file is either the old or the new one."""
         self._write(self.path(journal.top), journal)
 
     def read(self, top: str) -> J | None:
-        """Return the journal of an unfinished restore to this dataset, or None."""
+        """Return the journal of an unfinished restore to this dataset; None if there is none."""
         path = self.path(top)
         try:
             body = path.read_bytes()
@@ -108,7 +108,7 @@ class JournalFolder(Generic[J]):
             ) from error
 
     def tops(self) -> list[str]:
-        """Return the datasets that have a journal of an unfinished plan."""
+        """Return the datasets with a journal of an unfinished plan."""
         return tops(self.folder)
 
     def all_under_way(self) -> list[J]:
@@ -123,10 +123,10 @@ class JournalFolder(Generic[J]):
     def find(self, instance: str, top: str | None) -> J:
         """Return the unfinished restore to `top`, or the only one of the instance.
 
-        Unreadable journals of other targets are no obstacle.
+        Unreadable journals of other targets are ignored.
 
         Raises:
-            UnknownNameError: there is no single one; the hint names the unfinished restores.
+            UnknownNameError: there is none, or there are several; the hint lists the unfinished restores.
             DamagedError: the journal of `top` cannot be read.
         """
         own = None if top is None else self.read(top)
@@ -143,11 +143,11 @@ class JournalFolder(Generic[J]):
         return known[0]
 
     def readable(self, instance: str) -> list[J]:
-        """Return the journals of the instance's unfinished restores, without unreadable ones."""
+        """Return the readable journals of the instance's unfinished restores."""
         return [journal for journal in self._readable_and_torn()[0] if journal.plan.instance == instance]
 
     def _readable_and_torn(self) -> tuple[list[J], list[str]]:
-        """Return the journals of all unfinished restores, and the paths of unreadable journals."""
+        """Return the readable journals of all unfinished restores, and the paths of unreadable journals."""
         journals, torn = [], []
         for top in self.tops():
             try:
@@ -161,7 +161,7 @@ class JournalFolder(Generic[J]):
     def finished(self) -> list[J]:
         """Return the journals of finished restores, oldest first.
 
-        Unreadable ones are left out, because nothing that is restored depends on them.
+        Unreadable journals are left out, because no restored data depends on them.
         """
         journals = []
         for path in sorted((self.folder / "done").glob("*.json")):
@@ -170,7 +170,7 @@ class JournalFolder(Generic[J]):
         return journals
 
     def finish(self, journal: J) -> None:
-        """Keep the journal as the journal of a finished restore."""
+        """Turn the journal into that of a finished restore."""
         self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
         self.forget(journal.top)
 
@@ -189,14 +189,14 @@ class JournalFolder(Generic[J]):
 
 
 Handlers = Mapping[type, Callable[[Any, Any], object]]
-"""The function that executes a step, by the type of the step. Its arguments are the current work and the step."""
+"""Functions that execute a step, by the type of the step. The arguments are the current work and the step."""
 
 
 def run_steps(work: Any, steps: Any, handlers: Handlers) -> None:
     """Execute these steps without a journal.
 
     Raises:
-        KeyError: a step has no handler; nothing was executed.
+        KeyError: a step has no handler; no step was executed.
     """
     for step, handler in [(step, handlers[type(step)]) for step in steps]:
         handler(work, step)

@@ -1,4 +1,4 @@
-"""The state of a move of files: its record on this host, and the observations of the kernel and ZFS.
+"""The state of a move of files: the record on this host, and observations of the kernel and ZFS.
 
 The record contains the phases that were certainly reached. It is durable before the next step begins.
 """
@@ -36,9 +36,9 @@ _SHOW_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class MoveRecord:
-    """A move that began. Each field stays empty until it is known.
+    """A move that has begun. Each field is empty until its value is known.
 
-    `created` are the GUIDs of the datasets that this move created. `copied` are the GUIDs of their snapshots with the
+    `created` are the GUIDs of the datasets that this move created. `copied` are the GUIDs of the snapshots with the
     compared copies. Both have the order of the datasets. `source` is the fingerprint of the old files at the
     comparison. `words` is the command line of the server on its old files.
     """
@@ -64,10 +64,10 @@ def journal() -> Path:
 def recorded() -> MoveRecord | None:
     """Return the record of an interrupted move; None if there is none.
 
-    A record of a release without phases has the phase UNKNOWN and proves nothing.
+    A record written by a release that did not know phases has the phase UNKNOWN, and proves nothing.
 
     Raises:
-        DamagedError: the file is no record.
+        DamagedError: the file is not a record.
     """
     try:
         text = journal().read_bytes()
@@ -83,22 +83,22 @@ def recorded() -> MoveRecord | None:
 
 
 def write(record: MoveRecord) -> MoveRecord:
-    """Replace the record, durable on return, and return it."""
+    """Write the record, and return it. It is durable when this returns."""
     files.replace(journal(), _form().dump_json(record))
     return record
 
 
 def remove() -> None:
-    """Remove the record: the move has ended."""
+    """Remove the record, because the move has ended."""
     journal().unlink()
     files.sync_folder(journal().parent)
 
 
 @dataclass(frozen=True)
 class MovedServer:
-    """The place in which the server of a move runs. `listens`: it accepts connections, so it has recovered.
+    """The place in which a move's server is running. `listens`: it accepts connections, so it has recovered.
 
-    `pid` 0: no process. `state` is the systemd state of its unit.
+    If `pid` is 0, there is no process. `state` is the systemd state of the unit.
     """
 
     place: ServedPlace
@@ -109,12 +109,12 @@ class MovedServer:
 
     @property
     def shown(self) -> str:
-        """The process and its data directory, for people."""
+        """The process and its data directory, as text for people."""
         return f"process {self.pid} in {self.datadir}" if self.pid else ""
 
 
 def is_moved(socket: Path | None) -> bool:
-    """Return whether `zsnapdb setup` is moving the files of the server with this socket, and the server runs nowhere.
+    """Return whether `zsnapdb setup` is moving this socket's server, and the server is not running.
 
     Raises:
         DamagedError: the record of the move cannot be read.
@@ -126,9 +126,9 @@ def is_moved(socket: Path | None) -> bool:
 
 
 def running_server(move: ServerMove) -> MovedServer:
-    """Return the place in which the server runs, by the working directory of its process.
+    """Return the place in which the server is running, according to the working directory of its process.
 
-    A process on the copies or on the old files counts whatever its unit is.
+    A process on the copies or on the old files is found even if it belongs to another unit.
     """
     words = ["systemctl", "show", "--property=MainPID", "--property=ActiveState", move.files.service]
     shown = dict(line.partition("=")[::2] for line in command.run(words, timeout=_SHOW_SECONDS).split("\n"))
@@ -142,7 +142,7 @@ def running_server(move: ServerMove) -> MovedServer:
         if discovery.service_of(process.pid) == move.files.service:
             return _running(process, place, state)
     if main.isdecimal() and main != "0":
-        # A process that is about to become a server, or a process with other mounts than this one.
+        # The process is about to become a server, or has other mounts than this process.
         with contextlib.suppress(OSError):
             place = _place(int(main), move)
             return MovedServer(place, int(main), os.readlink(f"/proc/{main}/cwd"), state=state)
@@ -167,7 +167,7 @@ def _works_in(pid: int, folder: str) -> bool:
 
 
 def observe(record: MoveRecord) -> MoveFacts:
-    """Return the observed state of the move; change nothing. Earlier writes are on the disks afterwards."""
+    """Return the observed state of the move; change nothing. Afterwards earlier writes are on the disks."""
     move, server = record.move, running_server(record.move)
     is_there = [datasets.exists(new.name) for new in move.datasets]
     switched = _is_switched(move, has_dataset=is_there[0])
@@ -183,20 +183,20 @@ def observe(record: MoveRecord) -> MoveFacts:
 
 
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
-    """Return whether the server would start on the copies:
+    """Return whether the server would start on the copies.
 
-    the rename or the option file is the last step before that.
+    The last step before that is the rename, or writing the option file.
     """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)
     name = move.datasets[0].name
-    # A person may have removed the old files.
+    # An administrator may have removed the old files.
     is_placed = has_dataset and datasets.properties(name, ["mountpoint"])["mountpoint"].value == move.places.mount
     return is_placed or os.path.lexists(move.places.old)
 
 
 def _in_the_way(move: ServerMove) -> str:
-    """Return the mount point of the copies if it contains foreign files, else ""."""
+    """Return the mount point of the copies if it contains foreign files; else ""."""
     place = move.places.mount
     if is_mounted(place, move.datasets[0].name) or not os.path.lexists(place):
         return ""
@@ -204,7 +204,7 @@ def _in_the_way(move: ServerMove) -> str:
 
 
 def is_mounted(path: str, dataset: str) -> bool:
-    """Return whether the dataset is mounted at the path, as the last mount there."""
+    """Return whether the last mount at the path is this dataset."""
     last = {entry.path: entry for entry in mounted()}
     return path in last and last[path].fstype == "zfs" and last[path].source == dataset
 
@@ -212,7 +212,7 @@ def is_mounted(path: str, dataset: str) -> bool:
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
     """Return the state of the datasets' contents.
 
-    `is_there` says which of them exist; a move may be killed between their creations.
+    `is_there` says which datasets exist, because a move may be killed between their creations.
     """
     move, (has_logs, has_data) = record.move, is_there
     if not has_logs:
@@ -233,9 +233,9 @@ def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
 
 
 def since_compared(record: MoveRecord) -> CopiesState:
-    """Return whether the datasets have changed since the copies were compared and snapshots of them created.
+    """Return whether the datasets have changed since the copies were compared and snapshotted.
 
-    The property written@snapshot (zfsprops(7)) counts only blocks on the disks. So sync(1) with -f first writes all
+    The property written@snapshot (zfsprops(7)) includes only blocks on the disks. So sync(1) with -f first writes all
     pending data to the disks, including memory maps.
     """
     names = {new.name for new in record.move.datasets}
@@ -254,7 +254,7 @@ def since_compared(record: MoveRecord) -> CopiesState:
 
 
 def sync_pool(move: ServerMove) -> None:
-    """Bring all earlier writes to the pool of the copies to its disks."""
+    """Write all earlier changes in the pool of the copies to its disks."""
     command.run(["zpool", "sync", move.datasets[0].name.partition("/")[0]], timeout=_SYNC_SECONDS)
 
 
@@ -263,12 +263,12 @@ def _old(record: MoveRecord, *, is_switched: bool) -> OldState:
     if not os.path.isdir(place):
         return OldState.GONE
     if not record.source or not is_switched:
-        # The server may run on them and change them at any moment.
+        # A server may be running on these files, and may change them at any moment.
         return OldState.UNPROVED
     return OldState.SAME if tree_copy.fingerprint(Path(place)) == record.source else OldState.CHANGED
 
 
 def with_created(record: MoveRecord) -> MoveRecord:
-    """Record the datasets that this move created. Earlier copies do not count any more."""
+    """Record the datasets that this move created. Earlier copies are not used any more."""
     guids = tuple(datasets.guid(new.name) for new in record.move.datasets)
     return write(replace(record, phase=MovePhase.PLANNED, created=guids, copied=(), source=""))

@@ -1,4 +1,4 @@
-"""The restore journals of servers and machines, and the changes of a restore on the replaced server."""
+"""The restore journals of servers and machines, and the changes that a restore makes to the server it replaces."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 
 @dataclass(frozen=True)
 class OldServer:
-    """The changes of a rewind on the server that it replaces. An abandoned rewind reverts them.
+    """The changes that a rewind makes to the server it replaces. An abandoned rewind reverts them.
 
     `option_file` is the file with the new server_id, and `option_text` its former content (None: it did not exist).
-    `stopped` is the time since which the server is down (UTC); None: it was not stopped, or a server runs again. `down`
-    is its earlier downtime in seconds.
+    `stopped` is the time (UTC) since which the server has been down; None: it was not stopped, or a server is running
+    again. `down` is its earlier downtime in seconds.
     """
 
     option_file: str | None = None
@@ -34,11 +34,11 @@ class OldServer:
     down: float = 0.0
 
     def stopped_at(self, moment: datetime) -> OldServer:
-        """Return the record of a server that is stopped from that moment on. An earlier stop stays."""
+        """Return the record of a server that is stopped from that moment on. An earlier stop is kept."""
         return self if self.stopped is not None else replace(self, stopped=moment)
 
     def up_at(self, moment: datetime) -> OldServer:
-        """Return the record of a server that runs again from that moment on."""
+        """Return the record of a server that is running again from that moment on."""
         return replace(self, stopped=None, down=self.seconds_down(moment))
 
     def seconds_down(self, moment: datetime) -> float:
@@ -49,9 +49,9 @@ class OldServer:
 
 @dataclass(frozen=True)
 class RestoreJournal(StepJournal[RestorePlan]):
-    """The journal of a restore of a server. `old_server` are the changes of a rewind on the old server."""
+    """The journal of a server's restore. `old_server` are the changes that a rewind made to the old server."""
 
-    # Declared again, because pydantic reads no argument of a generic dataclass.
+    # The field is declared again, because pydantic does not read the argument of a generic dataclass.
     plan: RestorePlan
     old_server: OldServer | None = None
 
@@ -62,7 +62,7 @@ def _form() -> TypeAdapter[RestoreJournal]:
 
 
 class Journals(JournalFolder[RestoreJournal]):
-    """The journals of restores of servers."""
+    """The journals of server restores."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, _form)
@@ -76,11 +76,11 @@ class Journals(JournalFolder[RestoreJournal]):
         return [journal for journal in self.all_under_way() if journal.plan.instance == instance]
 
     def history(self, instance: str) -> list[RestoreJournal]:
-        """Return the journals of the instance's finished restores, oldest first, as far as they can be read."""
+        """Return the readable journals of the instance's finished restores, oldest first."""
         return [journal for journal in self.finished() if journal.plan.instance == instance]
 
     def note(self, top: str, old_server: OldServer) -> None:
-        """Record the changes on the old server durably.
+        """Record the changes to the old server durably.
 
         Raises:
             UnknownNameError: there is no unfinished restore to this dataset.
@@ -95,7 +95,7 @@ class Journals(JournalFolder[RestoreJournal]):
 
 @dataclass(frozen=True)
 class MachineJournal(StepJournal[MachineRestorePlan]):
-    """The journal of a restore of a machine."""
+    """The journal of a machine's restore."""
 
     plan: MachineRestorePlan
 
@@ -106,16 +106,16 @@ def _machine_form() -> TypeAdapter[MachineJournal]:
 
 
 class MachineJournals(JournalFolder[MachineJournal]):
-    """The restore journals of machines, in a separate folder below the folder of all journals."""
+    """The restore journals of machines. Their folder is below the folder of the other journals."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "machines", _machine_form)
 
 
 def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return the unfinished replacements of the instance's server on this host, and whether a server runs.
+    """Return the unfinished replacements of the instance's server on this host, and whether a server is running.
 
-    A journal that is unreadable, or not readable for this account, is left out: `restore` names it.
+    Unreadable journals are left out, because `restore` reports them.
     """
     try:
         journals = Journals(instance.restores).under_way(instance.name)
@@ -127,12 +127,12 @@ def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
 def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     plan, old = journal.plan, journal.old_server
     step = plan.promotion
-    # A rewind knows how to stop and start the server; a user of --handover promote does it by hand.
+    # A rewind knows how to stop and start the server. For --handover promote the user does it by hand.
     is_rewind = old is not None or (step is not None and step.unit is not None)
     onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
     back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
     was_stopped = old.stopped if old is not None else None
-    # A user who stops the server by hand does so before the last step. A rewind records that it stops the server.
+    # If users stop the server by hand, they do so before the last step. A rewind records its own stop.
     is_last = not is_rewind and all(journal.is_done(one.name) for one in plan.steps[:-1])
     if not (was_stopped is not None or is_last) or _is_served(Path(plan.variables["datadir"])):
         return ExchangeFact(plan.created, None, (onward, back), ExchangedServer.RUNS)
@@ -143,19 +143,19 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
 
 
 def _is_served(datadir: Path) -> bool:
-    """Return whether a server runs there. It may have been started by hand, or just before its run was killed."""
+    """Return whether a server is running there. A user may have started it, or a run just before it was killed."""
     try:
         return serving(datadir) is not None
     except PreflightError:
-        # Several servers run there.
+        # Several servers are running there.
         return True
 
 
 def claimed(journals: Journals) -> dict[str, str]:
-    """Return every dataset that belongs to an unfinished restore, with its instance. No other run may use these.
+    """Return every dataset that belongs to an unfinished restore, with its instance. No other run may use them.
 
     Raises:
-        DamagedError: a journal cannot be read, so the datasets of its restore are not known.
+        DamagedError: a journal cannot be read, so the datasets of its restore are unknown.
     """
     names = {}
     for journal in journals.all_under_way():

@@ -1,1 +1,1 @@
-"""Ephemeral copies that are used and removed again: drills and rescues."""
+"""Ephemeral copies, which are removed after their use: drills and rescues."""

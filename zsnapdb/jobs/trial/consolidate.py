@@ -1,13 +1,13 @@
 """The consolidation of a chain into a full backup: receive it into scratch datasets, send the last snapshots again.
 
-The source is not used. The received snapshots have the GUIDs of the originals, so the next increment of the source
-applies to the new full backup.
+The source is not used. The received snapshots have the GUIDs of the originals, so the source's next increment can be
+based on the new full backup.
 
 Invariants:
 
 - The manifest is written last, as the only writer of the instance. A killed run leaves chunks without a backup in the
-  repository, which `prune` sweeps. The next run removes its remains in the pool (`scratch_datasets.py`).
-- Receiving and sending need no writer's lease, so backups of the source continue meanwhile.
+  repository, which `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
+- Receiving and sending need no writer lease, so backups of the source continue meanwhile.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import datasets, version
 
 _COMMIT_PATIENCE = 3600.0
-"""The time in seconds that a run waits at its end for a backup or a prune. Otherwise all its work would be lost."""
+"""The time in seconds that a run waits before its commit for a backup or a prune. Otherwise its work would be lost."""
 
 
 @dataclass(frozen=True)
 class ConsolidatePlan:
-    """The plan of a consolidation: the chain to receive, the full backup first, and the id of the new backup.
+    """The plan of a consolidation: the chain to receive (full backup first), and the id of the new backup.
 
-    `findings` are about the pool and the stored chain; `reasons` explain the choice of this chain.
+    `findings` are about the pool and the stored chain. `reasons` explain the choice of this chain.
     """
 
     instance: str
@@ -62,7 +62,7 @@ class ConsolidatePlan:
 
     @property
     def original(self) -> Manifest:
-        """The backup whose snapshots the new one also has."""
+        """The backup whose snapshots the new backup has too."""
         return self.chain[-1]
 
     @property
@@ -77,7 +77,7 @@ class ConsolidatePlan:
 
 @dataclass(frozen=True)
 class ConsolidateResult:
-    """A full backup in the repository, and the durations of receiving its chain and sending it again, in seconds."""
+    """A full backup in the repository, and the times in seconds to receive its chain and to send it again."""
 
     plan: ConsolidatePlan
     manifest: Manifest
@@ -86,7 +86,7 @@ class ConsolidateResult:
 
 
 class _Work(ReceivingWork[ConsolidatePlan]):
-    """A consolidation in progress. It is never continued: each run has a new scratch place."""
+    """A consolidation in progress. It is never resumed, because each run has a new scratch place."""
 
     def manifest(self, backup_id: str) -> Manifest:
         return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)
@@ -99,7 +99,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
 
     Raises:
         ConfigError: a key is missing.
-        PreflightError: no pool fits.
+        PreflightError: no pool is suitable.
         DamagedError: a chunk is missing.
     """
     repository.check_writable()
@@ -140,7 +140,7 @@ def execute(
     After an error no backup was added or changed.
 
     Raises:
-        PreflightError: the pool does not fit; nothing was created.
+        PreflightError: the pool is not suitable; nothing was created.
         NotFound: the chain was removed meanwhile.
     """
     error = objection(planned.findings)
@@ -168,7 +168,7 @@ def execute(
 
 
 def _receive(work: _Work) -> None:
-    """Receive the chain. Afterwards each scratch dataset has the last snapshot of its volume, with its GUID."""
+    """Receive the chain. Afterwards each scratch dataset has its volume's last snapshot, with the original's GUID."""
     planned = work.plan
     try:
         for step in planned.receives:
@@ -191,7 +191,7 @@ def _receive(work: _Work) -> None:
 
 
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
-    """Store full streams of the received snapshots. Return the manifest of the new backup; it is not written yet."""
+    """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(
         _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
@@ -218,9 +218,9 @@ def _send_volume(
     alone: WriterLease,
     key: DataKey | None,
 ) -> VolumePart:
-    """Store the full stream of one volume with the flags and codec of its chain. Return its part of the manifest."""
+    """Store the full stream of one volume with the flags and codec of the chain. Return its part of the manifest."""
     chunks = repository.chunks(planned.instance, planned.backup_id, original.role)
-    # The new full streams are about as large as those that begin the chain.
+    # The new full streams are about as large as the chain's own full streams.
     chunk_size = decide_chunk_size(instance.upload_settings().chunk_size, [planned.chain[0].plain_size])
     settings = replace(settings_for(instance, chunk_size), codec=original.codec)
     draft = original.model_copy(update={"from_guid": None, "sent_from": planned.dataset(original.role)})
@@ -239,7 +239,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
     """Write the manifest as the only writer of the instance, after every chunk is confirmed.
 
     Raises:
-        NotFound: the original was removed meanwhile, so the new backup is not wanted either.
+        NotFound: the original was removed meanwhile, so the new backup is not needed either.
     """
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"

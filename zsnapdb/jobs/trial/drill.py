@@ -1,4 +1,4 @@
-"""A drill: restore from the repository into scratch datasets, boot in isolation, check, store evidence, remove all."""
+"""A drill: restore from the repository to scratch datasets, start in isolation, check, store evidence, remove all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from zsnapdb.zfs import version
 DRILL = "drill"
 """The purpose of the scratch datasets."""
 BOOT = "boot"
-"""The kind of the step and the check of a machine's boot. Only drills of machines have them."""
+"""The name of a machine's boot, as a step and as a check. Only drills of machines have it."""
 PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 _UNCHECKED = "this host has no innochecksum: the checksums of the pages were not checked"
 
@@ -62,9 +62,9 @@ class DrillResult:
 
 @dataclass(frozen=True)
 class DrillRequest:
-    """The requested drill: a point as for `restore`, or `random`, which the seed decides (None: a new seed).
+    """The requested drill: a point as for `restore`, or `random`, which depends on the seed (None: a new seed).
 
-    `whole`: every page and table is checked, not a sample. `accepts_older` and `history` are as for `restore`.
+    `whole`: every page and table is checked, not only a sample. `accepts_older`, `history`: see `restore`.
     """
 
     to: str = "latest"
@@ -76,7 +76,7 @@ class DrillRequest:
 
 @dataclass(frozen=True)
 class DrillDraw:
-    """A drill before its restore is planned: its id, its place, the seed of its choices.
+    """A drill whose restore is not planned yet: its id, its place, and the seed of its random choices.
 
     About `budget` bytes of the copy are checked (None: all).
     """
@@ -113,7 +113,7 @@ Restored = TypeVar("Restored", bound=RestoreResult | MachineRestoreResult)
 
 @dataclass
 class DrillLog:
-    """The steps and check results of a drill so far."""
+    """The steps and the check results of a drill so far."""
 
     started: datetime
     server_version: str = ""
@@ -123,11 +123,11 @@ class DrillLog:
     notes: list[str] = field(default_factory=list)
     has_read_all_pages: bool = False
     damaged: dict[str, str] = field(default_factory=dict)
-    """Backups with damaged stored objects, and the findings."""
+    """The backups with damaged stored objects, and the findings."""
 
     @contextlib.contextmanager
     def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
-        """Record the duration of the block, if it ended without an error."""
+        """Record the duration of the block, unless it ends with an error."""
         began = time.monotonic()
         yield
         self.steps.append(StepPart(kind=kind, what=what, seconds=round(time.monotonic() - began, 3), size=size))
@@ -139,10 +139,12 @@ class DrillLog:
     def restored(
         self, instance: Instance, repository: Repository, backup_id: str, execute: Callable[[], Restored]
     ) -> Restored | None:
-        """Execute the restore, and return it. If the backup cannot be restored, record the reason and return None.
+        """Execute the restore, and return its result.
+
+        If the backup cannot be restored, record the reason and return None.
 
         Raises:
-            NotFound: the backup was removed from the repository since the plan; this is no damage.
+            NotFound: the backup was removed from the repository after the plan was made, which is not damage.
         """
         try:
             with scratch_datasets.naming_removed(instance, repository, backup_id):
@@ -154,7 +156,7 @@ class DrillLog:
         return done
 
     def run(self, step: str, what: str, kind: str, checks: Iterable[CheckOutcome]) -> None:
-        """Record the results of checks, and their total duration."""
+        """Record the results of the checks, and their total duration."""
         with self.step(step, what):
             for check in checks:
                 self.add(kind, check)
@@ -167,7 +169,7 @@ class DrillLog:
         )
 
     def failed(self, kind: str, what: str, error: ZsnapdbError) -> None:
-        """Record that a restore or check failed because of the error, which concerns the backup."""
+        """Record that a restore or check failed because of an error that concerns the backup."""
         hint = plugin_hint(error.message)
         outcome = Outcome.DAMAGED if isinstance(error, DamagedError) else Outcome.FAILED
         self.add(kind, CheckOutcome(what, outcome, f"{error.message} ({hint})" if hint else error.message))
@@ -175,7 +177,7 @@ class DrillLog:
             self.damaged[error.backup_id] = error.message
 
     def store(self, instance: Instance, repository: Repository, drill: DrillDraw, backup_id: str) -> DrillResult:
-        """Store the evidence of the drill, and record the backups that it found damaged, like a finding of verify."""
+        """Store the drill's evidence, and record the backups that it found damaged, as `verify` does."""
         known = [key.sequence for key in drills.keys(repository, instance.name)]
         evidence = Evidence(
             drill_id=drill.drill_id,
@@ -208,7 +210,7 @@ class DrillLog:
 
 
 def _digest(instance: Instance, repository: Repository, backup_id: str) -> str | None:
-    """Return the digest of the backup's manifest; None if it cannot be read, or the drill used a local set."""
+    """Return the digest of the backup's manifest; None if it cannot be read, or if the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
     except (DamagedError, NotFound):
@@ -219,7 +221,7 @@ def _digest(instance: Instance, repository: Repository, backup_id: str) -> str |
 class DrillPlan(DrillDraw):
     """The plan of a drill, with the plan of its restore.
 
-    `innochecksum` None: this host has none, and the configuration allows a drill without it.
+    `innochecksum` is None if this host has none and the configuration allows a drill without it.
     """
 
     restore: RestorePlan
@@ -245,15 +247,15 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 
 
 def refuse_unfit(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> None:
-    """Raise the error with which this drill would be refused now; warnings go to the instance's events.
+    """Raise the error with which this drill would be refused now. Warnings go to the instance's events.
 
-    The preflight of its restore decides. Nothing is changed.
+    The restore's preflight decides. Nothing is changed.
     """
     restore_run.refuse_unfit(preflight.examine(settings, instance, repository, planned.restore), instance.events)
 
 
 def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path | None:
-    """Return innochecksum of the server's family; None if there is none and `drill.pages` does not require it.
+    """Return innochecksum of the server's family; None if it is missing and `drill.pages` does not require it.
 
     Raises:
         PreflightError: it is required and missing.
@@ -274,10 +276,10 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest) -> Dril
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
-    """Execute exactly this plan and store the evidence. Afterwards nothing of the copy is left, however it ended.
+    """Execute exactly this plan and store the evidence. Afterwards nothing of the copy is left, even after an error.
 
-    Every result about the restored server, bad or good, is in the evidence. An error is raised only for reasons that do
-    not concern the backup: no repository, no space, no server program.
+    The evidence contains every result about the restored server, good or bad. An error is raised only for reasons that
+    do not concern the backup: no repository, no space, no server program.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
@@ -310,13 +312,13 @@ def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: fl
     for check, read in check_pages(copy, innochecksum, planned.budget, planned.seed, timeout):
         log.add("pages", check)
         size += read
-    # Replayed binlogs may have removed files of the backup.
+    # Replayed binlogs may have removed files that were in the backup.
     log.has_read_all_pages = planned.budget is None and not planned.restore.replays
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
 
 
 def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: DrillLog) -> None:
-    """Start the server, unreachable for clients, check it, and end it."""
+    """Start the server without clients, check it, and end it."""
     instance.events.tell("starting the server in isolation")
     try:
         with log.step(START, "the server, without network, replication, events"):
@@ -337,7 +339,7 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, lo
 
 
 def exit_code(evidence: Evidence) -> int:
-    """Return the exit code of a drill: 0 if it passed, else the code of a failed check or of damage."""
+    """Return the exit code of a drill: 0 if it passed, else the code for a failed check or for damage."""
     return {Outcome.PASSED: 0, Outcome.FAILED: ConsistencyError.exit_code, Outcome.DAMAGED: DamagedError.exit_code}[
         evidence.outcome
     ]
@@ -349,7 +351,7 @@ def history(instance: Instance, count: int) -> list[Evidence]:
 
 
 def find(instance: Instance, drill_id: str) -> Evidence:
-    """Return the evidence of a drill, by its id or `latest`.
+    """Return the evidence of the drill with this id, or of the newest for `latest`.
 
     Raises:
         NotFound: there is no such drill.
@@ -358,11 +360,11 @@ def find(instance: Instance, drill_id: str) -> Evidence:
 
 
 LOOKED_AT = 100
-"""The number of newest trusted drills among which the run is looked up: each is a separate object."""
+"""The number of newest trusted drills that are searched for the run. Each is a separate object."""
 
 
 def drill_of_run(instance: Instance) -> DrillResult | None:
-    """Return the drill of this run; None if there is none with trusted evidence."""
+    """Return the drill of the run with this id; None if there is none with trusted evidence."""
     try:
         repository = instance.open_repository()
     except NotFound:

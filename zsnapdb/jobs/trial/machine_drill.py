@@ -1,7 +1,7 @@
-"""A drill of a virtual machine: restore it to scratch zvols, boot it without a network, ask it, remove all of it.
+"""A drill of a virtual machine: restore it to scratch zvols, boot it without a network, query it, remove it.
 
-The guest runs programs of others. It reaches nothing: its links are down and its network leads nowhere. Its answers are
-parsed strictly.
+The guest runs untrusted programs. It cannot reach anything, because its links are down and its network leads nowhere.
+Its answers are parsed strictly.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _LONGEST_ANSWER = 1000
 _UNANSWERED = (ServerError, CommandError, CommandTimeout, DamagedError)
 _TABLES_AT_ONCE, _MOST_TABLES = 50, 1_000_000
 _LONGEST_POSITION = 1 << 16
-"""The number of characters of a guest's answer in the evidence. A GTID set of many servers is shorter."""
+"""The maximum number of characters of a guest's answer in the evidence. Even a GTID set of many servers is shorter."""
 
 
 @dataclass(frozen=True)
 class InsideClient:
-    """The client of a server in a guest: its command line, and the limit of an answer in seconds.
+    """The client of a server in a guest: the command line, and the time limit of an answer in seconds.
 
-    It gets its statements by stdin, and its password, if it needs one, from a file in the guest.
+    It reads statements from stdin. If it needs a password, it reads that from a file in the guest.
     """
 
     hypervisor: Agent
@@ -84,14 +84,14 @@ class InsideClient:
 
         Raises:
             ServerError: the client ends with an error.
-            CommandError: the agent does not run it.
-            CommandTimeout: there is no answer in time.
+            CommandError: the agent does not run the client.
+            CommandTimeout: there is no answer within the time limit.
             DamagedError: the agent's answer cannot be read.
         """
         return self._ask(sql, time.monotonic() + self.timeout)
 
     def query_once_up(self, sql: str, patience: float) -> Rows:
-        """Return the rows of the answer, as soon as the server answers.
+        """Return the rows of the answer as soon as the server gives one.
 
         Raises:
             ServerError: there is no answer within `patience` seconds.
@@ -123,13 +123,13 @@ class InsideClient:
 
 
 class NotUpError(ServerError):
-    """The server in the machine does not answer yet."""
+    """The server in the machine is not answering yet."""
 
 
 def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> InsideAnswer:
-    """Return the server's description of itself, as soon as it answers. The errors are those of `InsideClient`.
+    """Return the server's description of itself as soon as it answers. The errors are those of `InsideClient`.
 
-    `part` is its description in the backup (None: none).
+    `part` is the server's description in the backup (None: none).
     """
     known = questions.variables(client.query_once_up(questions.VARIABLES, patience))
     if not questions.has_binlog(known):
@@ -145,10 +145,10 @@ def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) ->
 
 
 def _bound_position(flavour: Flavour, bound: BoundPart) -> Position:
-    """Return a bound of a manifest as a position.
+    """Return a position of a manifest in the parsed form.
 
     Raises:
-        DamagedError: its GTIDs cannot be read.
+        DamagedError: the GTIDs of the position cannot be read.
     """
     try:
         return PositionPart(**dict(bound), source="manifest").position(flavour)
@@ -174,7 +174,7 @@ def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
 
 
 def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables (None: all), without sequences, which no statement checks."""
+    """Let the server check about `budget` bytes of tables (None: all), except sequences, which cannot be checked."""
     listed = list(_tables(client))
     known = {table.quoted: table for table in listed if table.row_place in CHECKED and not table.is_sequence}
     chosen = [known[item.name] for item in sample_whole([sized(table) for table in known.values()], budget, seed)]
@@ -196,7 +196,7 @@ class DrilledMachine:
 
 
 def copies(settings: Settings) -> Iterator[DrilledMachine]:
-    """Yield the copies of all instances that are machines, whether a drill uses them or not."""
+    """Yield the copies of all instances that are machines, whether or not a drill is using them."""
     for name, instance in settings.instance.items():
         if instance.vm is None:
             continue
@@ -216,8 +216,8 @@ def lock_name(copy: DrilledMachine) -> str:
 def ending(settings: Settings, connect: Connect = connected) -> scratch_datasets.EndUsers:
     """Return the function that powers off and undefines the domains of a copy.
 
-    It is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata name its
-    own UUID and the restore that is on the copy's datasets. No other domain is changed.
+    It is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata contains
+    its own UUID, and the restore id in the mark of the copy's datasets. No other domain is changed.
 
     Raises:
         PreflightError: libvirt does not answer.
@@ -250,10 +250,10 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class MachineDrillPlan(DrillDraw):
-    """The plan of a drill of a machine: its restore, and the limit of the boot in seconds.
+    """The plan of a machine's drill: the restore, and the time limit of the boot in seconds.
 
-    `client` is the command line that asks the server inside (None: no server is known, so none is asked). `server` has
-    the positions that the server had published around the snapshot (None: it was not locked, so none are known).
+    `client` is the command line that queries the server in the machine (None: no server is known). `server` has the
+    positions that the server published before and after the snapshot (None: unknown, because it was not locked).
     """
 
     restore: MachineRestorePlan
@@ -306,7 +306,7 @@ def plan(
 
 
 def refuse_unfit(work: MachineWork) -> None:
-    """Raise the error with which a drill by this work's plan would be refused now; warnings go to its events.
+    """Raise the error with which a drill by this plan would be refused now. Warnings go to the instance's events.
 
     Nothing is changed.
     """
@@ -316,8 +316,8 @@ def refuse_unfit(work: MachineWork) -> None:
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
     """Return the command line of the client in the guest; None if no server is known.
 
-    Without a setting it is the client of the server's family. The agent runs it as root. MariaDB accepts root by its
-    socket; MySQL only if its root account has auth_socket.
+    If it is not configured, it is the client of the server's family. The agent runs it as root. MariaDB accepts root on
+    its socket. MySQL does so only if its root account has auth_socket.
     """
     if configured is not None or server is None:
         return configured
@@ -335,7 +335,7 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest, connect
 def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sleep) -> DrillResult:
     """Execute exactly this plan and store the evidence. Afterwards nothing of the machine is left.
 
-    Findings about the backup are in the evidence. An error is raised only for reasons that do not concern the backup:
+    The evidence contains findings about the backup. An error is raised only for reasons that do not concern the backup:
     no repository, no space, a libvirt that does not start machines.
     """
     instance, settings = work.instance, work.settings
@@ -363,10 +363,10 @@ def _is_restored(work: MachineWork, planned: MachineDrillPlan, log: DrillLog) ->
 
 
 def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> bool:
-    """Start the machine and wait for its agent. If it does not answer, record the reason and return False.
+    """Start the machine and wait for its agent. If the agent does not answer, record the reason and return False.
 
     Raises:
-        CommandError: libvirt does not start it, which does not concern the backup.
+        CommandError: libvirt does not start the machine, which does not concern the backup.
     """
     name = planned.define.domain
     work.events.tell(f"starting {name} without a network")
@@ -384,7 +384,7 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
 
 
 def _ask(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> None:
-    """Ask the server inside, and record the proved and the unproved facts."""
+    """Query the server in the machine, and record which facts are proved and which are not."""
     if planned.client is None:
         log.notes.append("pages and tables in the machine were not checked")
         log.notes.append(

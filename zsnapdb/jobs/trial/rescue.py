@@ -1,6 +1,6 @@
-"""A rescue: one table or schema of a past point, into a dump file or into a live server under a new name.
+"""A rescue: one table or schema at a past point, delivered to a dump file or to a live server under a new name.
 
-An ephemeral server on a copy of the backup delivers the table or schema.
+An ephemeral server on a copy of the backup delivers it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Destination:
 class RescueRequest:
     """The requested rescue: the original table or schema, the point, the destination.
 
-    `chosen_name`, `transport` None: zsnapdb chooses them. `timeout` is in seconds, for each long command.
-    `accepts_older` and `history` are as for a restore.
+    If `chosen_name` or `transport` is None, zsnapdb chooses it. `timeout` is in seconds, for each long command.
+    `accepts_older`, `history`: see `RestoreRequest`.
     """
 
     original: TableName
@@ -75,7 +75,7 @@ class RescueRequest:
 
 @dataclass(frozen=True)
 class RescuePlan:
-    """The plan of a rescue: the backup, the origin of the files, the destination, and the name there."""
+    """The plan of a rescue: the backup, the origin of the files, the destination, and the name at the destination."""
 
     request: RescueRequest
     restore: RestorePlan
@@ -103,7 +103,7 @@ class RescuePlan:
 
 @dataclass(frozen=True)
 class RescueResult:
-    """A table that was delivered. The ephemeral server is removed. Times are in seconds."""
+    """A table that was delivered. The ephemeral server has been removed. Times are in seconds."""
 
     plan: RescuePlan
     delivered: Delivered
@@ -115,7 +115,7 @@ def original_name(table: str | None, schema: str | None) -> TableName:
     """Return the table or schema to rescue.
 
     Raises:
-        UsageError: not exactly one of table and schema is named.
+        UsageError: both a table and a schema are given, or neither.
     """
     if table is not None and schema is None:
         return parse_table(table)
@@ -148,11 +148,11 @@ def destination(
 ) -> Destination:
     """Return the destination: a file, an address, or the server of a configured instance.
 
-    `user` is the account on the server of an instance, None for root, because the instance's account may only read.
+    `user` is the account on the server of an instance. None means root, because the instance's account may only read.
     `tls` protects the connection to an address. A configured instance has its own settings.
 
     Raises:
-        UsageError: not exactly one destination is named.
+        UsageError: several destinations are given, or none.
     """
     if into is not None and instance is None and user is None:
         return Destination(parse_destination(into), _read_password(password_file), tls)
@@ -171,14 +171,14 @@ def destination(
 
 
 def _read_password(path: Path | None) -> SecretStr:
-    """Return the password in the file, which contains only the password; an empty password if no file is named."""
+    """Return the password in the file, which contains nothing else; an empty password if no file is given."""
     if path is None:
         return SecretStr("")
     return password_in(path, "the password file")
 
 
 def _own_set(instance: Instance, manifest: Manifest, place: scratch_datasets.Scratch) -> SnapshotSet | None:
-    """Return the backup's snapshot set if this host has all of it, by GUID, in the pool of the scratch datasets."""
+    """Return the backup's snapshot set if this host has all of it (by GUID) in the pool of the scratch datasets."""
     here = instance.with_volumes({volume.role: volume.dataset for volume in manifest.volumes})
     pool = pool_of(place.container)
     if not all(pool_of(dataset) == pool and datasets.exists(dataset) for dataset in here.volumes.values()):
@@ -207,7 +207,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         makes_parent=True,
         accepts_older=request.accepts_older,
         history=request.history,
-        # A rescue proves nothing about the repository, so it uses the nearest origin.
+        # A rescue need not prove the repository, so it uses the nearest origin.
         origin=RestoreOrigin.AUTO,
     )
     planned = restore_plan.make(settings, instance, repository, wanted)
@@ -300,7 +300,7 @@ def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> Re
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan) -> RescueResult:
     """Deliver the table by exactly this plan.
 
-    Afterwards the destination has the complete table or nothing of it. The ephemeral server is removed in any case.
+    Afterwards the destination has the complete table or nothing of it. The ephemeral server is always removed.
     """
     request = planned.request
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):

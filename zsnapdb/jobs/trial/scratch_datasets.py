@@ -1,4 +1,4 @@
-"""Scratch datasets: created below a dataset of zsnapdb, marked, removed after use, and swept after a crash."""
+"""Scratch datasets. They are created below a dataset of zsnapdb, marked, removed after use, and swept after a crash."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from zsnapdb.zfs.destruction import Mark
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
 
 EndUsers = Callable[[str], None]
-"""Ends the users of a container's datasets, other than servers in a folder, before the datasets are destroyed."""
+"""Ends the users of a container's datasets before these are destroyed. It need not end servers in a folder."""
 
 
 def nobody(_container: str) -> None:
-    """Do nothing: only servers in folders use the copy, and no process must be ended."""
+    """Do nothing, because only servers in folders use the copy."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Scratch:
 
     @property
     def top(self) -> str:
-        """The dataset of the copy. The last part of its name is also that of the mount point."""
+        """The dataset of the copy. The last part of its name is also that of its mount point."""
         return f"{self.container}/{self.what}-{self.scratch_id}"
 
 
 def home(instance: Instance, volumes: tuple[str, ...]) -> str:
     """Return the dataset above the instance's scratch copies.
 
-    It is below the configured dataset, else in the pool of the volumes, else in the only pool of this host.
+    This dataset is below the configured one, else in the pool of the volumes, else in the only pool of this host.
 
     Raises:
         PreflightError: the host has several pools and the instance uses none of them.
@@ -77,16 +77,16 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
 def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
     """Return the place for a copy; create nothing.
 
-    Each purpose `what` has its own dataset there, so a long drill does not block a rescue.
+    Each purpose `what` has its own dataset, so that a long drill does not block a rescue.
     """
     return Scratch(scratch_id, f"{home_dataset}/{what}/{scratch_id}", what)
 
 
 @contextlib.contextmanager
 def ephemeral(instance: Instance, place: Scratch, mount_root: Path, end_users: EndUsers = nobody) -> Iterator[None]:
-    """Create the place, and remove it with everything in it, however the block ends.
+    """Create the place. Remove it with everything in it after the block, even after an error.
 
-    Copies of killed runs are removed first. A lock allows one block per instance, purpose and host. So every other
+    Copies of killed runs are removed first. A lock allows one block per instance, purpose and host, so every other
     marked dataset next to the place is a leftover.
     """
     home_dataset = place.container.rpartition("/")[0]
@@ -125,12 +125,12 @@ def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = nobody) -> 
 
 
 def remove(container: str, mount_root: Path, end_users: EndUsers = nobody) -> None:
-    """End the servers on a scratch copy and destroy its datasets. A missing copy is no error.
+    """End the servers on a scratch copy and destroy its datasets. A missing copy is not an error.
 
     Raises:
         NotOursError: a dataset does not have our mark; nothing was destroyed.
     """
-    # The copy has the mark of its restore; all other datasets have the mark of this place.
+    # The copy has the mark of its restore. All other datasets have the mark of this place.
     marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
     members = destruction.members_with(container, ["mountpoint"], *marks)
     end_users(container)
@@ -149,7 +149,7 @@ def _remove_empty(folder: Path, mount_root: Path) -> None:
         try:
             folder.rmdir()
         except OSError:
-            # Both a folder with content and a removed one are fine.
+            # Stop at a folder that has content, or that is already removed.
             return
         folder = folder.parent
 
@@ -163,7 +163,7 @@ def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
     """Return the datasets of the newest backup with a readable manifest, else of the newest set on this host.
 
-    Empty if there is neither.
+    The result is empty if there is neither.
     """
     known = host_record.choosable(instance, repository)
     newest = known[-1:] or local_snapshot.load(instance)[-1:]
@@ -176,7 +176,7 @@ def execute(
     """Execute exactly this plan. Afterwards the copy is at the plan's point, or an error says what failed.
 
     Raises:
-        NotFound: the planned backup was removed from the repository since; this is no damage.
+        NotFound: the planned backup was removed from the repository meanwhile, which is not damage.
     """
     with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
         return restoring.execute_without_journal(settings, instance, repository, planned)
@@ -184,9 +184,9 @@ def execute(
 
 @contextlib.contextmanager
 def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
-    """Raise NotFound instead of an error if the backup was removed from the repository since it was planned.
+    """Raise NotFound instead of an error if the backup was removed from the repository after the plan was made.
 
-    Then the missing objects are no damage. `backup_id` None: no backup of the repository is restored.
+    The missing objects are then not damage. If `backup_id` is None, no backup of the repository is restored.
     """
     try:
         yield

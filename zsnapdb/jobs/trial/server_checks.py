@@ -1,4 +1,4 @@
-"""The checks of a restored copy: page checksums of its files, its tables, and the probes of the site."""
+"""The checks of a restored copy: page checksums of its files, its tables, and the site's probes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
 CHECKED = (RowPlace.FILES, RowPlace.OTHER_TABLES)
-"""The places of rows that CHECK TABLE may read. A drill must not access rows on other hosts."""
+"""The row locations that CHECK TABLE may read. A drill must not access rows on other hosts."""
 _SMALLEST_TABLE = 16384
 
 
@@ -47,9 +47,9 @@ class CheckOutcome:
 
 
 def tablespaces(copy: Copy) -> list[Sized]:
-    """Return the InnoDB files of a copy that can be checked alone, by path.
+    """Return the InnoDB files of a copy that can be checked one by one, sorted by path.
 
-    A system tablespace in several files contributes only its first file, because the others have no header with the
+    If the system tablespace has several files, only the first is included, because the others have no header with the
     page size.
     """
     folders = {Path(copy.paths.translate(point)) for point, _ in copy.paths.pairs} | {copy.datadir}
@@ -72,9 +72,9 @@ def _system_file(copy: Copy) -> Path:
 def check_pages(
     copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float
 ) -> Iterator[tuple[CheckOutcome, int]]:
-    """Check the checksums of about `budget` bytes of pages (None: all), and yield the bytes that each check read.
+    """Check the checksums of about `budget` bytes of pages (None: all). Yield each result with the number of bytes.
 
-    The copy's server must not run. A doublewrite buffer is left out, because its pages are no data.
+    The copy's server must be stopped. A doublewrite buffer is left out, because its pages are not data.
     """
     page_size = int(copy.variables.get("innodb_page_size", "16384"))
     files = tablespaces(copy)
@@ -102,9 +102,9 @@ def check_pages(
 
 
 class Isolated:
-    """A server on a restored copy that only zsnapdb can reach and that does nothing by itself.
+    """A server on a restored copy that only zsnapdb can reach and that does nothing on its own.
 
-    `timeout` is the limit of each answer in seconds.
+    `timeout` is the time limit of each answer in seconds.
     """
 
     def __init__(self, copy: Copy, server_id: int, timeout: float) -> None:
@@ -115,8 +115,9 @@ class Isolated:
     def start(self) -> ServerFacts:
         """Start the server and return its facts.
 
-        It runs without access control, so it does not load storage engines that were installed as plugins. If the
-        backup does not record the plugins of its server, it is started again with those that its data name.
+        The server runs without access control, so it does not load storage engines that were installed as plugins. If
+        the backup does not record the plugins of its server, the server is started again with the plugins that its data
+        lists.
 
         Raises:
             ServerError: the server does not start.
@@ -134,7 +135,7 @@ class Isolated:
             return probe(session)
 
     def session(self, *, of_users: bool = False) -> Session:
-        """Open a session with the limit `timeout` for each answer. `of_users`: see `Session.open`."""
+        """Open a session with the time limit `timeout` for each answer. `of_users`: see `Session.open`."""
         return Session.open(
             Address(user="root", socket=Path(self.identity.socket)),
             SecretStr(""),
@@ -146,7 +147,7 @@ class Isolated:
         """Return the rows of a statement that the site wrote.
 
         Raises:
-            ServerError: it fails.
+            ServerError: the statement fails.
         """
         with self.session(of_users=True) as session:
             return session.query(sql)
@@ -156,7 +157,7 @@ class Isolated:
         return self.copy.process().pid() is not None
 
     def check(self, facts: ServerFacts) -> CheckOutcome:
-        """Check by the server's own answers that it is isolated."""
+        """Check, by the server's own answers, that it is isolated."""
         check_inside(facts, self.copy.root)
         wrong = []
         if facts.variables.get("skip_networking", "").upper() not in ("ON", "1"):
@@ -176,7 +177,10 @@ class Isolated:
         self.copy.process().kill()
 
     def died(self, doing: str, error: ServerError) -> CheckOutcome:
-        """Return the check result for a server that ended during a query. InnoDB ends the server on a damaged page."""
+        """Return the check result for a server that ended during a query.
+
+        InnoDB ends the server if a page is damaged.
+        """
         if self.is_running():
             return CheckOutcome(doing, Outcome.FAILED, error.message)
         log = self.copy.process().log_tail(400)
@@ -190,23 +194,23 @@ def _engine_libraries(session: Session) -> tuple[str, ...]:
     try:
         return engine_libraries(session)
     except ServerError:
-        # The table of plugins is damaged or missing. The check of the tables names it.
+        # The table of plugins is damaged or missing. The check of the tables reports it.
         return ()
 
 
 def sized(table: CatalogueTable) -> Sized:
-    """Return the table by its quoted name, with its approximate bytes.
+    """Return the table with its quoted name and its approximate size in bytes.
 
-    A table that cannot be opened is listed without its engine (MariaDB does so for a damaged table). It counts as
-    empty, so that it is always checked.
+    If a table cannot be opened, it is listed without its engine (MariaDB does so for a damaged table). Its size is then
+    0, so that it is always checked.
     """
     return Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
 
 
 def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables (None: all). The checks end early if the server ends."""
+    """Let the server check about `budget` bytes of tables (None: all). If the server ends, the checks end too."""
     with isolated.session() as session:
-        # Tables of every type whose rows are in files of the server.
+        # All tables with rows in the server's own files, of every type.
         tables = {table.quoted: table for table in stored_tables(session) if table.row_place in CHECKED}
         for chosen in sample_whole([sized(table) for table in tables.values()], budget, seed):
             try:
@@ -218,9 +222,9 @@ def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[
 
 
 def _objected(name: str, wrong: str) -> CheckOutcome:
-    """Return the outcome for a table to which CHECK TABLE objects.
+    """Return the outcome for a table that CHECK TABLE reports.
 
-    A table that the server cannot open is not damaged.
+    A table is not damaged if the server only cannot open it.
     """
     hint = plugin_hint(wrong) or ("give the server more files, memory or room" if lacks_resources(wrong) else "")
     if hint:
@@ -236,8 +240,8 @@ def check_probes(
 ) -> Iterator[CheckOutcome]:
     """Run the configured probes and judge the answers. A probe that cannot be run has failed.
 
-    `query` returns the rows of an answer, or raises one of the `failures`. `longest` is the limit of a finding in
-    characters.
+    `query` returns the rows of an answer, or raises one of the `failures`. `longest` is the maximum length of a finding
+    in characters.
     """
     for number, item in enumerate(probes, 1):
         what = item.name or f"probe {number}: {item.sql}"

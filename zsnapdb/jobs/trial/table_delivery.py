@@ -1,4 +1,4 @@
-"""The delivery of a table or schema from an ephemeral server: into a dump file, or a live server under a new name."""
+"""The delivery of a table or schema from an ephemeral server, to a dump file or to a live server under a new name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _UNTIMED = "net_write_timeout = 3600 /*M!100500 , SESSION max_statement_time = 0
 _LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600", _UNTIMED)
 """Settings of the loading session that a dump does not set.
 
-With completion_type = RELEASE its COMMIT would end the session.
+With completion_type = RELEASE, the dump's COMMIT would end the session.
 """
 _END_OF_DUMP = b"-- Dump completed"
 
@@ -58,14 +58,14 @@ class Tools:
     client: Path
 
     def objection_to_history(self, target_version: str | None) -> str | None:
-        """Return why the old versions of rows cannot be dumped for that server (None: a file); None if they can."""
+        """Return why old row versions cannot be dumped for that server (None: a file); None if they can."""
         has_option = programs.has_option(self.dump, HISTORY_OPTION)
         return objection_to_history(self.dump.name, has_option=has_option, target_version=target_version)
 
 
 @dataclass(frozen=True)
 class DumpLogin:
-    """The login of the client program to a live server. `identity` are the variables that identify the server."""
+    """The login of the client program on a live server. `identity` are the variables that identify the server."""
 
     address: Address
     password: SecretStr
@@ -75,11 +75,11 @@ class DumpLogin:
 def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
     """Return the option file of the dump program, for a block.
 
-    The ephemeral server accepts every account, because it runs without access control (Access.PRIVATE_SOCKET). Any
-    other server refuses this account, whose name and password are random.
+    The ephemeral server accepts every account, because it runs without access control (`Access.PRIVATE_SOCKET`). Any
+    other server refuses this account, because its name and password are random.
 
     Raises:
-        ConsistencyError: another server answers there.
+        ConsistencyError: another server answers on the socket.
     """
     with isolated.session() as session:
         session.query(global_statement())
@@ -94,7 +94,7 @@ def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
 
 
 def _argv(isolated: Isolated, tools: Tools, login: Path, words: Sequence[str]) -> list[str]:
-    # A dump must not drop a table, because the server that loads it may have a table of that name.
+    # A dump must not drop a table, because the server that loads it may have a table with that name.
     common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
     return [str(tools.dump), f"--defaults-file={login}", *common, *family(isolated.copy.flavour).dump_options, *words]
 
@@ -128,16 +128,16 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
 
 
 def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float) -> None:
-    """Dump from the ephemeral server into the schema of the live server.
+    """Dump from the ephemeral server to the schema of the live server.
 
-    `timeout` is the limit of each run in seconds.
+    `timeout` is the time limit of each run in seconds.
     """
     with (
         client_file(login.address, login.password, only_on_server(login.identity, *_LOADING)) as target,
         _login(isolated) as source,
     ):
-        # In binary mode a client that reads a pipe knows only its own command `delimiter` (refman 8.4, "mysql Client
-        # Options"; MariaDB, "mariadb Command-Line Client"). So the text of a dump cannot run a program here.
+        # In binary mode, a client that reads a pipe knows only its own command `delimiter` (refman 8.4, "mysql Client
+        # Options"; MariaDB, "mariadb Command-Line Client"). So the text of a dump cannot start a program here.
         options = ("--default-character-set=utf8mb4", "--binary-mode", "--local-infile=0")
         client = [str(tools.client), f"--defaults-file={target}", *options, "--", schema]
         for words in dump.runs:
@@ -145,16 +145,16 @@ def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, sch
 
 
 _AWAY = "zsnapdb_rescue"
-"""The schema of the ephemeral server to which a table is moved so that it can get its new name there."""
+"""The schema on the ephemeral server to which a table is moved, so that it can get its new name there."""
 _LISTED = 30
-"""The number of existing tables that a hint names."""
+"""The maximum number of existing tables that a hint lists."""
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """The result of a delivery:
+    """The result of a delivery.
 
-    the place, the transport with its reason, the rows of each counted table, the omissions.
+    It has the destination, the transport with its reason, the row count of each counted table, and the omissions.
     """
 
     where: str
@@ -164,7 +164,7 @@ class Delivered:
 
 
 def check_there(session: Session, original: TableName) -> None:
-    """Raise PreflightError unless the schema, and the table in it, exist at the restored point."""
+    """Raise PreflightError unless the schema (and the table in it) exists at the restored point."""
     if not schema_catalogue.has_schema(session, original.schema):
         listing = ", ".join(schema_catalogue.schemas(session))
         raise PreflightError(
@@ -192,7 +192,7 @@ def check_there(session: Session, original: TableName) -> None:
 
 
 def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, timeout: float) -> Delivered:
-    """Dump into a new file that only its owner can read: a complete schema, or a table without its triggers.
+    """Dump a complete schema, or a table without its triggers, into a new file that only its owner can read.
 
     The file gets its name only when it is complete. An existing file is never overwritten.
     """
@@ -230,7 +230,7 @@ def _is_by_transaction(session: Session, table: CatalogueTable) -> bool:
 
 
 def _no_history(chosen: Iterable[CatalogueTable], tools: Tools, target: Target | None) -> str | None:
-    """Return why the old versions of rows cannot be dumped; None if they can, or if no table has any."""
+    """Return why old row versions cannot be dumped; None if they can, or if no table has any."""
     if not any(table.is_versioned for table in chosen):
         return None
     return tools.objection_to_history(None if target is None else target.kind.version)
@@ -238,7 +238,7 @@ def _no_history(chosen: Iterable[CatalogueTable], tools: Tools, target: Target |
 
 @dataclass(frozen=True)
 class Target:
-    """The live server: its address and password, an open session, and its properties. `timeout` is in seconds."""
+    """The live server: address and password, an open session, and its properties. `timeout` is in seconds."""
 
     address: Address
     password: SecretStr
@@ -249,14 +249,14 @@ class Target:
 
     @property
     def login(self) -> DumpLogin:
-        """The login of the client program to it."""
+        """The login of the client program on this server."""
         return DumpLogin(self.address, self.password, global_variables(self.session, IDENTITY))
 
 
 def check_rights(target: Target, name: TableName, requested: Transport | None) -> None:
     """Raise PreflightError if the account may not create, fill and drop the delivered objects.
 
-    Roles may be invisible.
+    The privileges of roles may not be visible.
     """
     needed = {"CREATE", "DROP", "INSERT", "SELECT"} | ({"ALTER"} if requested is Transport.TABLESPACE else set())
     lacking = accounts.lacking_on(target.session, name.schema, needed)
@@ -271,7 +271,7 @@ def check_rights(target: Target, name: TableName, requested: Transport | None) -
 
 
 def check_free(target: Target, name: TableName) -> None:
-    """Raise ExistsError if the live server has the name, PreflightError if it lacks the table's schema."""
+    """Raise ExistsError if the name is used on the live server, PreflightError if it lacks the table's schema."""
     has_schema = schema_catalogue.has_schema(target.session, name.schema)
     if name.table is None:
         if has_schema:
@@ -300,13 +300,13 @@ def table_to_server(
     requested: Transport | None,
     here: ServerKind,
 ) -> Delivered:
-    """Put the table into the live server under its new name, which was unused. On an error nothing of it stays there.
+    """Put the table into the live server under its new name, which was unused. After an error, nothing of it is left.
 
     Foreign keys and triggers are left out, because they would connect the table with other tables of the live server.
     """
     assert name.table is not None
     with isolated.session() as session:
-        # On the ephemeral server the table gets its new name, in a separate schema.
+        # On the ephemeral server, the table gets its new name in a separate schema.
         moved = TableName(_AWAY, name.table)
         left_out = table_transfer.move_away(session, original.schema, original.table or "", moved)
         table = _delivered_table(session, moved)
@@ -315,7 +315,7 @@ def table_to_server(
         definition = table_transfer.definition(session, moved)
         file = target.datadir / name.schema / f"{name.table}.ibd"
         if requested is Transport.TABLESPACE:
-            # The binlog must not name the table, because readers of the binlog would not have the file.
+            # The binlog must not contain the table's name, because replicas would not have its file.
             stop_logging(target.session)
             left_out.append(
                 "the binlog: replicas of the server, and a recovery from its binlogs, will not have the table"
@@ -347,7 +347,7 @@ def _sequence_to_server(
     requested: Transport | None,
     left_out: tuple[str, ...],
 ) -> Delivered:
-    """Create a sequence on the live server that continues at the same value.
+    """Create a sequence on the live server that continues with the same value.
 
     Raises:
         PreflightError: the transport is a tablespace.
@@ -366,7 +366,7 @@ def _sequence_to_server(
 def _import(
     session: Session, moved: TableName, isolated: Isolated, target: Target, name: TableName, file: Path
 ) -> None:
-    """Move the tablespace: export it on the ephemeral server, copy it, import it on the live server.
+    """Move the tablespace: export it from the ephemeral server, copy it, import it into the live server.
 
     See refman 8.4, "Importing InnoDB Tables".
     """
@@ -380,7 +380,7 @@ def _import(
                 _copy_new(here, there, owner.st_uid, owner.st_gid)
         table_transfer.import_tablespace(target.session, name)
     except BaseException:
-        # Not every server can drop a discarded table whose file exists again.
+        # Not every server can drop a table without a tablespace whose file exists again.
         safe_open.remove(file)
         raise
     finally:
@@ -388,7 +388,7 @@ def _import(
 
 
 def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
-    """Copy a file durably to an unused name; the server's account becomes its owner."""
+    """Copy a file durably to an unused name. Its owner becomes the server's account."""
     with safe_open.create(target) as new, safe_open.open_to_read(source) as old:
         os.fchown(new.fileno(), uid, gid)
         os.fchmod(new.fileno(), 0o640)
@@ -400,7 +400,7 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
     """Drop everything that this run has created on the live server.
 
-    This uses a new session, because the other session may be lost.
+    This uses a new session, because the other one may be lost.
     """
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
         table_transfer.drop(session, name, unlogged=unlogged)
@@ -413,12 +413,12 @@ def _row_counts(name: TableName, rows: int | None) -> tuple[tuple[str, int], ...
 def _compare(
     source: Session, table: CatalogueTable, target: Target, here: TableName, with_history: frozenset[str] = frozenset()
 ) -> int | None:
-    """Return the number of rows of the table; for a sequence 1, for a table with rows in another place None.
+    """Return the row count of the table; 1 for a sequence; None for a table whose rows are elsewhere.
 
-    Old versions of rows count for the tables `with_history`.
+    For the tables `with_history`, old row versions are counted too.
 
     Raises:
-        ConsistencyError: the servers count differently, or a sequence has different next values.
+        ConsistencyError: the servers have different row counts, or a sequence has different next values.
     """
     if table.row_place is RowPlace.ELSEWHERE:
         return None
@@ -449,8 +449,8 @@ def schema_to_server(
 ) -> Delivered:
     """Put the schema's tables and sequences into the live server under the new name, which was unused.
 
-    On an error nothing of it stays there. Old versions of rows are included if both servers support that. Views,
-    triggers, routines and events are left out, because they name the old schema.
+    After an error nothing of it is left. Old row versions are included if both servers support that. Views, triggers,
+    routines and events are left out, because they contain the name of the old schema.
     """
     with isolated.session() as session:
         schema = schema_catalogue.content(session, original.schema)
@@ -473,7 +473,7 @@ def schema_to_server(
 
 
 def _code(schema: SchemaContent) -> Iterator[str]:
-    """Yield the views, routines, events and triggers. They are left out because they name the old schema."""
+    """Yield the views, routines, events and triggers. They are left out because they contain the old schema's name."""
     yield from (f"view {view}" for view in schema.views)
     yield from schema.routines
     yield from (f"event {event}" for event in (*schema.events, *schema.hidden_events))

@@ -1,1 +1,1 @@
-"""Bases of virtual machines, and clones of them on zvols."""
+"""Bases of virtual machines, and clones of bases on zvols."""

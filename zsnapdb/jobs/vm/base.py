@@ -1,6 +1,6 @@
-"""Bases: machines that never run and are sources of clones.
+"""Bases: machines that never run, from which others are cloned.
 
-A base comes from an image, or from a domain that is off.
+A base is created from an image, or from a domain that is shut off.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class BaseRequest:
-    """The request for a base of that name, from an image or from a domain.
+    """The request for a base with this name, from an image or from a domain.
 
-    For an image, `domain_file` has the XML of the machine; without one the machine is a plain one with `memory` bytes
+    For an image, `domain_file` has the XML of the machine. Without it, the machine is a plain one with `memory` bytes
     and `cpus`.
     """
 
@@ -52,7 +52,7 @@ class BaseRequest:
 
 @dataclass(frozen=True)
 class MachineBasePlan:
-    """The plan of `create`. `sources` has the origin dataset of each disk; empty: the image is copied."""
+    """The plan of `create`. `sources` has the origin dataset of each disk. If it is empty, the image is copied."""
 
     name: str
     anchor: str
@@ -75,7 +75,7 @@ class MachineBasePlan:
 
 
 def plan(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
-    """Return the plan of `create`; change nothing. The errors say why the image or domain cannot be a base."""
+    """Return the plan of `create`; change nothing. An error says why the image or domain cannot be a base."""
     request.checked_name(wanted.name)
     if (wanted.image is None) == (wanted.from_domain is None):
         raise UsageError("give either --image or --from-domain", hint="see `zsnapdb vm base create --help`")
@@ -137,7 +137,7 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
 
 
 def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePlan:
-    """Create the base as planned, and return the plan. After an error no part of the base is left."""
+    """Create the base as planned, and return the plan. After an error nothing of the base is left."""
     with catalogue.on_base(wanted.name):
         planned = plan(settings, wanted)
         top = planned.anchor.rpartition("/")[0]
@@ -191,7 +191,10 @@ def _undo(settings: Settings, planned: MachineBasePlan, new: BaseRecord) -> None
 
 
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
-    """Return the base that `destroy` would remove; None if there is none. PreflightError if machines depend on it."""
+    """Return the base that `destroy` would remove; None if there is none.
+
+    PreflightError if machines depend on it.
+    """
     base = copies.find_or_none(catalogue.known_bases(settings), name)
     if base is not None:
         foreign = removal.others(base.anchor, catalogue.base_mark(name))

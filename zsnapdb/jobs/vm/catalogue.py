@@ -1,4 +1,4 @@
-"""The catalogue of bases and machines on this host, from dataset properties and the domain states of libvirt."""
+"""The catalogue of bases and machines on this host, from dataset properties and libvirt's domain states."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from zsnapdb.zfs import datasets, zvols
 from zsnapdb.zfs.destruction import Mark
 
 BASE_PROPERTY = f"{PROPERTY}:vm-base"
-"""On the anchor and on every volume of a base, local: its name.
+"""On the anchor and on every volume of a base, set locally: the name of the base.
 
 On the anchor of a machine: its base, or INSTANCE@BACKUP.
 """
 MACHINE_PROPERTY = f"{PROPERTY}:vm"
-"""On the anchor and on every volume of a machine, local: its name."""
+"""On the anchor and on every volume of a machine, set locally: the name of the machine."""
 DOMAIN_PROPERTY = f"{PROPERTY}:vm-domain"
-"""The XML of the base's domain, compressed."""
+"""The compressed XML of the base's domain."""
 MADE_OF_PROPERTY = f"{PROPERTY}:vm-made-of"
-"""On the anchor of a base: the image or the domain that it comes from."""
+"""On the anchor of a base: the image or domain from which the base was created."""
 
 BASE_SNAPSHOT = "zsnapdb-base"
-"""The snapshot of a base's volumes, the origin of clones."""
+"""The snapshot of a base's volumes from which machines are cloned."""
 START_SNAPSHOT = "zsnapdb-start"
 """The snapshot of a machine's volumes before its first start. A reset rolls back to it."""
 _PROPERTY_BYTES = 8000
-"""A user property holds 8191 bytes (zfsprops(7))."""
+"""The maximum number of bytes in a user property (zfsprops(7))."""
 
 
 def base_mark(name: str) -> Mark:
@@ -59,7 +59,7 @@ def machine_mark(name: str) -> Mark:
 
 
 def encode_domain(xml: str) -> str:
-    """Return the XML as the text of a property. PreflightError if it is too long for one."""
+    """Return the XML as the text of a property. PreflightError if the text is too long."""
     text = base64.b64encode(zlib.compress(xml.encode(), 9)).decode()
     if len(text) > _PROPERTY_BYTES:
         raise PreflightError(
@@ -70,7 +70,7 @@ def encode_domain(xml: str) -> str:
 
 
 def decode_domain(text: str, where: str) -> str:
-    """Return the XML in the property. DamagedError names `where` if the property cannot be read."""
+    """Return the XML in the property. If it cannot be read, DamagedError contains `where`."""
     try:
         unpacked = zlib.decompressobj()
         return unpacked.decompress(base64.b64decode(text, validate=True), 1 << 20).decode()
@@ -83,7 +83,10 @@ _HOME = "zsnapdb/vms"
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRecord:
-    """The record in the anchor of a base. `made_of`: the image or the domain; `encoded`: its domain, compressed."""
+    """The record on the anchor of a base.
+
+    `made_of` is the image or the domain. `encoded` is the compressed XML of the base's domain.
+    """
 
     name: str
     anchor: str
@@ -94,13 +97,13 @@ class BaseRecord:
 
     @property
     def domain_xml(self) -> str:
-        """The XML of its domain. DamagedError if the property was altered."""
+        """The XML of the base's domain. DamagedError if the property was altered."""
         return decode_domain(self.encoded, self.anchor)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineBase(BaseRecord):
-    """A base, and its volumes by the target of their disk."""
+    """A base, and its volumes by disk target."""
 
     volumes: Mapping[str, str]
     own_bytes: int
@@ -108,10 +111,10 @@ class MachineBase(BaseRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class MachineRecord:
-    """The record in the anchor of a cloned machine.
+    """The record on the anchor of a cloned machine.
 
-    `base` is the base, or INSTANCE@BACKUP; `grade` the grade of that backup (None: the origin was a base). `uuid` is
-    the UUID of its domain. `identity` is the source of the guest's own identity.
+    `base` is the base, or INSTANCE@BACKUP. `grade` is the grade of that backup (None: the origin was a base). `uuid` is
+    the UUID of the machine's domain. `identity` is the source of the guest's own identity.
     """
 
     name: str
@@ -131,7 +134,7 @@ class MachineRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(MachineRecord):
-    """A cloned machine and its volumes. `own_bytes` is the space that only the machine occupies."""
+    """A cloned machine and its volumes. `own_bytes` is the space in bytes that only the machine occupies."""
 
     volumes: Mapping[str, str]
     own_bytes: int
@@ -155,7 +158,7 @@ def homes(settings: Settings) -> list[str]:
 
 
 def home(settings: Settings, pool: str | None) -> str:
-    """Return the dataset for new bases in the pool (None: the only pool). PreflightError if there are several."""
+    """Return the dataset for new bases in the pool (None: the only pool). PreflightError if there are several pools."""
     if pool is None and settings.vms.dataset:
         return settings.vms.dataset
     if pool is None:
@@ -185,17 +188,17 @@ def base_nvram(settings: Settings, name: str) -> Path:
 
 
 def known_bases(settings: Settings) -> KnownCopies[MachineBase]:
-    """Return the bases on this host, by name."""
+    """Return the bases on this host, sorted by name."""
     return _read_copies(settings, "base", "bases", MachineBase, BASE_PROPERTY)
 
 
 def bases(settings: Settings) -> list[MachineBase]:
-    """Return the bases on this host that can be read, by name."""
+    """Return the bases on this host whose properties can be read, sorted by name."""
     return list(known_bases(settings).copies)
 
 
 def known_machines(settings: Settings) -> KnownCopies[Machine]:
-    """Return the machines on this host, by name."""
+    """Return the machines on this host, sorted by name."""
     return _read_copies(settings, "virtual machine", "machines", Machine, MACHINE_PROPERTY)
 
 
@@ -206,12 +209,12 @@ def _read_copies(settings: Settings, what: str, folder: str, kind: type[M], mark
 
 
 def machines(settings: Settings) -> list[Machine]:
-    """Return the machines on this host that can be read, by name."""
+    """Return the machines on this host whose properties can be read, sorted by name."""
     return list(known_machines(settings).copies)
 
 
 def _read(kind: type[M], found: CopyDatasets) -> M:
-    """Return the base or machine. ValueError also if the name does not have zsnapdb's form."""
+    """Return the base or machine. ValueError also if its name does not have zsnapdb's form."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not the name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}
@@ -221,16 +224,16 @@ def _read(kind: type[M], found: CopyDatasets) -> M:
 
 
 def ready_machine(settings: Settings, name: str) -> Machine:
-    """Return the machine of that name. PreflightError while it is being created or destroyed.
+    """Return the machine with that name. PreflightError while it is being created or destroyed.
 
-    UnknownNameError names the machines that exist, DamagedError one that cannot be read.
+    UnknownNameError lists the existing machines. DamagedError if the machine cannot be read.
     """
     known = known_machines(settings)
     return copies.complete(known.what, copies.find(known, name))
 
 
 def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
-    """Return the machine's domain; None if libvirt has none with its UUID.
+    """Return the machine's domain; None if libvirt has no domain with its UUID.
 
     PreflightError if the domain with this UUID lacks the machine's mark, because then it is not zsnapdb's.
     """
@@ -244,7 +247,7 @@ def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
 
 
 def observe(hypervisor: Hypervisor, machine: Machine) -> SeenMachine:
-    """Return the machine with the state of its domain, and its addresses while it runs."""
+    """Return the machine with the state of its domain, and its addresses if it is running."""
     try:
         known = own_domain(hypervisor, machine)
     except (PreflightError, DamagedError):
@@ -268,7 +271,7 @@ PATIENCE = 60.0
 
 
 def names() -> contextlib.AbstractContextManager[None]:
-    """Be the only process that reserves names of bases and machines. No slow code runs under this lock."""
+    """Take the lock for reserving names of bases and machines. No slow code may run under this lock."""
     return exclusive("vm-names", doing="naming virtual machines", patience=PATIENCE)
 
 
@@ -283,10 +286,10 @@ def name_of_base(name: str) -> str:
 
 
 def on_machine(name: str) -> contextlib.AbstractContextManager[None]:
-    """Be the only process that changes the machine."""
+    """Take the lock for changes of the machine."""
     return exclusive(name_of_machine(name), doing=f"working on the virtual machine {name}", patience=PATIENCE)
 
 
 def on_base(name: str) -> contextlib.AbstractContextManager[None]:
-    """Be the only process that creates, clones or removes the base."""
+    """Take the lock for creating, cloning or removing the base."""
     return exclusive(name_of_base(name), doing=f"working on the base {name}", patience=PATIENCE)

@@ -1,6 +1,6 @@
 """Origins of cloned machines: a base, or a backup of a machine that is an instance.
 
-`NAME` is the base of that name, else the newest backup of the instance NAME on this host. `NAME@latest` and `NAME@ID`
+`NAME` is the base with that name, else the newest backup of the instance NAME on this host. `NAME@latest` and `NAME@ID`
 are always backups of the instance. The backup's snapshots must be on this host, because they are not fetched.
 """
 
@@ -34,8 +34,8 @@ class MachineOrigin:
     """The origin of cloned machines.
 
     `name` is the base, or INSTANCE@BACKUP. `home` is the dataset above the clones. `snapshots` has the origin snapshot
-    of each disk, by target, and `guids` their GUIDs. `nvram` is the NVRAM file that each clone gets a copy of. `grade`
-    is the grade of the backup; None: the origin is a base, whose disks were at rest.
+    of each disk, by target, and `guids` its GUID. Each clone gets a copy of the NVRAM file `nvram`. `grade` is the
+    grade of the backup (None: the origin is a base, whose disks were not in use).
     """
 
     name: str
@@ -56,7 +56,7 @@ class MachineOrigin:
 
 
 def locked(text: str) -> contextlib.AbstractContextManager[None]:
-    """Prevent the removal of the base meanwhile.
+    """Prevent the removal of the base during the block.
 
     A backup needs no lock, because a cloned snapshot cannot be destroyed.
     """
@@ -65,9 +65,9 @@ def locked(text: str) -> contextlib.AbstractContextManager[None]:
 
 
 def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin:
-    """Return the origin that the text names; nothing is changed.
+    """Return the origin with the name `text`; change nothing.
 
-    NotFound if there is no such base and no such machine, or if no fitting backup has its snapshots on this host.
+    NotFound if there is no such base and no such machine, or if no suitable backup has its snapshots on this host.
     PreflightError if the machine cannot be cloned.
     """
     named = request.origin_name(text)
@@ -155,20 +155,20 @@ def _choose_set(named: MachineOriginName, there: Sequence[SnapshotSet]) -> Snaps
 
 
 def _grade(names: Sequence[str]) -> Grade:
-    """Return the lowest grade of the snapshots. A snapshot without a readable grade counts as CRASH."""
+    """Return the lowest grade of the snapshots. A snapshot without a readable grade is treated as CRASH."""
     grades_of_disks = [datasets.properties(name, [GRADE_PROPERTY])[GRADE_PROPERTY].value for name in names]
     grades = [Grade(value) if value in set(Grade) else Grade.CRASH for value in grades_of_disks]
     return min(grades, key=lambda item: item.rank)
 
 
 def _spaces_then(volumes: Mapping[str, str], snapshots: Mapping[str, str]) -> tuple[ZvolSpace, ...]:
-    """Return the space of each volume with its size at the snapshot. The volume may have grown since."""
+    """Return the space of each volume, with its size at the snapshot. The volume may have grown since then."""
     sizes = {target: int(datasets.properties(name, ["volsize"])["volsize"].value) for target, name in snapshots.items()}
     return tuple(replace(space, size=sizes[space.target]) for space in catalogue.spaces(volumes))
 
 
 def zvols_of(domain: Domain) -> dict[str, str]:
-    """Return the dataset of each disk of the domain, from its device. PreflightError if a disk is no zvol."""
+    """Return the dataset of each disk of the domain, from its device. PreflightError if a disk is not a zvol."""
     by_target = {}
     for disk in domain.volumes:
         dataset = zvols.dataset_behind(Path(disk.source)) if disk.kind == "block" and disk.source else None

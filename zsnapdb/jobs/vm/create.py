@@ -1,4 +1,4 @@
-"""Cloning of machines from a base or a backup: all requested machines or none, and the wait until each is ready."""
+"""Cloning of machines from a base or a backup. All requested machines are created or none; then each must be ready."""
 
 from __future__ import annotations
 
@@ -41,11 +41,14 @@ _TAIL_LINES = 5
 _SERVER_PORT = 3306
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _GREETING_SECONDS = 5.0
-"""The seconds of waiting for one address. A server greets at once (MySQL's connect_timeout is for clients)."""
+"""The time in seconds to wait for one address. A server greets at once.
+
+MySQL's connect_timeout does not apply, because it is for clients.
+"""
 
 
 class ReadyKind(StrEnum):
-    """Kinds of signs that a machine is ready."""
+    """The kinds of signs that a machine is ready."""
 
     STARTED = "started"
     AGENT = "agent"
@@ -57,7 +60,8 @@ class ReadyKind(StrEnum):
 class ReadyMarker:
     """The sign that a machine is ready.
 
-    `text` is the expected text on its serial line, `port` the TCP port on which a MySQL or MariaDB server greets.
+    `text` is the expected text on the serial line, `port` the TCP port of a MySQL or MariaDB server that must send its
+    greeting.
     """
 
     kind: ReadyKind = ReadyKind.STARTED
@@ -66,15 +70,15 @@ class ReadyMarker:
 
     @property
     def words(self) -> str:
-        """The marker in the form of the command line."""
+        """The marker as written on the command line."""
         details = {ReadyKind.SERIAL: f":{self.text}", ReadyKind.SERVER: f":{self.port}"}
         return f"{self.kind}{details.get(self.kind, '')}"
 
 
 def ready_marker(text: str) -> ReadyMarker:
-    """Return the marker that `started`, `agent`, `serial:TEXT` or `server[:PORT]` names. UsageError for anything else.
+    """Return the marker for `started`, `agent`, `serial:TEXT` or `server[:PORT]`. UsageError for any other text.
 
-    The port of a server is 3306 if none is given.
+    The default port of a server is 3306.
     """
     kind, separator, words = text.partition(":")
     if kind == ReadyKind.SERVER and (not separator or _PORT.fullmatch(words)) and int(words or _SERVER_PORT) < 1 << 16:
@@ -100,8 +104,8 @@ def wait_until_ready(
 ) -> None:
     """Wait until the machine is ready.
 
-    ConsistencyError if it ends meanwhile, CommandTimeout after `patience` seconds; both have the last lines of its
-    serial line.
+    ConsistencyError if the machine ends meanwhile, CommandTimeout after `patience` seconds. Both contain the last lines
+    of its serial line.
     """
     deadline = time.monotonic() + patience
     while not _is_ready(hypervisor, uuid, shows, log, deadline):
@@ -133,7 +137,7 @@ def _is_ready(hypervisor: Hypervisor, uuid: str, shows: ReadyMarker, log: Path, 
     if shows.kind is ReadyKind.SERIAL:
         return shows.text in _printed(log)
     if shows.kind is ReadyKind.SERVER:
-        # A guest may name many addresses that never answer.
+        # A guest may report many addresses that never answer.
         return any(
             greeting_of(address, shows.port, min(_GREETING_SECONDS, left))
             for address in hypervisor.addresses(uuid)
@@ -163,8 +167,8 @@ _CLONED_AT_ONCE = 4
 class MachinesRequest:
     """The request for `count` clones of a source: a base, INSTANCE or INSTANCE@BACKUP (`clone_sources.py`).
 
-    `ttl` (seconds), `memory` (bytes), `cpus` and `network` None: as configured, or as in the base. `marker` shows when
-    a started machine is ready. `identity` is the source of the guest's own identity.
+    If `ttl` (seconds), `memory` (bytes), `cpus` or `network` is None, the configured value or that of the base is used.
+    `marker` shows when a started machine is ready. `identity` is the source of the guest's own identity.
     """
 
     source: str
@@ -182,7 +186,7 @@ class MachinesRequest:
 
 @dataclass(frozen=True)
 class PlannedMachine:
-    """One clone: its name, anchor, volumes by target, and the XML of its domain."""
+    """One clone: its name, anchor, volumes by target, and domain XML."""
 
     name: str
     anchor: str
@@ -207,7 +211,7 @@ class MachinesPlan:
 
 @dataclass(frozen=True)
 class CreatedMachines:
-    """The created machines, and the seconds of each phase for all of them."""
+    """The created machines, and the duration of each phase for all of them in seconds."""
 
     plan: MachinesPlan
     machines: tuple[SeenMachine, ...]
@@ -239,7 +243,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     origin = clone_sources.find(settings, hypervisor, wanted.source)
     known = catalogue.known_machines(settings)
     domains = hypervisor.domains()
-    # One that cannot be read has its name and its place too.
+    # The name and the place of an unreadable machine are also taken.
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
     request.admit_requests(
@@ -277,7 +281,7 @@ def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
 
 
 def _chosen_network(settings: Settings, name: str | None) -> CloneNetwork:
-    """Return the network: NAME of libvirt, bridge:NAME of the host; without one the isolated network."""
+    """Return the network: NAME of libvirt, or bridge:NAME of the host. The default is the isolated network."""
     chosen = name or settings.vms.network or ISOLATED_NETWORK
     kind, separator, bridge = chosen.partition(":")
     if separator and (kind != "bridge" or not bridge):
@@ -319,7 +323,7 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
 def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Events) -> CreatedMachines:
     """Create all requested machines, and start them if requested.
 
-    After an error none of them is left. If a part cannot be removed, `doctor` names it and `reap` removes it.
+    After an error none of them is left. If a part cannot be removed, `doctor` reports it and `reap` removes it.
     """
     _refuse_wrong_usage(settings, wanted)
     phases = _Phases()
@@ -393,9 +397,9 @@ def _execute(
 
 
 def _clone_all(planned: MachinesPlan) -> None:
-    """Clone the volumes of all machines. Each request waits for a transaction group; several wait for the same one.
+    """Clone the volumes of all machines in parallel, because each request waits for a transaction group.
 
-    After an error no further machine is begun, and no running request is left.
+    After an error no further machine is begun, and no request is still running.
     """
     pool = ThreadPoolExecutor(_CLONED_AT_ONCE, thread_name_prefix="clone")
     try:
@@ -424,14 +428,14 @@ def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
 def verify_devices(settings: Settings, volumes: list[str]) -> None:
     """Wait until the device node of each volume exists and belongs to the volume.
 
-    ConsistencyError for the first volume without such a node within vms.device_timeout.
+    ConsistencyError for the first volume without such a node within `vms.device_timeout`.
     """
     for dataset in volumes:
         zvols.wait_for_device(dataset, settings.vms.device_timeout)
 
 
 def copy_nvram(source: Path, target: Path) -> None:
-    """Copy `source` to the NVRAM file `target`, in an existing folder, readable only by this account.
+    """Copy `source` to the NVRAM file `target` in an existing folder. Only this account can read the copy.
 
     PreflightError if a file cannot be read or written.
     """

@@ -31,14 +31,14 @@ MachineVerb = Verb[_Opened, P, R]
 
 @dataclass(frozen=True)
 class MachineStep:
-    """The plan or the result of a command on a machine: the machine before it, and the steps in words."""
+    """The plan or the result of a command on a machine: the machine before the command, and the steps as text."""
 
     seen: SeenMachine
     steps: tuple[str, ...]
 
 
 def listing(settings: Settings) -> KnownCopies[SeenMachine]:
-    """Return all machines with the state of their domains. Without machines the function does not use libvirt."""
+    """Return all machines with the states of their domains. If there are none, libvirt is not used."""
     known = catalogue.known_machines(settings)
     if not known.copies:
         return KnownCopies(known.what, (), known.unreadable)
@@ -48,7 +48,7 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
 
 
 def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
-    """Return the verb on the complete machine of that name, with its domain. PreflightError without its domain."""
+    """Return the verb on the complete machine with that name, and on its domain. PreflightError if it has no domain."""
 
     @contextlib.contextmanager
     def held() -> Iterator[_Opened]:
@@ -99,7 +99,7 @@ def _start(
 
 
 def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]:
-    """Shut the guest down; power it off if it still runs after vms.stop_timeout."""
+    """Shut the guest down. If it is still running after `vms.stop_timeout`, power it off."""
 
     def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
         hypervisor, seen = opened
@@ -116,10 +116,10 @@ def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]
 
 
 def reset(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[MachineStep, SeenMachine]:
-    """Return the disks of the machine to their state before its first start. Name, addresses and lease stay.
+    """Return the disks of the machine to their state before its first start. Name, addresses and lease stay the same.
 
-    The machine runs afterwards if it ran before. The next reset finishes an interrupted one. PreflightError if the
-    machine's volumes have snapshots that zsnapdb did not create, or if `shows` could never be seen.
+    If the machine was running, it is started again. The next reset finishes an interrupted one. PreflightError if the
+    machine's volumes have snapshots of other programs, or if `shows` could never be seen.
     """
 
     def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
@@ -153,12 +153,12 @@ def _roll_back(settings: Settings, hypervisor: Hypervisor, seen: SeenMachine, sh
 
 
 def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
-    """Extend the machine's lease; it is never shortened."""
+    """Extend the machine's lease. It is never shortened."""
     return _lease(settings, host, name, copy_properties.extension(settings, ttl, host.latest()))
 
 
 def protect(settings: Settings, host: Host, name: str, seconds: float) -> SeenMachine:
-    """Protect the machine from the reaper for some time; 0 ends the protection."""
+    """Protect the machine from the reaper for `seconds`. With 0, end the protection."""
     return _lease(settings, host, name, copy_properties.protection(settings, seconds, host.latest()))
 
 
@@ -173,7 +173,7 @@ def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLea
 
 @dataclass(frozen=True)
 class MachineDestroyPlan:
-    """The plan of `destroy`: the machine, and the foreign snapshots of its volumes."""
+    """The plan of `destroy`: the machine, and foreign snapshots of its volumes."""
 
     seen: SeenMachine
     others: ForeignSnapshots
@@ -184,8 +184,8 @@ def destroy(
 ) -> Verb[Machine | None, MachineDestroyPlan | None, MachineDestroyPlan | None]:
     """Remove the machine, its domain and exactly its datasets.
 
-    The verb can be repeated: its result is None without such a machine. PreflightError if foreign datasets depend on
-    it.
+    If there is no such machine, the result is None, so the verb can be repeated. PreflightError if foreign datasets
+    depend on the machine.
     """
 
     @contextlib.contextmanager

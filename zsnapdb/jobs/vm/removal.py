@@ -1,4 +1,4 @@
-"""Removal of bases and machines: the domain first, then exactly their own datasets and files."""
+"""Removal of bases and machines: first the domain, then exactly their own datasets and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zsnapdb.zfs.destruction import Mark
 
 @dataclass(frozen=True)
 class ForeignSnapshots:
-    """Foreign objects of the volumes: snapshots, datasets that were cloned from any snapshot, and bookmarks."""
+    """Foreign objects on the volumes: snapshots, datasets cloned from any snapshot, and bookmarks."""
 
     snapshots: tuple[str, ...]
     clones: tuple[str, ...]
@@ -67,8 +67,8 @@ def refuse_others(what: str, foreign: ForeignSnapshots, *, snapshots_may_go: boo
 def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine) -> None:
     """Power the machine off, undefine its domain, and destroy its datasets and files.
 
-    The call can be repeated. PreflightError, without a change, if a domain with its UUID is not its own. NotOursError
-    if a dataset below its anchor lacks its mark.
+    The call can be repeated. PreflightError if a domain with the machine's UUID is not its own; nothing is changed.
+    NotOursError if a dataset below the anchor lacks the machine's mark.
     """
     mark, known = catalogue.machine_mark(machine.name), own_domain(hypervisor, machine)
     with destroying(machine.anchor, mark) as members:
@@ -81,7 +81,7 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
 
 
 def remove_base(settings: Settings, base: MachineBase) -> None:
-    """Destroy the base's datasets, its file, and the snapshots of a domain's disks that it was cloned from."""
+    """Destroy the base's datasets and file, and the snapshots of a domain's disks from which it was cloned."""
     mark = catalogue.base_mark(base.name)
     origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]
     with destroying(base.anchor, mark) as members:
@@ -93,11 +93,11 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
 
 
 _UNUSED = CloneUse(0, None)
-"""The use of every machine: unknown. Only its lease decides how long it stays."""
+"""The use of every machine, which is unknown. Only the lease decides how long a machine stays."""
 
 
 def leaks(settings: Settings, host: Host) -> list[Leak]:
-    """Return the leftovers of killed runs. A machine or base that another process works on now is no leak."""
+    """Return the leftovers of killed runs. A machine or base that another process is using now is not a leftover."""
     kinds = sweeping.leaks(_machines(settings, host)), sweeping.leaks(_bases(settings))
     return [*itertools.chain(*kinds), *_orphaned_domains(settings)]
 
@@ -111,7 +111,10 @@ def _leaks_of_machine(machine: Machine) -> list[Leak]:
 
 
 def _orphaned_domains(settings: Settings) -> list[Leak]:
-    """Return the domains that zsnapdb defined and whose datasets no longer exist; none if libvirt cannot be used."""
+    """Return the domains that zsnapdb defined and whose datasets no longer exist.
+
+    The list is empty if libvirt cannot be used.
+    """
     if not catalogue.homes(settings):
         return []
     try:
@@ -152,7 +155,7 @@ def _machines(
 
 
 def _bases(settings: Settings, also: Collection[ExtraRemoval] = ()) -> CopyKind[MachineBase]:
-    """Return the incomplete bases. A complete base stays until a person destroys it."""
+    """Return the incomplete bases. A complete base stays until a user destroys it."""
     may_go = ExtraRemoval.FOREIGN_SNAPSHOTS in also
     return CopyKind[MachineBase](
         what="vm base",
