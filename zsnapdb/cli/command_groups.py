@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import CodeType
-from typing import Any
+from typing import Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,7 +16,7 @@ from typer.models import CommandInfo
 
 from zsnapdb.cli.commands import COMMANDS, Command, Group, Heading
 from zsnapdb.cli.log_options import log_options
-from zsnapdb.cli.options import command_prefix, name_variables
+from zsnapdb.cli.options import CloneName, command_prefix, guid_option, name_variables
 
 _NO_LIMIT = 1000
 """Limit in characters for the first sentence of a command's help. All sentences are shorter."""
@@ -122,7 +122,10 @@ def _loaded(words: tuple[str, ...], entry: Command | Group) -> Any:
         epilog=entry.epilog,
         rich_help_panel=entry.heading,
     )
-    return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+    command: Any = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+    if get_type_hints(function, include_extras=True).get("name") == CloneName:
+        command.params.append(guid_option())
+    return command
 
 
 def _function(run: str) -> Callable[..., None]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion
@@ -190,6 +192,47 @@ ProtectionFromNow = Annotated[
 CloneName = Annotated[str, argument("NAME", "Name of the clone.", autocompletion=completion.clones)]
 
 
+def _use_guid(context: typer.Context, given: str | None) -> str | None:
+    """Let the command use only the clone with this GUID.
+
+    Raises: UsageError if it is no GUID.
+    """
+    if given is not None:
+        from zsnapdb.jobs.clone.expected_clone import GUID_VARIABLE
+        from zsnapdb.verbs.vocabulary import CLONE_GUID
+
+        if CLONE_GUID.fullmatch(given) is None:
+            raise UsageError(f"--guid {given!r} is not a GUID", hint="copy `guid` of `zsnapdb clone list --json`")
+        os.environ[GUID_VARIABLE] = given
+        context.call_on_close(lambda: os.environ.pop(GUID_VARIABLE, None))
+    return given
+
+
+CloneGuid = Annotated[
+    str | None,
+    option(
+        "--guid",
+        "GUID",
+        "GUID of the clone (`clone list --json`). Another clone of the same name is refused.",
+        callback=_use_guid,
+        expose_value=False,
+        show_default=False,
+        allow_from_autoenv=False,
+    ),
+]
+
+
+def _with_guid(guid: CloneGuid = None) -> None: ...
+
+
+def guid_option() -> Any:
+    """Return a new option `--guid`, which each command on an existing clone has."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(_with_guid)
+    made: Any = get_command(app)
+    return next(parameter for parameter in made.params if parameter.name == "guid")
+
+
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
     """Return the GUIDs of the clones of that name. The search is imported only for a repeatable command."""
     from zsnapdb.jobs.clone.once import guids
@@ -210,6 +253,7 @@ OTHERS = frozenset(
             "SUBJECT",
             "SUBJECT_ISSUER",
             "MEANT_CLONE",
+            "CLONE_GUID",
             "URL",
             "TOKEN",
             "LOG_LEVEL",

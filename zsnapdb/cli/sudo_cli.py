@@ -97,13 +97,15 @@ def _run_request(request: DelegatedRequest, caller: Caller) -> None:
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue, lifecycle, logins
-    from zsnapdb.jobs.clone.expected_clone import CAUSER_VARIABLE, ExpectedClone
+    from zsnapdb.jobs.clone.expected_clone import CAUSER_VARIABLE, GUID_VARIABLE, ExpectedClone
 
     settings = load()
     # A clone of another owner may have the name by the time the command runs.
     meant = ExpectedClone(owner=caller.name).variables() if caller.name != _ROOT else {}
     if caller.name != _ROOT:
         os.environ[CAUSER_VARIABLE] = caller.name
+    if request.guid is not None:
+        os.environ[GUID_VARIABLE] = request.guid
     if request.clone and request.command != "create":
         catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)

@@ -145,13 +145,16 @@ def _request(
 ) -> ApiRequest:
     """Return the request for a verb about the named object. `sent` goes to the query or the body, by the route.
 
-    A change has this key (None: a new one), so it is executed only once.
+    A change has this key (None: a new one), so it is executed only once. A clone that is given as an object is named
+    with its GUID, so that the request never reaches a later clone of the same name.
     """
     route = verb.route
     assert route is not None
     name = of if isinstance(of, str) else of.id
     path = route.path.format(name=quote(name, safe=""), id=quote(name, safe=""))
     headers = {"Idempotency-Key": key or new_key()} if "key" in verb.model_fields else {}
+    if not isinstance(of, str) and of.guid:
+        headers[verbs.GUID_HEADER] = of.guid
     if route.method == "POST":
         return ApiRequest(route.method, path, sent, headers)
     return ApiRequest(route.method, f"{path}?{urlencode(sent)}" if sent else path, None, headers)
@@ -273,11 +276,10 @@ def beat(clone: AnyClone) -> Exchange[None]:
 def destroy(clone: AnyClone) -> Exchange[None]:
     """Destroy the clone. A clone that no longer exists is no error.
 
-    A clone that is given as an object is not destroyed if another clone has its name now.
+    A clone that is given as an object is not destroyed if another clone has its name now: the host then answers as for
+    a missing clone.
     """
     try:
-        if not isinstance(clone, str) and clone.created and (yield from get(clone)).created != clone.created:
-            return
         yield from _followed(_request(verbs.DestroyCloneVerb, clone))
     except CloneCommandError as error:
         if error.status != _NOT_FOUND:

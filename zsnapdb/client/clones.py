@@ -16,13 +16,21 @@ from typing import Unpack
 from zsnapdb.client.api_protocol import CloneOptions, given_options
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
 from zsnapdb.client.keep_alive import HEARTBEAT, CloneHolder, holding
-from zsnapdb.client.models import CloneReset, D, KnownClones, MadeClone, ReachableClone, failure_in, parsed, reachable
+from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 from zsnapdb.documents.api import ShownLogin
 
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
 _SECONDS = 3600.0
 """Longest time of a command in seconds. A clone of a backup that must be received first may take that long."""
+
+_UNKNOWN = "unknown-name"
+"""The code of the error if no clone has the name, or another clone has it now."""
+
+
+def _words_of(clone: ReachableClone) -> Sequence[str]:
+    """Return the arguments that name exactly this clone."""
+    return [clone.name, "--guid", clone.guid] if clone.guid else [clone.name]
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class LocalClones:
 
     def login(self, clone: ReachableClone, *, new: bool = False) -> ReachableClone:
         """Return the clone with its login. `new`: it first gets a new password, and its sessions end."""
-        shown = self._document(ShownLogin, "login", clone.name, *(["--new"] if new else []))
+        shown = self._document(ShownLogin, "login", *_words_of(clone), *(["--new"] if new else []))
         return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
     def reset(self, clone: ReachableClone) -> int | None:
@@ -60,24 +68,20 @@ class LocalClones:
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
-            return self._document(CloneReset, "reset", clone.name).undone
+            return self._document(CloneReset, "reset", *_words_of(clone)).undone
         return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`").undone
 
     def beat(self, clone: ReachableClone) -> None:
         """Send a heartbeat for the clone."""
-        self._run("heartbeat", clone.name)
+        self._run("heartbeat", *_words_of(clone))
 
     def destroy(self, clone: ReachableClone) -> None:
         """Destroy the clone. A clone that no longer exists is no error, and a later clone with its name stays."""
-        if not (clone.created and self._is_another(clone)):
-            self._run("destroy", clone.name)
-
-    def _is_another(self, clone: ReachableClone) -> bool:
-        """Return whether a clone with the id exists that was created at another time."""
-        with contextlib.suppress(CloneCommandError):
-            known = self._document(KnownClones, "list").clones
-            return any(one.id == clone.id and one.created != clone.created for one in known)
-        return False
+        try:
+            self._run("destroy", *_words_of(clone))
+        except CloneCommandError as error:
+            if error.code != _UNKNOWN:
+                raise
 
     @contextlib.contextmanager
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
@@ -89,7 +93,7 @@ class LocalClones:
         options.setdefault("heartbeat", HEARTBEAT)
         made = self.create(instance, name, **options)
         try:
-            with holding([*self._words, "keep", made.name, "--json"]) as holder:
+            with holding([*self._words, "keep", *_words_of(made), "--json"]) as holder:
                 self._holders[made.id] = holder
                 yield made
         finally:

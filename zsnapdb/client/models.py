@@ -161,8 +161,8 @@ class Problem(Document):
 class ReachableClone:
     """A running clone with its address and login. `of_pool`: it came from the pool.
 
-    `expires` (UTC) is the end of its lease at its creation. `local_only`: only clients on its host reach it. `created`
-    (UTC) tells it apart from a later clone with its name ("": a host of an earlier version does not state it).
+    `expires` (UTC) is the end of its lease at its creation. `local_only`: only clients on its host reach it. `guid`
+    tells it apart from a later clone with its name ("": a host of an earlier version does not state it).
     """
 
     name: str
@@ -178,6 +178,7 @@ class ReachableClone:
     expires: str = ""
     local_only: bool = False
     created: str = ""
+    guid: str = ""
 
     @property
     def url(self) -> str:
@@ -203,6 +204,7 @@ def reachable(made: MadeClone, host: str) -> ReachableClone:
         expires=clone.expires,
         local_only=bool(clone.local_only),
         created=clone.created,
+        guid=clone.guid,
     )
 
 

@@ -24,6 +24,7 @@ class ListedClone(Document):
     backup_id: str = ""
     position: str = ""
     created: str = ""
+    guid: str = ""
     expires: str = ""
     protected_until: str | None = None
     own_bytes: int | None = None

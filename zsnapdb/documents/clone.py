@@ -29,6 +29,7 @@ class CloneFields(Document):
     - `own_bytes`: bytes that it does not share with its source.
     - `quota`: highest value of `own_bytes` (0: unlimited).
     - `heartbeat` (seconds): the clone is destroyed after this time without a heartbeat (null: no heartbeats needed).
+    - `guid`: a later clone of the same name or id has another one. It stays through resets.
     - `waits`: the clone is in the pool of its instance.
     """
 
@@ -52,6 +53,7 @@ class CloneFields(Document):
     local_only: bool
     server_id: int
     created: str
+    guid: str
     owner: str
     expires: Annotated[str, At("lease.expires", stamp)]
     protected_until: Annotated[str | None, At("lease.protected_until", stamp)]

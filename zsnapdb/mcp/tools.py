@@ -86,12 +86,12 @@ class Toolbox:
 
     def reset(self, name: str) -> Mapping[str, Any]:
         """Return a clone to its first state."""
-        self.api.reset(_name(name))
+        self.api.reset(self._meant(name))
         return {"done": "reset", "name": name}
 
     def destroy(self, name: str) -> Mapping[str, Any]:
         """Destroy a clone. An unknown clone is an error, because an AI agent may have mistaken its name."""
-        self.api.destroy(self.api.get(_name(name)))
+        self.api.destroy(self.api.get(self._meant(name)))
         self._forget(name)
         return {"done": "destroyed", "name": name}
 
@@ -126,6 +126,14 @@ class Toolbox:
             else:
                 self._forget(name)
         return left
+
+    def _meant(self, name: str) -> ReachableClone | str:
+        """Return the clone that this session created under the name, otherwise the name.
+
+        Another session may have destroyed that clone, and a later clone may have its name.
+        """
+        with self._lock:
+            return self._made.get(_name(name)) or name
 
     def _remember(self, name: str, made: ReachableClone | None = None) -> None:
         with self._lock:

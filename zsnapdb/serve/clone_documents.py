@@ -30,7 +30,7 @@ class PublicClone(ListedClone):
     """A clone of the list. `set` is the set of clones that it belongs to. `fields` are all its fields in the list."""
 
     owner: str
-    created: str
+    guid: str
     set: str | None = None
     waits: bool = False
     fields: Mapping[str, JsonValue]
@@ -50,11 +50,11 @@ class PublicClone(ListedClone):
     @property
     def meant(self) -> ExpectedClone:
         """The identity that a command gets, so that it changes no other clone."""
-        return ExpectedClone(owner=self.owner, id=self.id, created=self.created)
+        return ExpectedClone(owner=self.owner, id=self.id, guid=self.guid)
 
     def is_same_as(self, other: PublicClone) -> bool:
         """Return whether both are the same clone at different times. A later clone can have the same name."""
-        return (self.id, self.owner, self.created) == (other.id, other.owner, other.created)
+        return (self.id, self.owner, self.guid) == (other.id, other.owner, other.guid)
 
 
 def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:

@@ -47,7 +47,7 @@ class ClonePages:
         def page(request: PageRequest) -> Redirect:
             visit = self.visits.changing_visit(request)
             clone = self._confirmed(visit, request)
-            return self.visits.begun(visit, parsed(verb, {"name": clone.facts.id}), f"{doing} {clone.facts.name}")
+            return self.visits.begun(visit, parsed(verb, named(clone)), f"{doing} {clone.facts.name}")
 
         return page
 
@@ -56,9 +56,10 @@ class ClonePages:
 
         def page(request: PageRequest) -> Redirect:
             visit = self.visits.changing_visit(request)
-            name = clone_name(request)
-            asked = parsed(verb, {"name": name, **({sends: filled(request.form)} if sends else {})})
-            return self.visits.begun(visit, asked, f"{doing} {name}")
+            clone = self._confirmed(visit, request)
+            sent = {name: text for name, text in filled(request.form).items() if name != "guid"}
+            asked = parsed(verb, {**named(clone), **({sends: sent} if sends else {})})
+            return self.visits.begun(visit, asked, f"{doing} {clone.facts.name}")
 
         return page
 
@@ -75,7 +76,7 @@ class ClonePages:
         def page(request: PageRequest) -> PageAnswer:
             visit = self.visits.changing_visit(request)
             clone = self._confirmed(visit, request)
-            shown = self.visits.ask(visit.session, parsed(verb, {"name": clone.facts.id}))
+            shown = self.visits.ask(visit.session, parsed(verb, named(clone)))
             is_new = verb is verbs.NewLoginVerb
             return visit.shows("clone_login.html", clone=clone, login=page_rows.login_of(shown, clone), is_new=is_new)
 
@@ -91,9 +92,14 @@ class ClonePages:
     def _confirmed(self, visit: Visit, request: PageRequest) -> CloneRow:
         """Return the clone that the person saw and confirmed. Raises RefusedPage if a later clone has its name."""
         clone = self._one_clone(visit, request)
-        if request.form.get("created") != clone.facts.created:
+        if request.form.get("guid") != clone.facts.guid:
             raise RefusedPage(helper_messages.no_such("clone", f"{clone.facts.name} of the page").failure)
         return clone
+
+
+def named(clone: CloneRow) -> Mapping[str, object]:
+    """Return the fields of a verb that name exactly this clone."""
+    return {"name": clone.facts.id, "guid": clone.facts.guid}
 
 
 def clone_name(request: PageRequest) -> str:

@@ -101,7 +101,7 @@ def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
         value = getattr(model, name)
         if isinstance(value, BaseModel):
             yield from _sent_fields(value)
-        elif not (isinstance(model, AboutClone) and name in ("kind", "key")):
+        elif not (isinstance(model, AboutClone) and name in ("kind", "key", "guid")):
             yield declared.alias or name, value
 
 
@@ -242,7 +242,9 @@ class RequestHandler:
             case verbs.ListClonesVerb():
                 return self._clones(asks)
             case verbs.GetCloneVerb():
-                return ResultAnswer(document={"clone": dict(self._permitted(asks, verb.kind, verb.name).fields)})
+                return ResultAnswer(
+                    document={"clone": dict(self._permitted(asks, verb.kind, verb.name, verb.guid).fields)}
+                )
             case verbs.GetOperationVerb():
                 found = self._begun(asks, verb.kind, verb.id)
                 return found.ending or PendingAnswer(operation=found.id)
@@ -324,7 +326,7 @@ class RequestHandler:
         return self.fleet(verb.asked, asks.role)
 
     def _told(self, asks: CredentialHolder, verb: verbs.CloneQuery) -> ResultAnswer:
-        clone = self._permitted(asks, verb.kind, verb.name)
+        clone = self._permitted(asks, verb.kind, verb.name, verb.guid)
         if isinstance(verb, verbs.CloneLogsVerb | verbs.LoginOfClone):
             self._require_visible(asks, clone)
         words = query_arguments(verb, clone.id, asks.subject)
@@ -347,7 +349,7 @@ class RequestHandler:
             raise helper_messages.unmasked_words(clone.name)
 
     def _beat(self, asks: CredentialHolder, verb: verbs.BeatCloneVerb) -> ResultAnswer:
-        clone = self._permitted(asks, verb.kind, verb.name)
+        clone = self._permitted(asks, verb.kind, verb.name, verb.guid)
         every = clone.fields.get("heartbeat")
         if every is None:
             raise PreflightError(
@@ -384,13 +386,13 @@ class RequestHandler:
             return ResultAnswer(document={"operation": ended.id, "state": helper_messages.CANCELLED})
         raise helper_messages.has_ended(ended.id)
 
-    def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str) -> PublicClone:
+    def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str, guid: str | None = None) -> PublicClone:
         """Return the clone of that name, if the verb may be used on it. Raises RefusedRequest otherwise.
 
-        A clone that the role does not see has the answer of an unknown clone.
+        A clone that the role does not see, or that has another GUID, has the answer of an unknown clone.
         """
         clone = the_clone(seen_in(self.look()), name)
-        if clone is None:
+        if clone is None or guid not in (None, clone.guid):
             raise helper_messages.no_such("clone", name)
         helper_messages.require(decide(asks.role, verb, belonging(clone, asks.subject)), "clone", name)
         return clone
@@ -400,7 +402,7 @@ class RequestHandler:
         before = self._before(asks, verb, request)
         if before is not None:
             return before
-        clone = self._permitted(asks, verb.kind, verb.name)
+        clone = self._permitted(asks, verb.kind, verb.name, verb.guid)
         if isinstance(verb, verbs.DiffBranchesVerb):
             self._require_visible(asks, clone)
         words = action_arguments(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)

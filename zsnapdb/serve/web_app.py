@@ -36,13 +36,14 @@ from zsnapdb.serve.web_answers import (
     problem_answer,
     refusal,
 )
-from zsnapdb.verbs.requests import VERBS, RoleVerb, VerbRoute, WatchOperationVerb
-from zsnapdb.verbs.vocabulary import IdempotencyKey, OperationId
+from zsnapdb.verbs.requests import GUID_HEADER, VERBS, RoleVerb, VerbRoute, WatchOperationVerb
+from zsnapdb.verbs.vocabulary import CloneGuid, IdempotencyKey, OperationId
 
 _UNREADABLE = 400
 """The status with which FastAPI answers a body that is no text, or is nested too deeply."""
 
 Key = Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")]
+Guid = Annotated[CloneGuid | None, Header(alias=GUID_HEADER)]
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
 
 
@@ -95,6 +96,8 @@ def _parameters(verb: type[RoleVerb], route: VerbRoute) -> tuple[list[Parameter]
     for name, field in verb.model_fields.items():
         if name == "key":
             found[name] = (Key, None)
+        elif name == "guid":
+            found[name] = (Guid, None)
         elif f"{{{name}}}" in route.path:
             found[name] = (Annotated[hints[name], Path()], Parameter.empty)
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):

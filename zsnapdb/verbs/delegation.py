@@ -28,6 +28,11 @@ class DelegatedRequest:
         return next((word.removeprefix("--from=") for word in self.words if word.startswith("--from=")), "")
 
     @property
+    def guid(self) -> str | None:
+        """The GUID of the only clone that the command may use, None if none is named."""
+        return next((word.removeprefix("--guid=") for word in self.words if word.startswith("--guid=")), None)
+
+    @property
     def wants_login_file(self) -> bool:
         """Whether the login goes to a file of the caller."""
         if self.command == "create":
@@ -39,7 +44,7 @@ def usage() -> str:
     """Return the help text with all commands."""
     lines = ["Usage: zsnapdb-clone COMMAND, one of:"]
     for name, command in COMMANDS.items():
-        options = [option if form is None else f"{option}=VALUE" for option, form in command.options.items()]
+        options = [option if form is None else f"{option}=VALUE" for option, form in command.accepted.items()]
         lines.append(f"  {' '.join((name, *command.words, *(f'[{option}]' for option in options)))}")
         lines.append(f"      {command.help}")
     return "\n".join(lines)
@@ -62,9 +67,9 @@ def parse(argv: Sequence[str], caller: str, commands: Mapping[str, DelegatedComm
         word = rest.pop(0)
         if word.startswith("-"):
             name, equals, value = word.partition("=")
-            if name not in command.options:
+            if name not in command.accepted:
                 raise UsageError(f"unknown option {name!r} of {argv[0]}", hint=usage())
-            form = command.options[name]
+            form = command.accepted[name]
             if form is not None and not equals:
                 value = rest.pop(0) if rest else ""
             if (form is None and equals) or (form is not None and form.fullmatch(value) is None):

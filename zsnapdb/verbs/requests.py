@@ -173,6 +173,12 @@ class DelegatedCommand:
     words: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     options: Mapping[str, re.Pattern[str] | None] = field(default_factory=dict)
 
+    @property
+    def accepted(self) -> Mapping[str, re.Pattern[str] | None]:
+        """Its options, and `--guid` if it is about an existing clone."""
+        is_about_clone = "NAME" in self.words and self.runs != "clone create"
+        return {**self.options, **({"--guid": vocabulary.CLONE_GUID} if is_about_clone else {})}
+
 
 _NAME = {"NAME": vocabulary.CLONE}
 _BRANCH = {**_NAME, "BRANCH": vocabulary.BRANCH}
@@ -285,10 +291,18 @@ class RoleVerb(_Strict):
             VERBS.append(cls)
 
 
+GUID_HEADER = "Clone-GUID"
+"""The header of the API with the `guid` of the clone that a request is about."""
+
+
 class AboutClone(RoleVerb):
-    """A request about one clone."""
+    """A request about one clone.
+
+    With a `guid` it is about that clone only. A later clone of the same name has the answer of a missing clone.
+    """
 
     name: vocabulary.Name
+    guid: vocabulary.CloneGuid | None = None
 
 
 class CloneAction(AboutClone):

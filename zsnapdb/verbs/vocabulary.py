@@ -34,6 +34,7 @@ CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
 
 BRANCH = branches.NAME
 CLONE = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+CLONE_GUID = re.compile(r"[0-9]{1,20}")
 INSTANCE_NAME = re.compile(INSTANCE)
 SOURCE = re.compile(rf"latest|{BACKUP_ID}")
 POINT = re.compile(r"[0-9A-Za-z][0-9A-Za-z:.,+ -]{0,999}")
@@ -51,6 +52,8 @@ def _form(pattern: re.Pattern[str]) -> StringConstraints:
 
 
 Name = Annotated[str, _form(CLONE)]
+CloneGuid = Annotated[str, _form(CLONE_GUID)]
+"""The field `guid` of a clone. A later clone of the same name has another one."""
 InstanceWord = Annotated[str, _form(INSTANCE_NAME)]
 Point = Annotated[str, _form(POINT)]
 Duration = Annotated[str, _form(DURATION)]

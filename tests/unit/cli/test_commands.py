@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from typer.main import get_command
 
 from tests.unit.support.command_line import ENVIRONMENT
 from tests.unit.support.counted_reads import reads
-from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.cli import command_context, command_groups
 from zsnapdb.cli.app import app
 from zsnapdb.cli.commands import COMMANDS, Command, EvidenceKeeper
 from zsnapdb.config.notifications import NotifiedJob
+from zsnapdb.jobs.clone.expected_clone import GUID_VARIABLE
 
 
 def made_commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -143,3 +146,27 @@ def test_a_configuration_that_could_not_be_read_is_not_read_again(tmp_path: Path
         with pytest.raises(ConfigError):
             command_context.configuration(file)
     assert command_context.configuration(file).instance.keys() == {"main"}
+
+
+def test_each_command_on_a_clone_accepts_its_guid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(GUID_VARIABLE, raising=False)
+    # The clone of `clone tunnel` is on another host.
+    about = {
+        words: command
+        for words, command in MADE.items()
+        if words.startswith("clone ")
+        and any(one.metavar == "NAME" and one.required for one in command.params)
+        and words != "clone tunnel"
+    }
+    assert {words for words, command in about.items() if any("--guid" in one.opts for one in command.params)} == {
+        *about
+    }
+    assert not any("--guid" in one.opts for words, one in MADE.items() if words not in about for one in one.params)
+    seen: list[str | None] = []
+    option = next(one for one in about["clone stop"].params if one.name == "guid")
+    with click.Context(click.Command("stop", params=[option], callback=lambda: None)) as context:
+        option.handle_parse_result(context, {"guid": "4711"}, [])
+        seen.append(os.environ.get(GUID_VARIABLE))
+        with pytest.raises(UsageError, match="is not a GUID"):
+            option.handle_parse_result(context, {"guid": "../x"}, [])
+    assert [*seen, os.environ.get(GUID_VARIABLE)] == ["4711", None]

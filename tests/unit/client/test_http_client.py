@@ -505,3 +505,34 @@ def test_what_is_compressed_although_nobody_asked_for_it_is_not_unpacked() -> No
     refused = pytest.raises(CloneCommandError, match="does not know")
     with answering(head, text) as url, Client(url, "x") as client, refused:
         client.clones()
+
+
+def test_each_method_of_a_clone_leaves_a_later_clone_alone(client: Client, host: ServeHost, url: str) -> None:
+    made = client.create("main", "mine")
+    rows: Any = host.look().document["clones"]
+    host.clones({**rows[0], "guid": "4712", "heartbeat": 30})
+    before = len(host.calls())
+    arguments: dict[str, tuple[str, ...]] = {
+        "protect": ("2h",),
+        "create_branch": ("f/x",),
+        "switch_branch": ("f/x",),
+        "delete_branch": ("f/x",),
+        "diff": ("main", "f/x"),
+    }
+    about_clone = {name for name in vars(api_protocol.CloneMethods) if not name.startswith("_")}
+    about_clone -= {"create", "instances", "points", "clones", "destroy"}
+    for name in sorted(about_clone):
+        with pytest.raises(CloneCommandError, match="there is no clone mine") as gone:
+            getattr(client, name)(made, *arguments.get(name, ()))
+        assert (gone.value.status, gone.value.code) == (404, "unknown-name"), name
+    client.destroy(made)
+
+    async def again() -> None:
+        async with AsyncClient(url, host.token(SUBJECT)) as other:
+            with pytest.raises(CloneCommandError, match="there is no clone mine"):
+                await other.reset(made)
+            await other.destroy(made)
+
+    asyncio.run(again())
+    assert (len(host.calls()), host.beats) == (before, [])
+    assert [one.guid for one in client.clones()] == ["4712"]

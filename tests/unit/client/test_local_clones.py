@@ -88,16 +88,27 @@ def test_a_process_holds_a_clone_as_long_as_it_is_used_and_is_not_needed_for_a_r
     assert asked(tmp_path)[-2:] == ["destroy mine --json", "reset mine --json"]
 
 
+def test_each_command_names_the_guid_of_its_clone(clones: LocalClones, tmp_path: Path) -> None:
+    answers(tmp_path, "create", {**CREATED, "clone": {**CLONE, "guid": "4711"}})
+    address = {"host": "127.0.0.1", "port": 23071, "address": "127.0.0.1:23071", "local_only": True}
+    answers(tmp_path, "login", {"kind": "clone-login", **address, "user": "u", "password": "p", "dsn": ""})
+    answers(tmp_path, "heartbeat", {})
+    with clones.clone("main", "mine") as made:
+        clones.login(made)
+        clones.beat(made)
+    clones.reset(made)
+    verbs = ["keep", "login", "heartbeat", "destroy", "reset"]
+    assert asked(tmp_path)[1:] == [f"{verb} mine --guid 4711 --json" for verb in verbs]
+
+
 def test_later_clone_of_the_same_name_is_not_destroyed(clones: LocalClones, tmp_path: Path) -> None:
-    first, later = ({**CLONE, "created": f"2026-12-0{day}T00:00:00Z"} for day in (1, 2))
-    answers(tmp_path, "create", {**CREATED, "clone": first})
+    answers(tmp_path, "create", {**CREATED, "clone": {**CLONE, "guid": "4711"}})
     made = clones.create("main", "mine")
-    for there in ([later], [first], []):
-        answers(tmp_path, "list", {"kind": "clones", "clones": there})
-        clones.destroy(made)
-    answers(tmp_path, "list", {"error": {"message": "ZFS failed"}}, 5)
+    answers(tmp_path, "destroy", {"error": {"message": "there is no clone mine", "code": "unknown-name"}}, 2)
     clones.destroy(made)
-    assert [line for line in asked(tmp_path) if "destroy" in line] == ["destroy mine --json"] * 3
+    answers(tmp_path, "destroy", {"error": {"message": "ZFS failed", "code": "zfs"}}, 5)
+    with pytest.raises(CloneCommandError, match="ZFS failed"):
+        clones.destroy(made)
 
 
 def test_what_a_command_refuses_is_said_with_its_hint_and_code(clones: LocalClones, tmp_path: Path) -> None:

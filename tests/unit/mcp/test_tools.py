@@ -215,10 +215,12 @@ def test_end_of_a_session_spares_a_later_clone_of_the_same_name(host: ServeHost,
     call(tools, "create_clone", instance="main", name="mine")
     made = service.get("mine")
     rows: Any = host.look().document["clones"]
-    host.clones({**rows[0], "created": "2026-12-01T00:00:00Z"})
+    host.clones({**rows[0], "guid": "4712"})
+    for tool in ("reset_clone", "destroy_clone"):
+        assert "there is no clone mine" in call(tools, tool, clone="mine")
     assert tools.end() == []
     service.destroy(made)
-    assert [one.created for one in service.clones()] == ["2026-12-01T00:00:00Z"]
+    assert [one.guid for one in service.clones()] == ["4712"]
     service.destroy("mine")
     assert service.clones() == ()
 

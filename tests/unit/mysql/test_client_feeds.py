@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,11 @@ def test_the_failure_of_the_program_is_told() -> None:
     feeds = [Feed(b"", ["sh", "-c", "yes"]), Feed(b"b\n" * 100_000, None)]
     with pytest.raises(CommandError, match="exit status 4: broken"):
         programs.feed(feeds, ["sh", "-c", "echo broken >&2; exit 4"], timeout=60)
+
+
+def test_program_that_stops_reading_ends_at_the_deadline() -> None:
+    feeds = [Feed(b"b" * (1 << 20), ["true"])]
+    began = time.monotonic()
+    with pytest.raises(CommandError, match="did not end within"):
+        programs.feed(feeds, ["sh", "-c", "head -c 10; exec sleep 60"], timeout=0.5)
+    assert time.monotonic() - began < 30

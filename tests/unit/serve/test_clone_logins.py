@@ -158,13 +158,13 @@ def test_page_of_anothers_clone_offers_no_login(host: ServeHost, role: Role) -> 
     assert "/clones/mine/login" not in {one.get("action") for one in page.all("form")}
     csrf = browser.page("/clones").form("/logout").fields["csrf"]
     for path in ("/clones/mine/login", "/clones/mine/login/new"):
-        assert browser.post(path, {"csrf": csrf, "created": "1"}).status_code in (403, 404)
+        assert browser.post(path, {"csrf": csrf, "guid": "1"}).status_code in (403, 404)
     assert host.calls() == []
 
 
 def test_page_of_earlier_clone_shows_no_login_of_later_one(host: ServeHost) -> None:
     browser = browser_of(host)
     fields = browser.page("/clones/mine").form("/clones/mine/login").fields
-    host.clones({**MINE, "created": "2"})
+    host.clones({**MINE, "guid": "2"})
     assert browser.post("/clones/mine/login", fields).status_code == 404
     assert host.calls() == []

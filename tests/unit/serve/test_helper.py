@@ -326,7 +326,7 @@ def test_a_change_that_waits_for_its_turn_is_not_done_to_a_later_clone_of_the_na
         host.waits_for("waits")
         waits = host.ask(token, DestroyCloneVerb(name="mine"))
         assert isinstance(waits, PendingAnswer)
-        host.clones({"name": "mine", "owner": owner, "created": "2"}, {"name": "slow", "owner": "ci:shop/web"})
+        host.clones({"name": "mine", "owner": owner, "guid": "2"}, {"name": "slow", "owner": "ci:shop/web"})
         host.let("go", "")
         desk.operations.settle(20)
         assert host.refused(token, GetOperationVerb(id=waits.operation)).code == "unknown-name"
@@ -534,3 +534,18 @@ def test_one_client_too_many_is_told_so(tmp_path: Path) -> None:
 def test_no_helper_is_an_answer_too(tmp_path: Path) -> None:
     host = ServeHost(tmp_path)
     assert host.refused("x", ListClonesVerb()).code == "unreachable"
+
+
+def test_verb_with_a_guid_reaches_that_clone_only(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path)
+    token = host.token("ci:shop/web")
+    host.clones({**MINE, "guid": "4711"})
+    with host.helper():
+        missing = host.refused(token, ResetCloneVerb(name="nothing")).message
+        for wrong in ("4712", "0"):
+            said = host.refused(token, ResetCloneVerb(name="mine", guid=wrong)).message
+            assert said.replace("mine", "nothing") == missing
+        assert host.calls() == []
+        host.done(token, ResetCloneVerb(name="mine", guid="4711"))
+    (call,) = host.calls()
+    assert '"guid":"4711"' in call.environment["ZSNAPDB_MEANT_CLONE"]

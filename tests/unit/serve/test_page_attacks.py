@@ -133,7 +133,7 @@ def test_text_of_repositories_and_logs_is_text(host: ServeHost) -> None:
         assert MARK in Page(pages[path].text).text, path
     for query in ("instance=%3Cimg%20src=x%3E", "instance=main&at=%3Cimg%20src=x%3E", "instance=main&after=%3Cimg%3E"):
         texts += [browser.get(f"/{page}?{query}").text for page in ("drills", "restore", "evidence", "new")]
-    fields = {"csrf": browser.page("/new").form("/clones").fields["csrf"]}
+    fields = {"csrf": browser.page("/new").form("/clones").fields["csrf"], "guid": "1"}
     for path, name in (("protect", "for"), ("commit", "message"), ("unprotect", "for")):
         answer = browser.post(f"/clones/mine/{path}", {**fields, name: said})
         texts.append((browser.to_its_end(answer) if answer.status_code == 303 else answer).text)
@@ -348,7 +348,7 @@ def test_a_name_that_is_none_is_as_one_that_is_not_there(host: ServeHost, browse
             answer = browser.get(f"/clones/{name}{path}")
             assert (answer.status_code, "Set-Cookie" in answer.headers) == (404, False), name
         for path in ("reset", "destroy", "start", "stop", "extend", "protect", "unprotect", "commit"):
-            assert browser.post(f"/clones/{name}/{path}", {"csrf": csrf, "created": "1"}).status_code == 404, name
+            assert browser.post(f"/clones/{name}/{path}", {"csrf": csrf, "guid": "1"}).status_code == 404, name
         assert browser.get(f"/operations/{name}").status_code == 404, name
         assert browser.post(f"/operations/{name}/cancel", {"csrf": csrf}).status_code == 404, name
     assert host.changes() == []

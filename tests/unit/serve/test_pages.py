@@ -138,7 +138,7 @@ def test_anothers_clone_is_as_one_that_is_not_there(host: ServeHost, browser: Pa
         assert theirs.status_code == nothing.status_code == 404
         assert theirs.text.replace("theirs", "nothing") == nothing.text
     for path in ("reset", "destroy", "extend"):
-        fields = {"csrf": csrf} if path == "extend" else {"csrf": csrf, "created": "1"}
+        fields = {"csrf": csrf, "guid": "1"}
         theirs, nothing = (browser.post(f"/clones/{name}/{path}", fields) for name in ("theirs", "nothing"))
         assert theirs.status_code == nothing.status_code == 404
         assert theirs.text.replace("theirs", "nothing") == nothing.text
@@ -153,7 +153,7 @@ def test_a_later_clone_of_the_name_is_not_the_one_that_was_confirmed(
     where = f"/clones/mine/{doing}"
     host.clones(MINE)
     fields = browser.page(where).form(where).fields
-    host.clones({**MINE, "created": "2"})
+    host.clones({**MINE, "guid": "2"})
     assert browser.post(where, fields).status_code == 404
     assert host.changes() == []
 
@@ -252,8 +252,8 @@ def test_roles_see_what_they_may(host: ServeHost) -> None:
     csrf = viewer.page("/").form("/logout").fields["csrf"]
     for path, fields in (
         ("/clones", {"instance": "main"}),
-        ("/clones/mine/extend", {}),
-        ("/clones/mine/destroy", {"created": "1"}),
+        ("/clones/mine/extend", {"guid": "1"}),
+        ("/clones/mine/destroy", {"guid": "1"}),
     ):
         answer = viewer.post(path, {**fields, "csrf": csrf})
         assert (answer.status_code, "may not use" in answer.text or "makes no clones" in answer.text) == (403, True)

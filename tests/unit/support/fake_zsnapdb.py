@@ -77,7 +77,12 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
             "set": None,
             "waits": False,
         }
-        made |= {"created": f"{time.time_ns()}", "instance": names[0], "backup_id": "20260101T000000Z-0001"}
+        made |= {
+            "created": "1",
+            "guid": f"{time.time_ns()}",
+            "instance": names[0],
+            "backup_id": "20260101T000000Z-0001",
+        }
         made |= {
             "port": 23070,
             "phase": "ready",

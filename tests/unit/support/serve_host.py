@@ -193,7 +193,7 @@ class ServeHost:
 
     def clones(self, *clones: Mapping[str, object]) -> None:
         """Set the existing clones."""
-        usual = {"created": "1", "set": None, "waits": False, "pid": None, "instance": "main"}
+        usual = {"created": "1", "guid": "1", "set": None, "waits": False, "pid": None, "instance": "main"}
         whole = [{"id": one["name"], **usual, **one} for one in clones]
         (self.folder / "fake" / "clones").write_text(json.dumps(whole))
 

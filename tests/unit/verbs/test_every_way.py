@@ -51,7 +51,7 @@ def of_command_line() -> set[str]:
 def of_command(command: DelegatedCommand) -> set[str]:
     return {
         *(word.strip("[]").lower() for word in command.words),
-        *(option.removeprefix("--") for option in command.options),
+        *(option.removeprefix("--") for option in command.accepted),
     }
 
 
@@ -130,4 +130,4 @@ def test_the_command_of_each_verb_is_a_command_of_zsnapdb() -> None:
         found = root
         for word in command.runs.split():
             found = found.get_command(click.Context(found), word)
-        assert {word for one in found.params for word in one.opts} >= set(command.options)
+        assert {word for one in found.params for word in one.opts} >= set(command.accepted)

@@ -34,10 +34,11 @@ def list_clones(config: options.ConfigFile = None, json: options.AsJson = False)
 def show_clone(name: options.CloneName, config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """Show one clone and its commits."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, isolation_check, sources
+    from zsnapdb.jobs.clone import catalogue, expected_clone, isolation_check, sources
     from zsnapdb.report.clone import list as report
 
     (info,) = isolation_check.with_servers_elsewhere([catalogue.find(*on_host(config), name)])
+    expected_clone.require(info, name)
     show(report.CloneDetailView(info, sources.commits(info.top), THIS_HOST.now()), json)
 
 

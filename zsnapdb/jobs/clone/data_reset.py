@@ -27,7 +27,7 @@ from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, CloneInfo
 from zsnapdb.jobs.clone.commits import branches_to_keep
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
-from zsnapdb.jobs.clone.source_lookup import bring_here, locate, take_live
+from zsnapdb.jobs.clone.source_lookup import bring_here, locate, take_back_hint, take_live
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Commit, RemoteBackup, commits, with_volumes
 from zsnapdb.jobs.clone.volumes import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
 from zsnapdb.jobs.copies import record
@@ -103,7 +103,8 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
     except NotFound as error:
         raise PreflightError(
             f"clone {info.label} was created from the snapshot set {info.original}, which does not exist any more",
-            hint="choose another snapshot set with --from",
+            hint="choose another snapshot set with --from"
+            + take_back_hint([name for name in instance.volumes.values() if datasets.exists(name)]),
             about=(info.owner,),
         ) from error
 

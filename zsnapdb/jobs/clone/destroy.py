@@ -49,14 +49,16 @@ from zsnapdb.zfs.mounts import ForeignMount
 class CloneRemoval:
     """The plan to destroy a clone.
 
-    `prepared` are prepared sets of its commits, which are destroyed first. `obstacles` are reasons why the clone cannot
-    be destroyed. `has_detaching`: an interrupted detach left snapshots on the clone.
+    `prepared` are prepared forms of its commits, which are destroyed first. `obstacles` say why it cannot be destroyed.
+    `has_detaching`: an interrupted detach left snapshots on it. `foreign` are datasets of others that are clones of it,
+    such as production after `zfs promote` of the clone.
     """
 
     steps: Removal
     prepared: tuple[ReusableSet, ...] = ()
     obstacles: tuple[str, ...] = ()
     has_detaching: bool = False
+    foreign: tuple[str, ...] = ()
 
     @property
     def heirs(self) -> tuple[str, ...]:
@@ -90,11 +92,10 @@ def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> C
     cloned = {clone: s.full_name for s in own for clone in s.clones if clone not in members}
     marks = datasets.properties_of(sorted(cloned), [CLONE_PROPERTY]) if cloned else {}
     heirs = {name: seen[CLONE_PROPERTY].value for name, seen in marks.items() if seen[CLONE_PROPERTY].is_local}
-    obstacles += [
-        f"{name}, which is not ours, is a clone of {base}" for name, base in cloned.items() if name not in heirs
-    ]
+    foreign = tuple(name for name in cloned if name not in heirs)
+    obstacles += [f"{name}, which is not ours, is a clone of {cloned[name]}" for name in foreign]
     if obstacles:
-        return CloneRemoval(removal({}, (), {}), prepared, tuple(obstacles))
+        return CloneRemoval(removal({}, (), {}), prepared, tuple(obstacles), foreign=foreign)
     origins = {dataset: values["origin"].value for dataset, values in members.items()}
     origins = {dataset: "" if origin == datasets.UNSET else origin for dataset, origin in origins.items()}
     return CloneRemoval(removal(origins, own, heirs), prepared, has_detaching=has_detaching)
@@ -116,12 +117,13 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
 
 
 def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
-    """Raise PreflightError if another dataset depends on the clone and cannot take over its origin."""
-    if planned.obstacles:
-        raise PreflightError(
-            f"clone {name} cannot be destroyed: {'; '.join(planned.obstacles)}",
-            hint="destroy what depends on the clone first, or `zsnapdb clone detach` it",
-        )
+    """Raise PreflightError if a dataset that cannot take over its origin depends on the clone."""
+    if not planned.obstacles:
+        return
+    hints = [f"`zfs promote {dataset}` gives this dataset the snapshots that it needs" for dataset in planned.foreign]
+    if len(planned.obstacles) > len(hints):
+        hints.append("`zsnapdb clone detach` the clones of the prepared form, or destroy them")
+    raise PreflightError(f"clone {name} cannot be destroyed: {'; '.join(planned.obstacles)}", hint="; ".join(hints))
 
 
 def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRemoval | None = None) -> None:

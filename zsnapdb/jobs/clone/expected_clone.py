@@ -22,29 +22,28 @@ if TYPE_CHECKING:
 
 
 MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
+GUID_VARIABLE = "ZSNAPDB_CLONE_GUID"
+"""The environment variable with the GUID of the only clone that this command may use (`--guid`). Not set: any clone."""
 
 
 class ExpectedClone(BaseModel):
-    """The expected clone: its owner, and its id and time of creation.
+    """The expected clone: its owner, and its id and GUID.
 
-    If id and time are None, any clone of the owner is accepted. `id` is the clone's permanent id, `created` the time of
-    creation in its properties.
+    If id and GUID are None, any clone of the owner is accepted. `id` is the clone's permanent id.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     owner: str
     id: str | None = None
-    created: str | None = None
+    guid: str | None = None
 
     def variables(self) -> Mapping[str, str]:
         """Return the environment variables that name this clone to a command."""
         return {MEANT_VARIABLE: self.model_dump_json()}
 
     def is_this(self, info: CloneInfo) -> bool:
-        return (
-            info.owner == owner_text(self.owner) and self.id in (None, info.id) and self.created in (None, info.created)
-        )
+        return info.owner == owner_text(self.owner) and self.id in (None, info.id) and self.guid in (None, info.guid)
 
 
 def expected_clone() -> ExpectedClone | None:
@@ -70,8 +69,8 @@ def require(info: CloneInfo, name: str) -> None:
 
     A caller that changes the clone holds its lock, so the clone stays the same.
     """
-    meant = expected_clone()
-    if meant is not None and not meant.is_this(info):
+    meant, guid = expected_clone(), os.environ.get(GUID_VARIABLE)
+    if (meant is not None and not meant.is_this(info)) or guid not in (None, info.guid):
         raise UnknownNameError(
             f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
         )

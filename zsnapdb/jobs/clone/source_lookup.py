@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, is_backup_id, pool_of
 from zsnapdb.base.errors import AbandonedHistoryError, NotFound, PreflightError
@@ -131,8 +131,24 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
         raise PreflightError(
             f"nothing shows that {', '.join(places)} ever had the state of {stored.backup_id}, the newest backup of"
             f" {instance.name}: there is neither a snapshot nor a bookmark of it",
-            hint=f"`zsnapdb backup {instance.name}` makes a new one; `--from {stored.backup_id}` uses that backup",
+            hint=f"`zsnapdb backup {instance.name}` makes a new one; `--from {stored.backup_id}` uses that backup"
+            + take_back_hint(places),
         )
+
+
+def take_back_hint(places: Collection[str]) -> str:
+    """Return a further hint for datasets that are clones: how they get the snapshots of a promoted clone back.
+
+    `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). It is "" for other
+    datasets.
+    """
+    origins = {name: found["origin"].value for name, found in datasets.properties_of(list(places), ["origin"]).items()}
+    moved = {name: origin for name, origin in origins.items() if origin not in ("", datasets.UNSET)}
+    if not moved:
+        return ""
+    commands = " and ".join(f"`zfs promote {name}`" for name in moved)
+    holders = ", ".join(sorted({origin.partition("@")[0] for origin in moved.values()}))
+    return f"; if {holders} was promoted, {commands} returns the snapshots"
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import shutil
 import struct
 import subprocess
@@ -11,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from zsnapdb.base import program_start
 from zsnapdb.base.domain_types import Flavour
@@ -148,6 +150,21 @@ def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None
     feed([Feed(b"", first)], second, timeout=timeout)
 
 
+def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -> None:
+    """Write the text to a pipe. Raise TimeoutExpired if the program `argv` does not read it before the deadline.
+
+    poll(2) reports a pipe as writable if PIPE_BUF bytes fit, so that no write blocks. The descriptor stays blocking,
+    because other programs inherit it.
+    """
+    writable = select.poll()
+    writable.register(into.fileno(), select.POLLOUT)
+    for start in range(0, len(text), select.PIPE_BUF):
+        left = max(0.0, deadline - time.monotonic())
+        if not writable.poll(left * 1000):
+            raise subprocess.TimeoutExpired(argv, left)
+        os.write(into.fileno(), text[start : start + select.PIPE_BUF])
+
+
 def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> None:
     """Run a program with these feeds as its input, in order. Raise CommandError as `pipe` does."""
     deadline = time.monotonic() + timeout
@@ -160,8 +177,7 @@ def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> Non
             status = 0
             with contextlib.suppress(BrokenPipeError), sink.stdin as into:
                 for one in feeds:
-                    into.write(one.text)
-                    into.flush()
+                    _write(into, one.text, second, deadline)
                     if one.argv is not None:
                         argv = one.argv
                         source = program_start.start(argv, stdout=into, stderr=errors)

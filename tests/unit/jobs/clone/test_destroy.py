@@ -129,8 +129,9 @@ def test_a_dataset_of_somebody_else_keeps_the_clone_and_its_server(
     pool.things["tank/mine"] = type(pool.things[HOME])({}, base)
     killed: list[ServerProcess] = []
     monkeypatch.setattr(ServerProcess, "kill", killed.append)
-    with pytest.raises(PreflightError, match="tank/mine, which is not ours"):
+    with pytest.raises(PreflightError, match="tank/mine, which is not ours") as refused:
         destroy.destroy(settings, THIS_HOST, "life")
+    assert refused.value.hint == "`zfs promote tank/mine` gives this dataset the snapshots that it needs"
     (outcome,) = [item for item in reaper.reap(settings, THIS_HOST) if item.what == "clone"]
     assert outcome.verdict is LeaseVerdict.KEEP
     assert "tank/mine" in outcome.reason

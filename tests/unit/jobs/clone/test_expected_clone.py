@@ -15,11 +15,11 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import branches, commits, destroy, lifecycle, locks, reset
-from zsnapdb.jobs.clone.expected_clone import MEANT_VARIABLE, ExpectedClone
+from zsnapdb.jobs.clone.expected_clone import GUID_VARIABLE, MEANT_VARIABLE, ExpectedClone
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
 MINE, THEIRS = "ci:shop/web", "user:eve@example.org"
-FIRST, LATER = "2026-11-22T00:00:00Z", "2026-11-22T00:00:07Z"
+FIRST, LATER = "4711", "4712"
 SETTINGS = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
 Job = Callable[[], object]
 JOBS: dict[str, Job] = {
@@ -48,7 +48,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     pool.install(monkeypatch)
     monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     pool.snapshot(BASE)
-    pool.clone("mine", BASE, owner=MINE, created=FIRST)
+    pool.clone("mine", BASE, owner=MINE, guid=FIRST)
     return pool
 
 
@@ -68,7 +68,7 @@ def replaced(pool: ClonePool, monkeypatch: pytest.MonkeyPatch) -> ClonePool:
 
 
 def taken_by_another(pool: ClonePool, owner: str = THEIRS) -> None:
-    pool.clone("mine", BASE, owner=owner, created=LATER)
+    pool.clone("mine", BASE, owner=owner, guid=LATER)
 
 
 def told(monkeypatch: pytest.MonkeyPatch, meant: ExpectedClone) -> None:
@@ -89,7 +89,7 @@ def test_a_command_that_is_told_no_clone_destroys_the_one_that_took_the_name(rep
 @pytest.mark.parametrize("name", JOBS)
 @pytest.mark.parametrize(
     "meant",
-    [ExpectedClone(owner=MINE, id="mine", created=FIRST), ExpectedClone(owner=MINE)],
+    [ExpectedClone(owner=MINE, id="mine", guid=FIRST), ExpectedClone(owner=MINE)],
     ids=["helper", "zsnapdb-clone"],
 )
 def test_the_clone_of_another_that_took_the_name_stays_as_it_is(
@@ -102,9 +102,29 @@ def test_the_clone_of_another_that_took_the_name_stays_as_it_is(
     assert (str(refused.value.message), replaced.commands) == ("there is no clone mine", [])
 
 
+@pytest.mark.parametrize("name", JOBS)
+def test_verb_with_the_guid_of_a_clone_spares_a_later_one(
+    replaced: ClonePool, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(GUID_VARIABLE, FIRST)
+    with pytest.raises(UnknownNameError, match="there is no clone mine"):
+        JOBS[name]()
+    assert replaced.commands == []
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_look_with_the_guid_of_a_clone_ignores_a_later_one(
+    pool: ClonePool, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(GUID_VARIABLE, FIRST)
+    taken_by_another(pool)
+    with pytest.raises(UnknownNameError, match="there is no clone mine"):
+        LOOKS[name]()
+
+
 def test_a_later_clone_of_the_same_person_is_another_one(replaced: ClonePool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.THEIRS", MINE)
-    told(monkeypatch, ExpectedClone(owner=MINE, id="mine", created=FIRST))
+    told(monkeypatch, ExpectedClone(owner=MINE, id="mine", guid=FIRST))
     with pytest.raises(UnknownNameError):
         JOBS["destroy"]()
     assert f"{HOME}/mine" in replaced.things
@@ -122,8 +142,8 @@ def test_what_only_looks_tells_nothing_of_the_clone_of_another(
 
 @pytest.mark.parametrize("owner", [MINE, "unix:ada", "ada"])
 def test_the_clone_that_is_meant_is_changed(pool: ClonePool, monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
-    pool.clone("mine", BASE, owner=owner.removeprefix("unix:"), created=FIRST)
-    told(monkeypatch, ExpectedClone(owner=owner, id="mine", created=FIRST))
+    pool.clone("mine", BASE, owner=owner.removeprefix("unix:"), guid=FIRST)
+    told(monkeypatch, ExpectedClone(owner=owner, id="mine", guid=FIRST))
     assert lifecycle.protect(SETTINGS, THIS_HOST, "mine", 60.0).run().lease.protected_until is not None
     assert len(destroy.destroy(SETTINGS, THIS_HOST, "mine")) == 1
 
@@ -144,8 +164,8 @@ def test_a_clone_that_a_command_makes_for_itself_goes_although_another_is_meant(
     pool: ClonePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two states of a clone are compared on two clones, for somebody who may destroy neither by name."""
-    pool.clone("own-1", BASE, owner="zsnapdb", created=FIRST)
-    told(monkeypatch, ExpectedClone(owner=MINE, id="mine", created=FIRST))
+    pool.clone("own-1", BASE, owner="zsnapdb", guid=FIRST)
+    told(monkeypatch, ExpectedClone(owner=MINE, id="mine", guid=FIRST))
     with pytest.raises(UnknownNameError):
         destroy.destroy(SETTINGS, THIS_HOST, "own-1")
     destroy.destroy_own(SETTINGS, THIS_HOST, "own-1")

@@ -14,12 +14,14 @@ from zsnapdb.jobs.clone import source_lookup
 from zsnapdb.jobs.record import production_restores
 from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
 from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.snapshots import SendPoints
 
 PLACE = "tank/other"
 TEXT = f'[repository.r]\nurl = "file:///r"\n[instance.main]\nrepository = "r"\nvolumes = {{ data = "{PLACE}" }}\n'
 STORED = manifest()
 GUID = STORED.volumes[0].guid
+OTHER = GUID + 1
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,7 @@ GUID = STORED.volumes[0].guid
         (SendPoints({GUID: "x@y"}, {}), None, True, False, False),
         (SendPoints({}, {GUID: "x#y"}), None, True, False, False),
         (SendPoints({}, {}), GUID, True, False, False),
+        (SendPoints({}, {}), OTHER, True, False, True),
         (SendPoints({}, {}), None, False, False, False),
         (SendPoints({}, {}), None, True, True, False),
     ],
@@ -51,10 +54,14 @@ def test_newest_backup_of_other_datasets_is_refused(
     monkeypatch.setattr(datasets, "exists", lambda _: is_there)
     monkeypatch.setattr(snapshots, "known_states", known_states)
     monkeypatch.setattr(production_restores, "read_production_restores", lambda _: record)
+    promoted = {PLACE: {"origin": Property("tank/copy@theirs" if origin is not None else "-", "-")}}
+    monkeypatch.setattr(datasets, "properties_of", lambda _names, _keys: promoted)
     instance = Instance.of(parse(TEXT, "the test"), "main")
     if is_refused:
         with pytest.raises(PreflightError, match=f"nothing shows that {PLACE} ever had the state") as refused:
             source_lookup._refuse_other_volumes(instance, STORED)
         assert f"--from {STORED.backup_id}" in refused.value.hint
+        takes_back = f"if tank/copy was promoted, `zfs promote {PLACE}` returns the snapshots"
+        assert (takes_back in refused.value.hint) == (origin is not None)
     else:
         source_lookup._refuse_other_volumes(instance, STORED)
