@@ -36,7 +36,7 @@ _WORKS = (
     "echo '# Written by zsnapdb setup' > /etc/cron.d/zsnapdb-main",
     "test -d /var/lib/zsnapdb",
     "/usr/lib/zsnapdb/bin/python3 -c 'import zsnapdb.serve.web_server, zsnapdb.serve.id_tokens'",
-    "/usr/lib/zsnapdb/bin/python3 -c 'import zsnapdb.fleet.worker, zsnapdb.fleet.control'",
+    "/usr/lib/zsnapdb/bin/python3 -c 'import zsnapdb.fleet.worker'",
     "zsnapdb config check 2>&1 | grep -q /etc/zsnapdb",
 )
 

@@ -153,8 +153,8 @@ def plan_restore(instance: Instance, target: str) -> None:
 
 def record(instance: Instance, target: str) -> None:
     """Record all backups and binlogs of the repository as stored by this host."""
+    from zsnapdb.jobs.base.document_digests import documents_of, files_of
     from zsnapdb.jobs.record import archive_record
-    from zsnapdb.jobs.record.document_digests import documents_of, files_of
     from zsnapdb.repository.binlog_archive import BinlogArchive
 
     catalogue.record(instance)

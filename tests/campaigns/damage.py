@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.campaigns.support import stored_damage
 from tests.unit.support import world as worlds
+from tests.unit.support.manifests import readable_manifests
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.jobs.backup.run import backup
 from zsnapdb.jobs.base.instance import Instance
@@ -77,9 +78,9 @@ class Site:
 
 def fetched(repository: Repository, backup_id: str) -> Streams:
     """Return the streams of a backup and its whole chain, fetched as by a restore."""
-    catalogue = repository.catalogue("main")
+    manifests = readable_manifests(repository)
     streams: Streams = {}
-    for manifest in restore_chain(catalogue.manifests, repository.manifest("main", backup_id)):
+    for manifest in restore_chain(manifests, repository.manifest("main", backup_id)):
         for volume in manifest.volumes:
             out, chunks = io.BytesIO(), repository.chunks_of(manifest, volume.role)
             download(

@@ -224,7 +224,7 @@ def truth_of(path: Path, tool: str, before: Gtids) -> Truth:
             gtids = gtids.union(GtidSet.parse(name))
         elif name and isinstance(gtids, GtidPosition):
             domain, number, sequence = (int(word) for word in name.split("-"))
-            gtids = gtids.advance(domain, number, sequence)
+            gtids = GtidPosition(dict(sorted({**gtids.heads, domain: (number, sequence)}.items())))
         ends.append((end, gtids))
     return Truth(data, sorted(set(starts)), ends)
 

@@ -114,14 +114,8 @@ HOMES = {
     "httpx": {"client/http.py"},
     "httpcore": {"client/http.py"},
     "temporalio": {
-        *(
-            "fleet/worker.py",
-            "fleet/connection.py",
-            "fleet/control.py",
-            "fleet/engine.py",
-            "fleet/operator_commands.py",
-        ),
-        *("fleet/specification.py", "fleet/worker.py", "fleet/workflows.py"),
+        *("fleet/connection.py", "fleet/engine.py", "fleet/operator_commands.py", "fleet/worker.py"),
+        "fleet/workflows.py",
     },
     "joserfc": {"serve/id_tokens.py"},
     "botocore": {
@@ -137,7 +131,7 @@ HOMES = {
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
     "pytest": {"client/pytest_plugin.py"},
-    "rich": {"cli/progress_bars.py", "cli/tables.py"},
+    "rich": {"cli/progress_bars.py", "cli/output.py"},
     "libvirt": {"vm/hypervisor.py"},
     "libvirt_qemu": {"vm/hypervisor.py"},
     "cryptography": {

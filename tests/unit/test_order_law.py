@@ -65,7 +65,7 @@ ALLOWED = {
     "planning/clone/addresses.py": {"choose": OTHER},
     "planning/clone/pool.py": {"objection": AGE},
     "planning/clone/removal.py": {"promote": "the kernel moves the snapshots up to the origin's transaction group"},
-    "planning/fleet/host_jobs.py": {"refusal": "times of runs", "served_until": "times of runs"},
+    "planning/fleet/jobs.py": {"refusal": "times of runs", "served_until": "times of runs"},
     "planning/repository/host_record.py": {
         "with_pinned": SHOWN,
         "with_adopted": "places in an order of `planning/order.py`",

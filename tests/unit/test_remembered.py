@@ -21,7 +21,7 @@ IN_MEMORY = {
     ("base/run_context.py", "run_id"): "the run of this process; `adopt_run_id` replaces it",
     ("documents/base.py", "_places"): CONSTANT,
     ("fleet/connection.py", "_runtime"): CONSTANT,
-    ("fleet/specification.py", "_around_changes"): ARGUMENTS,
+    ("fleet/engine.py", "_around_changes"): ARGUMENTS,
     ("jobs/clone/catalogue.py", "cache(...)"): "one listing of clones; the next one asks HAProxy again",
     ("jobs/steps/move_state.py", "_form"): CONSTANT,
     ("jobs/steps/restore_journal.py", "_form"): CONSTANT,

@@ -33,8 +33,7 @@ from zsnapdb.planning.agent_jobs import (
     retry_delay,
     starts_at,
 )
-from zsnapdb.planning.fleet.host_jobs import is_shared
-from zsnapdb.planning.fleet.jobs import run_id_of
+from zsnapdb.planning.fleet.jobs import is_shared, run_id_of
 from zsnapdb.planning.health.facts import ExchangedServer
 
 

@@ -147,9 +147,6 @@ class GtidPosition:
                 heads[domain] = (server, sequence)
         return cls(dict(sorted(heads.items())))
 
-    def advance(self, domain: int, server: int, sequence: int) -> GtidPosition:
-        return GtidPosition(dict(sorted({**self.heads, domain: (server, sequence)}.items())))
-
     def contains(self, other: GtidPosition) -> bool:
         """Whether this position has every domain of the other, with at least the other's sequence number."""
         return all(domain in self.heads and self.heads[domain][1] >= head[1] for domain, head in other.heads.items())

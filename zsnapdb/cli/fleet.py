@@ -114,8 +114,8 @@ def control(jobs: JobsFile = None) -> None:
 
     settings = load_jobs(jobs)
     with extra():
-        from zsnapdb.fleet.control import serve
-    serve(settings.engine, tell, ready)
+        from zsnapdb.fleet.worker import serve_control
+    serve_control(settings.engine, tell, ready)
 
 
 def dev(

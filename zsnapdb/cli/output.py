@@ -1,10 +1,14 @@
-"""Output of a command: results on stdout, as text or as one JSON document."""
+"""Output of a command: results on stdout, as text, as a table by rich, or as one JSON document.
+
+A pipe or a file gets plain text instead of a table, for programs that parse it.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli.progress_bars import SCREEN
@@ -12,7 +16,8 @@ from zsnapdb.cli.progress_bars import SCREEN
 if TYPE_CHECKING:
     from zsnapdb.base.errors import ZsnapdbError
     from zsnapdb.jobs.record.host_record import StoredFinding
-    from zsnapdb.report.view import View
+    from zsnapdb.report.view import Part, View
+    from zsnapdb.report.view import Table as PlainTable
 
 Writer = TypeVar("Writer")
 
@@ -32,14 +37,14 @@ def show(view: Printable, json: bool) -> None:
 
     In a pipe an empty list prints nothing on stdout and a note on stderr.
     """
-    from zsnapdb.cli import log, tables
+    from zsnapdb.cli import log
     from zsnapdb.report.view import TabularView, empty_note
 
     with SCREEN.cleared():
         if json or not isinstance(view, TabularView):
             print(view.document() if json else printed(view.text()))
-        elif tables.are_wanted():
-            tables.show_parts(view.parts(), sys.stdout)
+        elif are_wanted():
+            show_parts(view.parts(), sys.stdout)
         elif note := empty_note(view.parts()):
             log.info(printed(note))
         else:
@@ -84,3 +89,51 @@ def show_errors(errors: Iterable[ZsnapdbError]) -> None:
 
     for error in errors:
         log.write(LogLevel.ERROR, str(error))
+
+
+_STYLES = {
+    **dict.fromkeys(("ok", "met", "good", "passed", "running"), "green"),
+    **dict.fromkeys(("warning", "ENDS", "expired", "skipped"), "yellow"),
+    **dict.fromkeys(
+        ("unfit", "BROKEN", "GAP", "UNPROTECTED", "MISSING", "FUTURE", "UNKNOWN", "NOT NOTIFIED", "damaged", "failed"),
+        "bold red",
+    ),
+}
+"""Styles of cells with exactly this text. rich omits colours if NO_COLOR is set (no-color.org)."""
+
+
+def are_wanted() -> bool:
+    """Whether stdout is a terminal that can show tables."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def show_parts(parts: Sequence[Part], file: TextIO, width: int | None = None) -> None:
+    """Print lines unchanged, and tables fitted to the terminal.
+
+    `width`: columns, if the terminal does not report them.
+    """
+    from rich.console import Console
+
+    console = Console(file=file, force_terminal=True, markup=False, highlight=False, emoji=False, width=width)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(printed(part), soft_wrap=True)
+        elif not part.rows:
+            console.print(printed(part.empty or part.text), soft_wrap=True)
+        else:
+            _show_table(console, part)
+
+
+def _show_table(console: object, part: PlainTable) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    assert isinstance(console, Console)
+    shown = Table(box=None, show_header=bool(part.headings), header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in part.headings or ("",) * len(part.rows[0]):
+        shown.add_column(Text(heading), overflow="fold")
+    for row in part.rows:
+        # Cells have untrusted text: a Text is never parsed as markup.
+        shown.add_row(*(Text(printed(cell), style=_STYLES.get(cell, "")) for cell in row))
+    console.print(shown)

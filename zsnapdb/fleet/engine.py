@@ -1,13 +1,21 @@
-"""Reads and changes the fleet in the engine: schedules, slots of buckets, and runs of jobs."""
+"""Reads and changes the fleet in the engine: schedules, slots of buckets, and runs of jobs.
+
+The engine compares times literally with the clock of a zone (Temporal's API, `ScheduleSpec.timezone_name`). A time that
+the clock skips when it is set forward does not occur on that day. When the clock is set back, Temporal 1.32 skips times
+of the repeated hour: `30 * * * *` in Europe/Berlin gives 23:30, 0:30, 2:30 UTC. So the agent's times around such
+changes are added one by one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 from temporalio.api.enums.v1 import PendingActivityState
@@ -18,8 +26,10 @@ from temporalio.client import (
     Schedule,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
+    ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
+    ScheduleSpec,
     ScheduleState,
     WorkflowExecution,
     WorkflowExecutionDescription,
@@ -30,9 +40,12 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from zsnapdb.agent.schedule import Schedule as JobSchedule
+from zsnapdb.config.fleet_jobs import FleetScheduleSettings
+from zsnapdb.config.tables import ScheduleSettings
 from zsnapdb.fleet.connection import first_line
-from zsnapdb.fleet.specification import specification
 from zsnapdb.fleet.workflows import LIMIT, slots_id
+from zsnapdb.planning.agent_jobs import cron_times
 from zsnapdb.planning.fleet.jobs import (
     CONTROL,
     JOB,
@@ -45,6 +58,54 @@ from zsnapdb.planning.fleet.jobs import (
     progress_text,
 )
 from zsnapdb.planning.fleet.schedule_plan import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
+
+YEARS = 10
+"""The years for which times around changes of the clock are added."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY, _HOUR, _MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
+_ONCE = timedelta(days=2 * YEARS * 365)
+"""An interval with one occurrence in the period. The engine has no other form for a single time."""
+
+
+def specification(schedule: FleetScheduleSettings, now: datetime) -> ScheduleSpec:
+    """Return the times of the schedule from now (UTC) on: the same as the agent's."""
+    jitter = timedelta(seconds=schedule.jitter) if schedule.jitter else None
+    if schedule.every is not None:
+        return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=schedule.every))], jitter=jitter)
+    assert schedule.cron is not None
+    times = cron_times(schedule.cron)
+    # For cron a matching day of the month or weekday suffices; the engine needs both.
+    lines = [f"{times.minute} {times.hour} {days.day} {times.month} {days.weekday}" for days in times.days]
+    changes = _around_changes(schedule.cron, schedule.timezone, now.year)
+    return ScheduleSpec(
+        cron_expressions=lines,
+        intervals=[ScheduleIntervalSpec(every=_ONCE, offset=(at - _EPOCH) % _ONCE) for at in changes],
+        jitter=jitter,
+        time_zone_name=schedule.timezone,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _around_changes(cron: str, timezone: str, year: int) -> tuple[datetime, ...]:
+    """Return the agent's times (UTC) from an hour before each change of the clock to two hours after it."""
+    schedule, found = JobSchedule.of(ScheduleSettings(cron=cron), timezone), []
+    for change in _changes(ZoneInfo(timezone), year):
+        at, end = change - _HOUR - _MINUTE, change + 2 * _HOUR
+        while (following := schedule.after(at)) is not None and following <= end:
+            at = following
+            found.append(at)
+    return tuple(found)
+
+
+def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
+    """Yield the times (UTC) at which the clock of the zone is set forward or back in these years."""
+    day, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + YEARS, 1, 1, tzinfo=UTC)
+    while day < end:
+        if day.astimezone(zone).utcoffset() != (day + _DAY).astimezone(zone).utcoffset():
+            minutes = (day + number * _MINUTE for number in range(1, round(_DAY / _MINUTE) + 1))
+            yield next(at for at in minutes if at.astimezone(zone).utcoffset() != day.astimezone(zone).utcoffset())
+        day += _DAY
+
 
 CATCH_UP = timedelta(hours=24)
 """A missed run is made up for within this time."""

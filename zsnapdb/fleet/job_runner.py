@@ -1,6 +1,6 @@
 """Runs the jobs of the fleet on this host: it refuses or starts the command, reports its progress, and stops it.
 
-This module does not know the engine. `planning/fleet/host_jobs.py` builds the arguments of a command. The host's own
+This module does not know the engine. `planning/fleet/jobs.py` builds the arguments of a command. The host's own
 configuration decides which jobs may run, and is read again for each job.
 """
 
@@ -27,7 +27,7 @@ from zsnapdb.base.program_start import is_secret_name
 from zsnapdb.config.settings import Settings
 from zsnapdb.config.tables import FleetVerb, WorkerSettings
 from zsnapdb.planning.agent_jobs import JobName, RunRecord, is_good
-from zsnapdb.planning.fleet import host_jobs
+from zsnapdb.planning.fleet import jobs
 from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, JobRequest, JobVerdict, verdict
 
 _TAIL = 65536
@@ -161,21 +161,21 @@ class JobRunner:
         cancellation continues.
         """
         settings, own = self._configuration(request)
-        why = host_jobs.refusal(request, settings, own, self.now())
+        why = jobs.refusal(request, settings, own, self.now())
         if why is not None:
             raise JobRefused(why.reason, why.verdict)
-        name, records = host_jobs.job_name(request.verb, request.instance), Records(settings.agent.state)
+        name, records = jobs.job_name(request.verb, request.instance), Records(settings.agent.state)
         # A refused request also shows that the fleet is active.
         self._keep_given(records, name)
-        last = host_jobs.past_metrics(records.run(name), self.now())
-        served = host_jobs.served_by(request, last)
+        last = jobs.past_metrics(records.run(name), self.now())
+        served = jobs.served_by(request, last)
         if served:
             return JobAnswer(host=self.host, exit_code=0, served=served)
-        if host_jobs.is_too_soon(request, last, own, self.now()):
-            raise JobRefused(f"{name} began a moment ago on {self.host}", host_jobs.refuse_for_now(request))
+        if jobs.is_too_soon(request, last, own, self.now()):
+            raise JobRefused(f"{name} began a moment ago on {self.host}", jobs.refuse_for_now(request))
         self._refuse_for_now(request, own, records)
         if name in self._running:
-            raise JobRefused(f"{name} is already running on {self.host}", host_jobs.refuse_for_now(request))
+            raise JobRefused(f"{name} is already running on {self.host}", jobs.refuse_for_now(request))
         self._running.add(name)
         try:
             return await self._command(request, name, records, beat)
@@ -189,17 +189,17 @@ class JobRunner:
             # Its text may contain facts that only this host knows.
             self.tell(f"a job is refused: {error}")
             raise JobRefused(
-                f"the configuration of {self.host} cannot be read", host_jobs.refuse_for_now(request)
+                f"the configuration of {self.host} cannot be read", jobs.refuse_for_now(request)
             ) from error
         if settings.fleet is None or settings.fleet.host != self.host:
-            raise JobRefused(f"{self.host} has left the fleet", host_jobs.refuse_for_now(request))
+            raise JobRefused(f"{self.host} has left the fleet", jobs.refuse_for_now(request))
         return settings, settings.fleet
 
     def _refuse_for_now(self, request: JobRequest, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
-            raise JobRefused(f"{self.host} has too little memory for a drill now", host_jobs.refuse_for_now(request))
+            raise JobRefused(f"{self.host} has too little memory for a drill now", jobs.refuse_for_now(request))
         if records.is_paused(request.instance, self.now()):
-            raise JobRefused(f"{request.instance} is paused on {self.host}", host_jobs.refuse_for_now(request))
+            raise JobRefused(f"{request.instance} is paused on {self.host}", jobs.refuse_for_now(request))
 
     def _keep_given(self, records: Records, name: JobName) -> None:
         try:
@@ -211,14 +211,14 @@ class JobRunner:
         self, request: JobRequest, name: JobName, records: Records, beat: Callable[[JobProgress], None]
     ) -> JobAnswer:
         began, at = time.monotonic(), self.now()
-        before = host_jobs.past_metrics(records.run(name), at)
-        record = RunRecord.begin(before, request.run_id, host_jobs.served_until(request, at), at)
+        before = jobs.past_metrics(records.run(name), at)
+        record = RunRecord.begin(before, request.run_id, jobs.served_until(request, at), at)
         try:
             log = records.fleet_log(name)
-            child = self.start(host_jobs.command_arguments(request), log, request.run_id)
+            child = self.start(jobs.command_arguments(request), log, request.run_id)
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
-            raise JobRefused(f"{name} cannot be started on {self.host}", host_jobs.refuse_for_now(request)) from error
+            raise JobRefused(f"{name} cannot be started on {self.host}", jobs.refuse_for_now(request)) from error
         self.tell(f"{name} begins for the fleet, run {request.run_id}")
         reader = LogReader(log, self.host, self.environment)
         code: int | None = None
@@ -243,7 +243,7 @@ class JobRunner:
         A failed run serves no time of the schedule. Otherwise a fleet that starts backups and stops them at once would
         prevent those of the agent.
         """
-        before = host_jobs.past_metrics(records.run(name), self.now())
+        before = jobs.past_metrics(records.run(name), self.now())
         served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
         scheduled = max(served, record.scheduled) if _is_good(record.exit_code) else served
         try:

@@ -20,9 +20,8 @@ from zsnapdb.base.errors import CommandError, ConfigError, UnreachableError, how
 from zsnapdb.config.settings import Settings
 from zsnapdb.config.tables import EngineSettings, WorkerSettings
 from zsnapdb.fleet.connection import connect, identity_of, machine
-from zsnapdb.fleet.control import control_worker
 from zsnapdb.fleet.job_runner import JobRunner
-from zsnapdb.fleet.worker import pause, stop_by_signals, until_stopped, workers
+from zsnapdb.fleet.worker import control_worker, pause, stop_by_signals, until_stopped, workers
 from zsnapdb.planning.fleet.jobs import CONTROL
 
 _PATIENCE = 60.0

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from zsnapdb.base.domain_types import is_backup_id
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotFound
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
-from zsnapdb.planning.order import in_order
 from zsnapdb.repository import layout
-from zsnapdb.repository.keyring import Keyring, UntrustedRecord
+from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import ChunkKey, Key
 from zsnapdb.repository.manifest import ChunkTable, Manifest, decode
 from zsnapdb.repository.marker import Marker
@@ -67,29 +65,6 @@ class VolumeChunks:
     def give_up(self) -> None:
         """Stop retrying: calls that wait for another attempt raise soon."""
         self.objects.give_up()
-
-
-@dataclass(frozen=True)
-class Catalogue:
-    """The backups of an instance, oldest first, and an error for each unreadable one, by id.
-
-    `digests` has the SHA-256 of each manifest's line, by id. `foreign` has an error for each intact manifest without a
-    trusted writer.
-    """
-
-    manifests: tuple[Manifest, ...]
-    unreadable: Mapping[str, DamagedError]
-    digests: Mapping[str, str] = field(default_factory=dict)
-    foreign: Mapping[str, UntrustedRecord] = field(default_factory=dict)
-
-    @property
-    def unread(self) -> Mapping[str, DamagedError]:
-        """The errors of all listed backups that are not used."""
-        return {**self.unreadable, **self.foreign}
-
-    @property
-    def damaged(self) -> tuple[DamagedError, ...]:
-        return tuple(self.unreadable.values())
 
 
 @dataclass(frozen=True)
@@ -272,30 +247,6 @@ class Repository(RepositoryObjects):
         Raises: UntrustedRecord also if this host's records show that another writer stored it.
         """
         return self.keyring.known(self.get(key), key)
-
-    def catalogue(self, instance: str) -> Catalogue:
-        """Return all backups of the instance.
-
-        A damaged manifest does not hide the others. RepositoryError if the store cannot be reached.
-        """
-
-        def read(backup_id: str) -> tuple[Manifest, str] | DamagedError:
-            try:
-                return self.digested_manifest(instance, backup_id)
-            except DamagedError as error:
-                return error
-
-        ids = self.backup_ids(instance)
-        with ThreadPoolExecutor(8, thread_name_prefix="manifest") as pool:
-            results = list(pool.map(read, ids))
-        readable = [result for result in results if not isinstance(result, DamagedError)]
-        unread = {name: result for name, result in zip(ids, results, strict=True) if isinstance(result, DamagedError)}
-        return Catalogue(
-            tuple(in_order(manifest for manifest, _ in readable)),
-            {name: error for name, error in unread.items() if not isinstance(error, UntrustedRecord)},
-            {manifest.backup_id: digest for manifest, digest in readable},
-            {name: error for name, error in unread.items() if isinstance(error, UntrustedRecord)},
-        )
 
     def commit(self, manifest: Manifest) -> str:
         """Store the manifest, never over another one, and read it back. Then the backup exists.

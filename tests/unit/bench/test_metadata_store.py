@@ -8,6 +8,7 @@ import pytest
 
 from tests.bench import large_server, metadata_store
 from tests.bench.metadata_store import MetadataStore
+from tests.unit.support.manifests import stored_manifests
 from zsnapdb.base.errors import NotFound
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.local import LocalStore
@@ -60,7 +61,6 @@ def test_large_server_repository_is_readable(tmp_path: Path) -> None:
     writer = metadata_store.writer(tmp_path / "model")
     large_server.write(server, writer)
     repository = Repository.open(MetadataStore(tmp_path / "model"), "")
-    known = repository.catalogue("main")
-    assert not known.unread
-    assert len(known.manifests) == server.backups
-    assert known.manifests[0].volumes[0].plain_size == pytest.approx(server.size, rel=0.01)
+    known = stored_manifests(repository)
+    assert len(known) == server.backups
+    assert known[0].volumes[0].plain_size == pytest.approx(server.size, rel=0.01)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.command_line import zsnapdb_from_nothing
-from zsnapdb.cli import tables
+from zsnapdb.cli import output
 from zsnapdb.cli.output import show
 from zsnapdb.report.clone.list import ClonesView
 from zsnapdb.report.view import Fields, Labelled, Part, Table, TabularView, spaced, table
@@ -41,7 +41,7 @@ class Terminal(io.StringIO):
 
 def shown(parts: Sequence[Part], width: int = 80) -> str:
     out = io.StringIO()
-    tables.show_parts(parts, out, width)
+    output.show_parts(parts, out, width)
     return out.getvalue()
 
 
@@ -139,7 +139,7 @@ def test_rich_is_not_loaded_for_a_pipe() -> None:
     import subprocess
     import sys
 
-    code = "import sys; from zsnapdb.cli.app import app; from zsnapdb.cli import tables; print('rich' in sys.modules)"
+    code = "import sys; from zsnapdb.cli.app import app; from zsnapdb.cli import output; print('rich' in sys.modules)"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert asked.stdout.strip() == "False"
 

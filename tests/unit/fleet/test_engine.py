@@ -25,7 +25,7 @@ from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config import fleet_jobs
 from zsnapdb.config.fleet_jobs import FleetScheduleSettings
 from zsnapdb.config.tables import EngineSettings, FleetVerb, ScheduleSettings
-from zsnapdb.fleet.specification import specification
+from zsnapdb.fleet.engine import specification
 from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob, JobAnswer, queue_of
 
 pytestmark = pytest.mark.skipif(
@@ -232,7 +232,7 @@ def test_a_failure_is_tried_again_as_its_exit_code_says(yard: Yard) -> None:
 
 
 def test_two_machines_with_one_name_get_no_job(yard: Yard) -> None:
-    from zsnapdb.fleet.control import ControlActivities
+    from zsnapdb.fleet.worker import ControlActivities
 
     for machine in ("a", "b"):
         yard.host("db7", machine=machine)

@@ -19,7 +19,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunne
 
 from tests.unit.support.fleet_histories import FOLDER
 from zsnapdb.fleet.connection import CONVERTER
-from zsnapdb.fleet.control import WORKFLOWS, workflow_runner
+from zsnapdb.fleet.worker import WORKFLOWS, workflow_runner
 from zsnapdb.fleet.workflows import JobWorkflow
 from zsnapdb.planning.fleet import jobs
 from zsnapdb.planning.fleet.jobs import FleetJob, JobAnswer

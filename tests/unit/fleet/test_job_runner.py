@@ -20,8 +20,7 @@ from zsnapdb.base import run_context
 from zsnapdb.config.tables import FleetVerb
 from zsnapdb.fleet.job_runner import JobRefused, JobRunner, LogReader
 from zsnapdb.planning.agent_jobs import PauseRecord, RunRecord
-from zsnapdb.planning.fleet.host_jobs import job_name
-from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, JobRequest, JobVerdict, run_id_of
+from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, JobRequest, JobVerdict, job_name, run_id_of
 
 
 def request(instance: str, verb: FleetVerb = FleetVerb.BACKUP, **more: Any) -> JobRequest:

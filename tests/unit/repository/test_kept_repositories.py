@@ -16,6 +16,7 @@ import pytest
 
 import zsnapdb
 from tests.unit.support.kept_repositories import FOLDER, HOSTS, KEPT, KeptRepository, differences, unpack
+from tests.unit.support.manifests import stored_manifests
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.record.host_record import check
 from zsnapdb.jobs.record.record_file import HostRecord
@@ -158,7 +159,7 @@ def test_restore_of_each_backup_of_a_kept_repository_is_planned(
         request = RestoreRequest(to=backup_id, top="tank/restored")
         planned = plan.make(kept.settings, kept.instance, repository, request)
         assert planned.backup_id == backup_id
-        chain = restore_chain(repository.catalogue("main").manifests, repository.manifest("main", backup_id))
+        chain = restore_chain(stored_manifests(repository), repository.manifest("main", backup_id))
         assert {step.backup_id for step in planned.receives} == {link.backup_id for link in chain}
 
 

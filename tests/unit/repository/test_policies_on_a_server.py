@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.unit.support.archived_server import Server
+from tests.unit.support.manifests import stored_manifests
 from tests.unit.support.s3_server import BUCKET, PREFIX, S3Server, s3_server, statements
 from tests.unit.support.world import World, made
 from zsnapdb.base.errors import RepositoryError
@@ -154,8 +155,8 @@ def stored(place: Place) -> tuple[str, str]:
 
 def test_who_may_only_write_backs_up_and_archives_binlogs(place: Place, stored: tuple[str, str]) -> None:
     archived = place.archive_binlogs("writer")
-    catalogue = Repository.open(place.store(None), PREFIX).catalogue("main")
-    full, following = (manifest for manifest in catalogue.manifests if manifest.backup_id in stored)
+    backups = stored_manifests(Repository.open(place.store(None), PREFIX))
+    full, following = (manifest for manifest in backups if manifest.backup_id in stored)
     assert following.volumes[0].from_guid == full.volumes[0].guid
     assert archived.damaged == ()
     assert [file.name for file in archived.of(archived.incarnations[-1].id) if file.is_rotated]

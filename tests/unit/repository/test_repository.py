@@ -62,14 +62,6 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated(repository: Repository) 
     assert repository.backup_ids("main") == ["20261120T101112Z-7f3a"]
 
 
-def test_one_damaged_manifest_does_not_hide_the_others(store: LocalStore, repository: Repository) -> None:
-    repository.commit(manifest())
-    store.put(layout.manifest("main", "20261120T101113Z-0000"), b"{")
-    catalogue = repository.catalogue("main")
-    assert [m.backup_id for m in catalogue.manifests] == ["20261120T101112Z-7f3a"]
-    assert "20261120T101113Z-0000" in str(catalogue.damaged[0])
-
-
 def test_chunks_without_a_manifest_are_no_backup(repository: Repository) -> None:
     repository.chunks("main", "20261120T101112Z-7f3a", "data").put_chunk(1, b"x", "")
     assert repository.backup_ids("main") == []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 
 from zsnapdb.base.domain_types import Flavour
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.planning.order import in_order
 from zsnapdb.repository.manifest import FilesystemType, KeyPart, Manifest, OtherSourcePart, VolumePart, ZvolType
 from zsnapdb.repository.manifest_source import LockPart, PositionPart, ServerPart, ServerSourcePart
+from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.chunks import Chunk, Codec
 
 
@@ -65,3 +69,17 @@ def encrypted(backup: Manifest, key: KeyPart) -> Manifest:
         for volume in backup.volumes
     )
     return backup.model_copy(update={"keys": (key,), "volumes": volumes})
+
+
+def stored_manifests(repository: Repository) -> list[Manifest]:
+    """Return the manifests of all backups of `main`, oldest first. Raises DamagedError if one is unreadable."""
+    return list(in_order(repository.manifest("main", backup_id) for backup_id in repository.backup_ids("main")))
+
+
+def readable_manifests(repository: Repository) -> list[Manifest]:
+    """Return the manifests of all backups of `main` that are readable, oldest first."""
+    readable = []
+    for backup_id in repository.backup_ids("main"):
+        with contextlib.suppress(DamagedError):
+            readable.append(repository.manifest("main", backup_id))
+    return list(in_order(readable))

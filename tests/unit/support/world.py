@@ -20,6 +20,7 @@ import pytest
 
 from tests.unit.support.events import Recorder
 from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeServer
+from tests.unit.support.manifests import stored_manifests
 from tests.unit.support.simulated_zfs import SimulatedZfs, is_change
 from tests.unit.support.streams import begin, end, write
 from zsnapdb.base import run_context
@@ -272,10 +273,9 @@ class World:
 
     def check_good(self) -> None:
         """Check that every listed backup can be restored: its chain is complete, and each stream is a sent one."""
-        catalogue = self.repository.catalogue("main")
-        assert not catalogue.damaged
-        for backup in catalogue.manifests:
-            assert restore_chain(catalogue.manifests, backup)
+        manifests = stored_manifests(self.repository)
+        for backup in manifests:
+            assert restore_chain(manifests, backup)
             streams = self.content(backup.backup_id)
             for volume in backup.volumes:
                 expected = expected_stream(volume)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.base.document_digests import documents_of, files_of
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record.document_digests import documents_of, files_of
 from zsnapdb.jobs.record.host_record import record_of, unwritten_warned
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.planning.repository.host_record import ArchivedBinlogs, ArchivedPosition, RecordedBinlog

@@ -13,6 +13,7 @@ from zsnapdb.base.domain_types import SnapshotSet, server_name
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.clock_record import removal_time
+from zsnapdb.jobs.base.document_digests import files_of
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.set_properties import (
@@ -22,7 +23,6 @@ from zsnapdb.jobs.base.set_properties import (
     STORED,
 )
 from zsnapdb.jobs.record import production_restores
-from zsnapdb.jobs.record.document_digests import files_of
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
 from zsnapdb.jobs.record.record_file import StoredCheck as StoredCheck
 from zsnapdb.planning import order

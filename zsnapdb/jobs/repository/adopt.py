@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import DamagedError, NotFound, PreflightError, ZsnapdbError
-from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
+from zsnapdb.jobs.base.document_digests import DocumentPlaces, OwnDocumentFiles, documents_of, files_of
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import archive_record, host_record
-from zsnapdb.jobs.record.document_digests import DocumentPlaces, documents_of, files_of
 from zsnapdb.jobs.record.host_record import StoredCheck
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import verify

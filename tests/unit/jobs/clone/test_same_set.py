@@ -12,7 +12,7 @@ from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.jobs.clone import cached_sets, source_lookup
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.repository.manifest import Manifest
-from zsnapdb.repository.repository import Catalogue, Repository
+from zsnapdb.repository.repository import Repository
 
 ORIGINAL, CONSOLIDATED = "20261101T000000Z-0001", "20261101T000000Z-0002"
 
@@ -36,7 +36,6 @@ def test_the_set_on_this_host_is_cloned_if_its_guids_are_those_of_the_backup(
     monkeypatch.setattr(source_lookup, "find_local", lambda *words: here if words[-1] == ORIGINAL else None)
     monkeypatch.setattr(Repository, "backup_ids", lambda *words: [CONSOLIDATED])
     monkeypatch.setattr(Repository, "manifest", lambda *words: target)
-    monkeypatch.setattr(Repository, "catalogue", lambda *words: Catalogue((target,), {}))
     monkeypatch.setattr(source_lookup, "home", lambda *words: "tank/zsnapdb/clones")
     monkeypatch.setattr(source_lookup, "pool_for", lambda *words: "tank")
     monkeypatch.setattr(cached_sets, "find_received", lambda *words: None)

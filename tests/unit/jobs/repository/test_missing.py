@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.manifests import stored_manifests
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.jobs.doctor import dependency_checks
@@ -31,7 +32,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     names = made.fill([None, None, None])
     instance = made.instance()
     repository = instance.open_repository()
-    for manifest in repository.catalogue("main").manifests:
+    for manifest in stored_manifests(repository):
         host_record.note_stored(instance, repository, manifest)
     repository.delete(layout.manifest("main", names[2]))
     return made

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.manifests import stored_manifests
 from tests.unit.support.pruning import check_whole, manifests, plan, prune
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, id_of, store_backup
 from zsnapdb.base.errors import ConfigError, PreflightError, RepositoryError, UsageError
@@ -157,6 +158,6 @@ def test_an_id_a_day_ahead_hides_no_later_increment(tmp_path: Path) -> None:
         site.record(made)
         assert made.createtxg == number
     assert [backup.backup_id for backup in site.instance().summaries(repository).backups] == names
-    assert repository.catalogue("main").manifests[-1].backup_id == names[3]
+    assert stored_manifests(repository)[-1].backup_id == names[3]
     assert set(plan(site).retention.kept) == set(names)
     assert {d.backup_id: d.reasons for d in plan(site).retention.decisions}[names[3]] == ("last (1 of 1)",)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support.manifests import manifest
+from tests.unit.support.manifests import manifest, stored_manifests
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.domain_types import Flavour, new_backup_id
 from zsnapdb.base.errors import HistoryError
@@ -95,7 +95,7 @@ def test_a_server_that_got_a_new_uuid_on_the_same_datasets_goes_on(tmp_path: Pat
         uuid = UUIDS[0] if days > 4 else UUIDS[1]
         backup(one.instance(), days, 1, uuid=uuid, base=None if days == 9 else days + 1)
     repository = one.instance().open_repository()
-    checked = host_record.check(one.instance(), repository, repository.catalogue("main").manifests, ())
+    checked = host_record.check(one.instance(), repository, stored_manifests(repository), ())
     assert checked.findings == ()
 
 
@@ -121,7 +121,7 @@ def test_a_host_is_told_of_the_other_server_and_its_latest_is_its_own(tmp_path: 
     assert other[-1].backup_id in unknown.value.message
     for made in own:
         host_record.note_stored(instance, repository, made)
-    (finding,) = host_record.check(instance, repository, repository.catalogue("main").manifests, ()).findings
+    (finding,) = host_record.check(instance, repository, stored_manifests(repository), ()).findings
     assert finding.kind is StoredKind.OTHER_WRITER
     assert "another server writes backups under the name main" in finding.text
     assert (finding.is_alarming, finding.is_warning) == (False, True)
@@ -144,7 +144,7 @@ def test_after_a_failover_the_newest_is_that_of_the_server_that_has_everything(t
     taken_over = backup(instance, 2, 2, uuid=UUIDS[1])
     assert isinstance(taken_over.source, ServerSourcePart)
     repository = instance.open_repository()
-    known = list(repository.catalogue("main").manifests)
+    known = list(stored_manifests(repository))
     with pytest.raises(HistoryError):
         newest_backup(instance, repository, accepts_older=False)
     position = taken_over.source.position

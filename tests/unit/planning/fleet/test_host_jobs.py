@@ -14,8 +14,17 @@ from zsnapdb.base import run_context
 from zsnapdb.config.settings import Settings
 from zsnapdb.config.tables import FleetVerb
 from zsnapdb.planning.agent_jobs import RunRecord
-from zsnapdb.planning.fleet.host_jobs import command_arguments, is_too_soon, refusal, served_by, served_until
-from zsnapdb.planning.fleet.jobs import JobRequest, JobVerdict, is_timely, run_id_of
+from zsnapdb.planning.fleet.jobs import (
+    JobRequest,
+    JobVerdict,
+    command_arguments,
+    is_timely,
+    is_too_soon,
+    refusal,
+    run_id_of,
+    served_by,
+    served_until,
+)
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 RUN = run_id_of(FleetVerb.BACKUP, "main", NOW)
