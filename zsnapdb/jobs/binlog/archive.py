@@ -29,7 +29,7 @@ from zsnapdb.jobs.health.recovery_coverage import read, repeated
 from zsnapdb.planning.backup.at_rest import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
-from zsnapdb.planning.binlog.archive_times import CommitHorizon, record_interval
+from zsnapdb.planning.binlog.archive_times import CommitHorizon, RoundTimer, record_interval
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids
 from zsnapdb.planning.binlog.route import RouteEnd
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -188,9 +188,7 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
         with instance.session() as session:
             source = find_source(session)
         archiver = archiver_of(instance, source)
-        # Half of the interval. A transaction just after a round waits for the next round, which still needs time to
-        # store it.
-        pause = instance.settings.binlog.interval / 2
+        timer = RoundTimer(instance.settings.binlog.interval)
         notes = Notes(instance.events)
         watch = NewHistoryWatch(instance, start_backup)
         recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
@@ -209,7 +207,9 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
                 archiver = _renewed(instance, archiver, source)
             if is_last:
                 return result
-            stop.wait(max(_SHORTEST_PAUSE, pause - (time.monotonic() - started)))
+            elapsed = time.monotonic() - started
+            timer = timer.after(elapsed)
+            stop.wait(max(_SHORTEST_PAUSE, timer.pause - elapsed))
 
 
 def _query_source(instance: Instance) -> BinlogSource | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.config.instance import ObjectiveSettings
@@ -79,6 +79,32 @@ def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
     The archive's end is at most one record interval plus one archiver round old.
     """
     return 1.5 * (round_interval + _SLACK) / objectives.warn_at
+
+
+_LEAST_RESERVE = 2.5
+"""Seconds that a round always has to store its bytes, unless half of a short interval is less."""
+
+
+@dataclass(frozen=True)
+class RoundTimer:
+    """The time between the starts of two rounds of an archiver, so that a commit is stored within `interval` seconds.
+
+    A commit right after a round waits for the next one. `slowest` is the duration of the slowest recent round in
+    seconds. Each round costs requests, so rounds start as late as possible.
+    """
+
+    interval: float
+    slowest: float = 0.0
+
+    @property
+    def pause(self) -> float:
+        """Seconds from the start of a round to the start of the next one: from half of the interval to 0.8 of it."""
+        reserve = max(_LEAST_RESERVE, self.interval / 5, 3 * self.slowest)
+        return max(self.interval / 2, self.interval - reserve)
+
+    def after(self, seconds: float) -> RoundTimer:
+        """Return the timer after a round of this duration. A slow round counts less after each later one."""
+        return replace(self, slowest=max(seconds, 0.9 * self.slowest))
 
 
 def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:

@@ -148,8 +148,8 @@ ChunkSize = Callable[[int], int]
 class Workload:
     """A server: bytes of data, changed bytes and bytes of binlog a day, and how it is backed up.
 
-    `every` and `full_every` are seconds. `line` is the bandwidth to the store in bytes per second. `binlog` 0: no
-    binlog is archived.
+    `every`, `full_every` and the `pause` between two rounds of the archiver are in seconds. `line` is the bandwidth to
+    the store in bytes per second. `binlog` 0: no binlog is archived.
     """
 
     size: int
@@ -158,7 +158,7 @@ class Workload:
     keep: KeepRules = DEFAULT_KEEP
     every: float = DAY
     full_every: float = 30 * DAY
-    interval: float = 10.0
+    pause: float = 7.5
     line: float = 119.0 * MIB
 
 
@@ -310,7 +310,7 @@ def _archive_requests(load: Workload, binlog_chunks: int) -> Requests:
     """Return the requests of the archiver in a month in which the server never stops writing."""
     if not load.binlog:
         return Requests()
-    rounds = MONTH / load.interval
+    rounds = MONTH / load.pause
     whole_files = Requests(put=(binlog_chunks + 1) * MONTH / DAY)
     return ROUND_REQUESTS.times(rounds) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files
 

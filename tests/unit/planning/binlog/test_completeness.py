@@ -15,6 +15,7 @@ from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.archive_times import (
     CommitHorizon,
     LastRecord,
+    RoundTimer,
     is_reached,
     is_worth_recording,
     least_limit,
@@ -147,3 +148,19 @@ def test_a_server_from_which_another_one_took_over_does_not_say_that_nothing_was
         choose(AtTime(commit_time(35 * SECOND)), [POINT], files, NOW, known(record))
     named = choose(AtTime(commit_time(35 * SECOND)), [POINT], files, NOW, known(record), history="1")
     assert [file.number for file in named.files] == [2]
+
+
+@given(interval=st.floats(1, 86400), rounds=st.lists(st.floats(0, 10), max_size=20), last=st.floats(0, 30))
+def test_round_stores_each_commit_within_the_interval(interval: float, rounds: list[float], last: float) -> None:
+    timer = RoundTimer(interval)
+    for seconds in rounds:
+        timer = timer.after(seconds)
+    last = min(last, 3 * timer.slowest, interval / 2)
+    # A commit right after the start of a round is stored by the end of the next one.
+    assert timer.pause + last <= interval * (1 + 1e-9)
+    assert interval / 2 <= timer.pause <= 0.8 * interval
+
+
+@pytest.mark.parametrize(("interval", "slow", "pause"), [(1, 0, 0.5), (10, 0, 7.5), (10, 2, 5), (60, 6, 42)])
+def test_round_starts_as_late_as_the_interval_allows(interval: float, slow: float, pause: float) -> None:
+    assert RoundTimer(interval).after(slow).pause == pytest.approx(pause)

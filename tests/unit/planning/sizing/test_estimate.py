@@ -15,8 +15,10 @@ from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.world import made
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.config.repository import KeepRules
+from zsnapdb.config.settings import BinlogSettings
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.repository.sizing import parse_daily, parse_keep, parse_line, parse_prices, size_workload
+from zsnapdb.planning.binlog.archive_times import RoundTimer
 from zsnapdb.planning.repository.sizing import (
     BACKUP_REQUESTS,
     DAY,
@@ -126,6 +128,10 @@ def test_archiver_sends_no_more_requests_than_estimated(tmp_path: Path, asked: C
     most = ROUND_REQUESTS.times(rounds) + MERGE_REQUESTS.times(rounds / MERGED)
     assert rounds < asked["put"]
     assert is_covered(asked, most), asked
+
+
+def test_archiver_starts_as_many_rounds_as_estimated() -> None:
+    assert Workload(0, 0, 0).pause == RoundTimer(BinlogSettings().interval).pause
 
 
 @pytest.mark.parametrize("text", ["20GiB", "20/day", "GiB/day", "1GiB/month", "-1GiB/day"])
