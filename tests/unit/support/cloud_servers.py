@@ -72,7 +72,10 @@ def create_container(port: int, name: str) -> None:
         assert connection.getresponse().status == 201
 
 
-def azure_settings(folder: Path, port: int, container: str) -> RepositorySettings:
+def azurite_settings(folder: Path) -> RepositorySettings:
+    """Return the settings of a repository in an empty container of Azurite."""
+    port, container = azurite(), f"c{uuid.uuid4().hex}"
+    create_container(port, container)
     file = folder / "azure-credentials"
     file.write_text(f"# of Azurite\nAZURE_STORAGE_ACCOUNT_KEY={KEY}\n")
     file.chmod(0o600)
@@ -83,11 +86,10 @@ def azure_settings(folder: Path, port: int, container: str) -> RepositorySetting
 @contextlib.contextmanager
 def in_azurite(folder: Path) -> Iterator[Store]:
     """An empty container of Azurite."""
-    port, container = azurite(), f"c{uuid.uuid4().hex}"
-    create_container(port, container)
+    settings = azurite_settings(folder)
     from zsnapdb.store.cloud import open_at
 
-    yield open_at(azure_settings(folder, port, container))[0]
+    yield open_at(settings)[0]
 
 
 @dataclass
@@ -101,6 +103,7 @@ class GoogleServer:
     generation: int = 1764417600000000
     requests: list[str] = field(default_factory=list)
     refuse: Callable[[GoogleRequest], tuple[int, str] | None] = lambda request: None
+    ignores_conditions: bool = False
     page: int = 10
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -158,7 +161,11 @@ class GoogleRequest(http.server.BaseHTTPRequestHandler):
 
     def _put(self) -> None:
         condition = self.headers.get("x-goog-if-generation-match")
-        if condition is not None and int(condition) != self.served.objects.get(self.key, (0,))[0]:
+        if (
+            condition is not None
+            and not self.served.ignores_conditions
+            and int(condition) != self.served.objects.get(self.key, (0,))[0]
+        ):
             self.fail(412, "PreconditionFailed")
             return
         self.served.generation += 1
