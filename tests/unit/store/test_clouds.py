@@ -122,6 +122,14 @@ def test_address_of_azure_has_account_and_container(tmp_path: Path) -> None:
         store.inner.get("k")
 
 
+def test_signature_in_a_query_is_not_shown(tmp_path: Path) -> None:
+    store = opened(azure(tmp_path, "AZURE_STORAGE_SAS_TOKEN=sv=2024&sig=hunter2\n"))
+    for call in ("put", "get", "list", "delete"):
+        with pytest.raises(UnreachableError) as caught:
+            ask(store, call)
+        assert "hunter2" not in f"{caught.value} {caught.value.__context__}"
+
+
 REFUSALS: dict[tuple[int, str], type[ZsnapdbError]] = {
     (401, "AuthenticationRequired"): RepositoryError,
     (403, "AccessDenied"): RepositoryError,
