@@ -212,7 +212,7 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
     for key in ("region", "s3.region"):
         elsewhere = parse(GOOD.replace("s3://bucket/prefix", "file:///backups") + f'{key} = "x"\n', "x")
         assert ConfigurationView(elsewhere).notes() == [
-            'note: repository "s3" is not in S3: there region has no effect'
+            'note: the url of repository "s3" is another store: s3.region has no effect'
         ]
 
 
@@ -230,7 +230,11 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
         ),
         (GOOD + '[serve]\nunmasked = ["shop"]\n', "'shop', which is not configured (configured: main)", ""),
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "at most one of socket and host", ""),
-        (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
+        (
+            GOOD.replace("s3://bucket/prefix", "ftp://x"),
+            "neither s3://bucket[/prefix] nor azure://account/container[/prefix]",
+            "",
+        ),
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes gives one dataset two roles", ""),
         (GOOD + 's3.endpoint = "http://s3.lan:9000"\n', "use https://, or set allow_http = true", ""),
         (GOOD + 'endpoint = "http://127.0.0.1.evil.example"\n', "use https://, or set allow_http = true", ""),

@@ -46,7 +46,8 @@ from zsnapdb.notify.notifier import DeliveryFailure
 from zsnapdb.serve import issuer_requests
 from zsnapdb.serve.helper_messages import FailureAnswer, HelperClient, HelperRequest
 from zsnapdb.serve.issuer_requests import HttpsRequest, https_ask
-from zsnapdb.store import s3_client, s3_objects
+from zsnapdb.store import base as store_base
+from zsnapdb.store import s3_client
 from zsnapdb.store.s3 import S3Store
 from zsnapdb.verbs.requests import ListClonesVerb
 
@@ -222,18 +223,18 @@ def test_helper_has_one_limit_for_each_answer(manner: Manner, tmp_path: Path) ->
 
 
 def test_listing_that_repeats_a_page_or_never_brings_names_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = s3_objects.ListingPace("listing")
+    pace = store_base.ListingPace("listing")
     pace.next_token("a")
     with pytest.raises(RepositoryError, match="repeats a page"):
         pace.next_token("a")
-    monkeypatch.setattr(s3_objects, "SECONDS", 0.1)
+    monkeypatch.setattr(store_base, "LISTING_SECONDS", 0.1)
     with pytest.raises(UnreachableError), in_time():
         _brings_nothing(pace)
     with pytest.raises(RepositoryError, match="more than"):
-        pace.add(s3_objects.MOST_NAMES + 1)
+        pace.add(store_base.MOST_NAMES + 1)
 
 
-def _brings_nothing(pace: s3_objects.ListingPace) -> None:
+def _brings_nothing(pace: store_base.ListingPace) -> None:
     for _ in range(100):
         with pace.page():
             time.sleep(0.05)

@@ -121,6 +121,7 @@ HOMES = {
     "botocore": {
         *("store/s3.py", "store/s3_client.py", "store/s3_objects.py"),
     },
+    "obstore": {"store/cloud.py", "store/cloud_clients.py"},
     "typer": None,
     "ctypes": {
         *("zfs/libzfs.py", "zfs/mounting.py", "zfs/snapshot_files.py", "mysql/process/sandbox_launcher.py"),

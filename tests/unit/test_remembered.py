@@ -39,6 +39,7 @@ IN_MEMORY = {
     ("repository/catalogue.py", "_described"): CONSTANT,
     ("repository/manifest.py", "_adapter"): CONSTANT,
     ("store/s3_client.py", "_loader"): "the folders of AWS's service descriptions",
+    ("store/cloud_clients.py", "_loop"): "the id of this process",
     ("zfs/libzfs.py", "load"): "the library that this process has loaded",
     ("zfs/version.py", "userland"): "text in evidence: nothing is decided by it",
 }

@@ -27,7 +27,8 @@ _REFUSED = 4
 
 
 RepositoryAddress = Annotated[
-    str | None, argument("ADDRESS", "Address for backups: s3://bucket/prefix or file:///folder.", show_default=False)
+    str | None,
+    argument("ADDRESS", "Address for backups, such as s3://bucket/prefix or file:///folder.", show_default=False),
 ]
 NewInstance = Annotated[str, option("--instance", "NAME", "Name of the instance.")]
 ServerSocket = Annotated[
@@ -36,7 +37,7 @@ ServerSocket = Annotated[
 ChosenPool = Annotated[
     str | None, option("--pool", "NAME", "Pool for files that are not on ZFS.", show_default="the only one")
 ]
-StoreEndpoint = Annotated[str | None, option("--endpoint", "URL", "Endpoint of the S3 store.")]
+StoreEndpoint = Annotated[str | None, option("--endpoint", "URL", "Endpoint of the store.")]
 CredentialsFile = Annotated[
     str | None, option("--credentials-file", "FILE", "File with the credentials of the store.", show_default=False)
 ]

@@ -327,7 +327,8 @@ _OTHER_WORDS = {
         'datasets are `volumes = { parent = "tank/mysql", data = "tank/mysql/data" }` of an instance'
     ),
     r"bucket|prefix|path|folder|type": (
-        'the address of a repository is `url = "s3://bucket/prefix"` or `url = "file:///folder"`'
+        'the address of a repository is `url = "s3://bucket/prefix"`, `"azure://account/container/prefix"`,'
+        ' `"gs://bucket/prefix"` or `"file:///folder"`'
     ),
     r"(s3_)?((use|force)_)?path_style(_\w+)?|url_style": (
         '`s3.addressing = "path"` of a repository is path style, `"virtual"` is virtual-hosted style'

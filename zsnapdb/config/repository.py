@@ -21,16 +21,41 @@ from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.tables import AbsolutePath, ConfigSection
 
-STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
+STORE_ADDRESSES = {
+    "s3://bucket[/prefix]": r"s3://[^/]+",
+    "azure://account/container[/prefix]": r"azure://[^/]+/[^/]+",
+    "gs://bucket[/prefix]": r"gs://[^/]+",
+    "file:///folder": r"file:///",
+}
 """The address of each kind of store as users write it, and its pattern. `zsnapdb.store.layers` has the stores."""
 
 _ASCII = r"A-Za-z0-9._~!$&'()*+,;=:@ -"
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_BUCKETS = {
+    "s3": (
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}",
+        (
+            "the name of a bucket (letters, digits, dots, hyphens, underscores); set the host and port of the provider"
+            " as s3.endpoint"
+        ),
+    ),
+    "azure": (
+        r"[a-z0-9]{3,24}/(?=[a-z0-9-]{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
+        "an account (lower-case letters, digits) and a container (the same, and single hyphens) of Azure",
+    ),
+    "gs": (
+        r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]",
+        "the name of a bucket of Google (lower-case letters, digits, dots, hyphens, underscores)",
+    ),
+}
+"""The pattern of a bucket by scheme, and its description in errors."""
 
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """The parts of a repository's address. `bucket` is "" for a folder. `path` has no slash at its ends."""
+    """The parts of a repository's address. `path` has no slash at its ends.
+
+    `bucket` is "" for a folder, and "account/container" for Azure.
+    """
 
     scheme: str
     bucket: str
@@ -49,12 +74,10 @@ def parse_address(url: str) -> StoreAddress:
     if not any(re.match(pattern, url) for pattern in STORE_ADDRESSES.values()):
         raise ValueError(f"url {url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
     scheme, _, rest = url.partition("://")
-    bucket, _, path = rest.partition("/")
-    if scheme == "s3" and _BUCKET.fullmatch(bucket) is None:
-        raise ValueError(
-            f"url {url!r}: {bucket!r} is not the name of a bucket (letters, digits, dots, hyphens, underscores);"
-            " set the host and port of the provider as s3.endpoint"
-        )
+    bucket, path = _parted(rest, 2 if scheme == "azure" else 1)
+    pattern, description = _BUCKETS.get(scheme, ("", ""))
+    if re.fullmatch(pattern, bucket) is None:
+        raise ValueError(f"url {url!r}: {bucket!r} is not {description}")
     if bad := _unusable(path):
         raise ValueError(f"url {url!r} contains {bad!r}, which cannot be part of a repository's address")
     folders = path.removesuffix("/").split("/")
@@ -63,6 +86,12 @@ def parse_address(url: str) -> StoreAddress:
     if scheme == "file" and not path:
         raise ValueError(f"url {url!r} names no folder")
     return StoreAddress(scheme, bucket, "/".join(folders))
+
+
+def _parted(rest: str, count: int) -> tuple[str, str]:
+    """Return the first `count` parts of an address without its scheme, and the path after them."""
+    parts = rest.split("/", count)
+    return "/".join(parts[:count]), "".join(parts[count:])
 
 
 def _unusable(path: str) -> str:
@@ -179,21 +208,15 @@ class ObjectLockSettings(ConfigSection):
     period: Annotated[Seconds, Field(alias="for", ge=3600, le=100 * 366 * 86400)]
 
 
-class S3Settings(ConfigSection):
-    """Access to the bucket of an s3:// url, and storage options of its objects."""
+class ProviderSettings(ConfigSection):
+    """Access to a bucket at a provider."""
 
     endpoint: str | None = None
     allow_http: StrictBool = False
-    region: str | None = None
     credentials_file: AbsolutePath | None = None
-    addressing: Literal["auto", "path", "virtual"] = "auto"
-    storage_class: str | None = None
-    sse: Literal["AES256", "aws:kms"] | None = None
-    sse_key: str | None = None
-    checksum: Literal["auto", "sha256", "none"] = "auto"
 
     @model_validator(mode="after")
-    def _usable(self) -> S3Settings:
+    def _usable_endpoint(self) -> Self:
         if "@" in (self.endpoint or ""):
             raise ValueError("endpoint must not contain an account or a password; use credentials_file")
         if self.endpoint is not None and re.match(r"https?://", self.endpoint) is None:
@@ -205,10 +228,6 @@ class S3Settings(ConfigSection):
                 f"endpoint {self.endpoint} is not encrypted: anyone on the network path can read stored data and"
                 f" change restored data; use https://, or set allow_http = true"
             )
-        if self.sse_key is not None and self.sse != "aws:kms":
-            raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')
-        if self.storage_class in _LATER_CLASSES:
-            raise ValueError(f"objects in storage_class {self.storage_class} cannot be read at once; use GLACIER_IR")
         return self
 
     @property
@@ -219,8 +238,42 @@ class S3Settings(ConfigSection):
         return address.scheme == "http" and host not in ("localhost", "::1") and not re.match(r"127\.[0-9.]+$", host)
 
 
+class S3Settings(ProviderSettings):
+    """Access to the bucket of an s3:// url, and storage options of its objects."""
+
+    region: str | None = None
+    addressing: Literal["auto", "path", "virtual"] = "auto"
+    storage_class: str | None = None
+    sse: Literal["AES256", "aws:kms"] | None = None
+    sse_key: str | None = None
+    checksum: Literal["auto", "sha256", "none"] = "auto"
+
+    @model_validator(mode="after")
+    def _usable(self) -> S3Settings:
+        if self.sse_key is not None and self.sse != "aws:kms":
+            raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')
+        if self.storage_class in _LATER_CLASSES:
+            raise ValueError(f"objects in storage_class {self.storage_class} cannot be read at once; use GLACIER_IR")
+        return self
+
+
+class AzureSettings(ProviderSettings):
+    """Access to the container of an azure:// url.
+
+    `credentials_file` has the line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the lines of a
+    service principal: AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET.
+    """
+
+
+class GoogleSettings(ProviderSettings):
+    """Access to the bucket of a gs:// url. `credentials_file` is the JSON key of a service account."""
+
+
 class RepositorySettings(ConfigSection):
-    """Address of the backups, s3://bucket/prefix or file:///folder, and the options of their store."""
+    """Address of the backups and the options of their store.
+
+    The address is s3://bucket/prefix, azure://account/container/prefix, gs://bucket/prefix or file:///folder.
+    """
 
     url: str
     patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
@@ -228,6 +281,8 @@ class RepositorySettings(ConfigSection):
     """Whether commands write records of their actions into the evidence log of the repository."""
     bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
     s3: S3Settings = S3Settings.model_construct()
+    azure: AzureSettings = AzureSettings.model_construct()
+    gs: GoogleSettings = GoogleSettings.model_construct()
     stream: StreamSettings = StreamSettings.model_construct()
     encryption: EncryptionSettings = EncryptionSettings.model_construct()
     keep: KeepSettings | None = None
@@ -249,9 +304,16 @@ class RepositorySettings(ConfigSection):
         return made
 
     @property
+    def provider(self) -> ProviderSettings | None:
+        """Access to the bucket of the url; None for a folder."""
+        return {"s3": self.s3, "azure": self.azure, "gs": self.gs}.get(self.address.scheme)
+
+    @property
     def idle_keys(self) -> tuple[str, ...]:
-        """Keys of the table `s3` without effect, because the url is of another store."""
-        return () if self.url.startswith("s3:") else tuple(sorted(self.s3.model_fields_set))
+        """Keys without effect: the url is of another store than their table."""
+        tables: dict[str, ProviderSettings] = {"s3": self.s3, "azure": self.azure, "gs": self.gs}
+        others = [(name, table) for name, table in tables.items() if table is not self.provider]
+        return tuple(f"{name}.{key}" for name, table in others for key in sorted(table.model_fields_set))
 
     @property
     def flat_keys(self) -> tuple[str, ...]:

@@ -171,11 +171,13 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return a line for each repository with misplaced S3 keys."""
+        """Return a line for each repository with misplaced keys of a provider."""
         notes = []
         for name, own in self.settings.repository.items():
             if own.idle_keys:
-                notes.append(f'note: repository "{name}" is not in S3: there {", ".join(own.idle_keys)} has no effect')
+                notes.append(
+                    f'note: the url of repository "{name}" is another store: {", ".join(own.idle_keys)} has no effect'
+                )
             elif own.flat_keys:
                 place = f"[repository.{name}.s3]"
                 notes.append(f'note: {", ".join(own.flat_keys)} of repository "{name}" belong in the table {place}')

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.errors import DamagedError, RepositoryError, UnreachableError
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,54 @@ def too_large(key: str, where: str) -> DamagedError:
         f"object {key} in {where} has more than {most_bytes(key)} bytes, and was not read",
         hint="zsnapdb writes no such object: somebody else replaced it",
     )
+
+
+LISTING_SECONDS = 120.0
+"""Time limit for the requests of a listing, in addition to the time for its names."""
+LEAST_NAMES = 50
+"""Minimum names per second. Providers send a page of a thousand names in less than a second."""
+MOST_NAMES = 100_000_000
+MOST_TOKEN = 64 << 10
+
+
+@dataclass
+class ListingPace:
+    """The time and the number of names of one listing so far. `doing` describes it in errors."""
+
+    doing: str
+    seconds: float = 0.0
+    names: int = 0
+    tokens: set[int] = field(default_factory=set)
+
+    @contextlib.contextmanager
+    def page(self) -> Iterator[None]:
+        """Measure the request of a page. UnreachableError if all pages together were too slow."""
+        began = time.monotonic()
+        yield
+        self.seconds += time.monotonic() - began
+        if self.seconds > LISTING_SECONDS + self.names / LEAST_NAMES:
+            raise UnreachableError(
+                f"{self.doing}: {self.names} names in {self.seconds:.0f} s",
+                hint="check the endpoint and the network; the next run continues",
+            )
+
+    def add(self, names: int) -> None:
+        """Count the names of a page. RepositoryError if there are more than any repository has."""
+        self.names += names
+        if self.names > MOST_NAMES:
+            raise RepositoryError(
+                f"{self.doing}: more than {MOST_NAMES} names",
+                hint="check the bucket and the prefix in the url of the repository",
+            )
+
+    def next_token(self, token: str) -> str:
+        """Return the token of the next page. RepositoryError if it is repeated: the listing would never end."""
+        if hash(token) in self.tokens or len(token) > MOST_TOKEN:
+            raise RepositoryError(
+                f"{self.doing}: the provider repeats a page", hint="see the endpoint's log; is it an S3 server?"
+            )
+        self.tokens.add(hash(token))
+        return token
 
 
 class Store(Protocol):

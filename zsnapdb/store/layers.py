@@ -20,6 +20,7 @@ from zsnapdb.base.errors import (
     RepositoryError,
     UnreachableError,
     ZsnapdbError,
+    missing_library,
 )
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
@@ -393,12 +394,18 @@ def digest(listing: tuple[StoredObject, ...]) -> str:
 STORES = {
     "file": "zsnapdb.store.local",
     "s3": "zsnapdb.store.s3",
+    "azure": "zsnapdb.store.cloud",
+    "gs": "zsnapdb.store.cloud",
 }
 """The module of each kind of store, by URL scheme.
 
 `open_at(settings)` of the module returns the store and the key prefix. A module is imported only when it is used,
 because client libraries are large. `STORE_ADDRESSES` in the configuration defines the form of each kind of address.
 """
+
+
+EXTRAS = {"azure": "azure", "gs": "gcs"}
+"""The extra of zsnapdb with the client library, by URL scheme."""
 
 
 def refuse_unfit(settings: RepositorySettings) -> None:
@@ -411,8 +418,13 @@ def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None 
     """Return the repository's store and key prefix ("" or ending in a slash). No request is sent yet.
 
     The store has the configured patience and bandwidth. `tell` gets a line before each long pause between attempts.
+    ConfigError if the client library is not installed.
     """
-    module = import_module(STORES[settings.address.scheme])
+    scheme = settings.address.scheme
+    try:
+        module = import_module(STORES[scheme])
+    except ImportError as error:
+        raise missing_library(EXTRAS.get(scheme, ""), error) from error
     opened: tuple[Store, str] = module.open_at(settings)
     store, prefix = opened
     if settings.bandwidth is not None:

@@ -18,7 +18,17 @@ from botocore.parsers import ResponseParserError
 from zsnapdb.base.deadline import within
 from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotFound, RepositoryError
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
+from zsnapdb.store.base import (
+    Body,
+    DeletionPolicy,
+    ListingPace,
+    ObjectHold,
+    Store,
+    StoredObject,
+    Version,
+    most_bytes,
+    too_large,
+)
 from zsnapdb.store.s3_client import (
     CHECKSUM_REFUSED,
     CONDITION_FAILED,
@@ -46,7 +56,6 @@ from zsnapdb.store.s3_objects import (
     DELETE_HINT,
     MOST,
     PARTS,
-    ListingPace,
     ObjectRemoval,
     RangedReader,
     afterlife_of,

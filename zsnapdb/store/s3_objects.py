@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -33,54 +32,6 @@ from zsnapdb.store.s3_client import (
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
-
-SECONDS = 120.0
-"""Time limit for the requests of a listing, in addition to the time for its names."""
-LEAST_NAMES = 50
-"""Minimum names per second. Providers send a page of a thousand names in less than a second."""
-MOST_NAMES = 100_000_000
-MOST_TOKEN = 64 << 10
-
-
-@dataclass
-class ListingPace:
-    """The time and the number of names of one listing so far. `doing` describes it in errors."""
-
-    doing: str
-    seconds: float = 0.0
-    names: int = 0
-    tokens: set[int] = field(default_factory=set)
-
-    @contextlib.contextmanager
-    def page(self) -> Iterator[None]:
-        """Measure the request of a page. UnreachableError if all pages together were too slow."""
-        began = time.monotonic()
-        yield
-        self.seconds += time.monotonic() - began
-        if self.seconds > SECONDS + self.names / LEAST_NAMES:
-            raise UnreachableError(
-                f"{self.doing}: {self.names} names in {self.seconds:.0f} s",
-                hint="check the endpoint and the network; the next run continues",
-            )
-
-    def add(self, names: int) -> None:
-        """Count the names of a page. RepositoryError if there are more than any repository has."""
-        self.names += names
-        if self.names > MOST_NAMES:
-            raise RepositoryError(
-                f"{self.doing}: more than {MOST_NAMES} names",
-                hint="check the bucket and the prefix in the url of the repository",
-            )
-
-    def next_token(self, token: str) -> str:
-        """Return the token of the next page. RepositoryError if it is repeated: the listing would never end."""
-        if hash(token) in self.tokens or len(token) > MOST_TOKEN:
-            raise RepositoryError(
-                f"{self.doing}: the provider repeats a page", hint="see the endpoint's log; is it an S3 server?"
-            )
-        self.tokens.add(hash(token))
-        return token
-
 
 BATCH = 1000
 """Maximum number of objects in one request."""

@@ -72,7 +72,7 @@ def stream(name: str, to_guid: int, from_guid: int, salt: int = 0, kind: int = 2
 class WatchedStore:
     """The folder of the repository. Each change is a step, and tests can make single calls fail or lie."""
 
-    def __init__(self, world: World, inner: LocalStore) -> None:
+    def __init__(self, world: World, inner: Store) -> None:
         self.world, self.inner = world, inner
 
     def __getattr__(self, name: str) -> Any:
@@ -130,7 +130,7 @@ class World:
         identity = keys.AgeIdentity.new()
         keys.write_secret(folder / "identity", identity.file())
         self.recipients: tuple[str, ...] = (identity.recipient,)
-        self.local = LocalStore(folder / "store")
+        self.local: Store = LocalStore(folder / "store")
         self.zfs = SimulatedZfs()
         self.snapshots, self.bookmarks = self.zfs.snapshots, self.zfs.bookmarks
         self.time = START

@@ -257,8 +257,9 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
     doubts += locks
     if note := signing_note(instance.repository.encryption, instance.settings.repository):
         doubts.append(warning("signing", note, trust_hint(instance.settings.repository)))
-    if instance.repository.s3.is_readable_on_the_way:
-        text = f"{url}: {instance.repository.s3.endpoint} is not encrypted: the network can change what is stored"
+    provider = instance.repository.provider
+    if provider is not None and provider.is_readable_on_the_way:
+        text = f"{url}: {provider.endpoint} is not encrypted: the network can change what is stored"
         doubts.append(warning("repository", text, "use an endpoint with https://"))
     what = f"{url}: {quantity(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
     return [ok("repository", what), *doubts]

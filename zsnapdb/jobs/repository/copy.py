@@ -205,7 +205,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
         UsageError: it is the first repository.
         ConfigError: it is not a copy of the first repository.
     """
-    if (source.repository.url, source.repository.s3.endpoint) == (target.repository.url, target.repository.s3.endpoint):
+    if _place(source) == _place(target):
         raise UsageError(
             f"the source and the target of the copy are the same repository, {source.repository.url}",
             hint="name another repository with --to",
@@ -222,6 +222,12 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
             hint="copy to a prefix or folder without a repository; the first copy creates the repository there",
         )
     return there
+
+
+def _place(instance: Instance) -> tuple[str, str | None]:
+    """Return the address of the instance's repository, and the endpoint of its provider."""
+    provider = instance.repository.provider
+    return instance.repository.url, provider.endpoint if provider is not None else None
 
 
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:

@@ -174,10 +174,16 @@ def _at(document: Mapping[str, Any], path: TablePath) -> Any:
     return table
 
 
+def _provider(url: str) -> str:
+    """Return the table of a repository that has the access to the store of its url."""
+    scheme = url.partition("://")[0]
+    return scheme if scheme in ("azure", "gs") else "s3"
+
+
 def _place(table: Any) -> tuple[Any, Any]:
     if not isinstance(table, dict):
         return None, None
-    own = table.get("s3", table)
+    own = table.get(_provider(str(table.get("url"))), table)
     return table.get("url"), own.get("endpoint") if isinstance(own, dict) else None
 
 
@@ -291,9 +297,9 @@ def _repository(
     yield f"[repository.{name}]"
     yield _line("url", answers.repository)
     if answers.endpoint:
-        yield _line("s3.endpoint", answers.endpoint)
+        yield _line(f"{_provider(answers.repository)}.endpoint", answers.endpoint)
     if answers.credentials_file:
-        yield _line("s3.credentials_file", answers.credentials_file)
+        yield _line(f"{_provider(answers.repository)}.credentials_file", answers.credentials_file)
     if recipient is not None or signing is not None:
         yield from ("", f"[repository.{name}.encryption]")
     if recipient is not None:

@@ -1,0 +1,272 @@
+"""Clients of Azure Blob Storage and Google Cloud Storage: credentials, options, event loop, and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import re
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore
+
+from zsnapdb.base.errors import (
+    ConfigError,
+    ExistsError,
+    NotFound,
+    RepositoryError,
+    UnreachableError,
+    ZsnapdbError,
+)
+from zsnapdb.base.files import secret_in
+from zsnapdb.config.repository import ProviderSettings, RepositorySettings
+
+T = TypeVar("T")
+
+REQUEST_SECONDS = 60.0
+"""Time limit of a request until its first bytes, and in total if it has few."""
+LEAST_RATE = 16 << 10
+"""Minimum bytes per second of a request, its body and answer together. A slower store counts as unreachable."""
+
+_AZURE_KEYS = {
+    "AZURE_STORAGE_ACCOUNT_KEY": "account_key",
+    "AZURE_STORAGE_SAS_TOKEN": "sas_key",
+    "AZURE_TENANT_ID": "tenant_id",
+    "AZURE_CLIENT_ID": "client_id",
+    "AZURE_CLIENT_SECRET": "client_secret",
+}
+"""Lines of a credentials file for Azure, with the option of the client."""
+_AZURE_KINDS = (
+    (frozenset({"account_key"}), "access_key"),
+    (frozenset({"sas_key"}), "sas_token"),
+    (frozenset({"tenant_id", "client_id", "client_secret"}), "client_secret"),
+)
+"""Options of complete credentials, and their kind."""
+_AZURE_HINT = (
+    "the file needs a line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the three lines"
+    " AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+)
+_GOOGLE_HINT = "create a JSON key of a service account, and name its file"
+
+
+def azure_credentials(file: Path) -> dict[str, str]:
+    """Return the options of a client for the credentials in a file.
+
+    ConfigError if the file cannot be read or has other lines, or if another account may read or change it.
+    """
+    text = secret_in(file, "credentials_file", _AZURE_HINT).decode(errors="replace")
+    lines = [line.strip().partition("=") for line in text.splitlines() if line.strip() and line.strip()[0] != "#"]
+    options = {_AZURE_KEYS.get(name.strip(), ""): value.strip().strip('"') for name, _, value in lines}
+    kind = next((kind for names, kind in _AZURE_KINDS if names == options.keys()), None)
+    if kind is None or not all(options.values()):
+        raise ConfigError(f"credentials_file {file} has no credentials of Azure", hint=_AZURE_HINT)
+    return {**options, "credential_type": kind}
+
+
+def google_credentials(file: Path) -> dict[str, str]:
+    """Return the options of a client for the service account in a file.
+
+    ConfigError if the file cannot be read or is no key of a service account, or if another account may read or change
+    it.
+    """
+    content = secret_in(file, "credentials_file", _GOOGLE_HINT)
+    try:
+        is_key = {"client_email", "private_key"} <= json.loads(content).keys()
+    except (ValueError, AttributeError):
+        is_key = False
+    if not is_key:
+        raise ConfigError(f"credentials_file {file} is no key of a service account of Google", hint=_GOOGLE_HINT)
+    return {"service_account_key": content.decode()}
+
+
+@dataclass
+class CloudClient:
+    """A client of one container or bucket. `raw` is the library's. `where` is its address in messages.
+
+    `read` returns the options with the credentials of now; None if the library finds credentials on this host itself.
+    """
+
+    where: str
+    raw: Any
+    has_generations: bool = False
+    """Whether a version is a generation (Google), and not an ETag."""
+    read: Callable[[], Mapping[str, str]] | None = None
+    create: Callable[[Mapping[str, str]], Any] | None = None
+    used: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def renew(self, refused: Any) -> bool:
+        """Read the credentials again after a refusal of a raw client. Return whether there is another client now."""
+        with self._lock:
+            # The provider's refusal is a better error than that of a file that is just being written.
+            with contextlib.suppress(ConfigError):
+                if self.read is not None and self.create is not None and (now := self.read()) != self.used:
+                    self.raw, self.used = self.create(now), now
+            return self.raw is not refused
+
+
+def _http_options(provider: ProviderSettings) -> dict[str, Any]:
+    endpoint = provider.endpoint or ""
+    return {
+        "allow_http": endpoint.startswith("http://"),
+        "connect_timeout": timedelta(seconds=10),
+        # Each exchange has its own limit (`finish`), which depends on its size.
+        "timeout": timedelta(days=7),
+    }
+
+
+_ONCE = {"max_retries": 0}
+"""RetryingStore repeats requests."""
+
+
+def connect(settings: RepositorySettings) -> CloudClient:
+    """Return the client for the address of the repository. No request is sent yet.
+
+    ConfigError if credentials or options cannot be used.
+    """
+    address = settings.address
+    where, provider = f"{address.scheme}://{address.bucket}", settings.provider or ProviderSettings()
+    account, _, container = address.bucket.rpartition("/")
+    http, endpoint, file = _http_options(provider), provider.endpoint, provider.credentials_file
+
+    def create(credentials: Mapping[str, str]) -> Any:
+        options: dict[str, Any] = dict(credentials)
+        try:
+            if address.scheme == "gs":
+                own = {"base_url": endpoint} if endpoint else {}
+                return GCSStore(container, config={**options, **own}, client_options=http, retry_config=_ONCE)
+            own = {"account_name": account, **({"endpoint": endpoint} if endpoint else {})}
+            return AzureStore(container, config={**options, **own}, client_options=http, retry_config=_ONCE)
+        except (exceptions.BaseError, ValueError) as error:
+            raise ConfigError(
+                f"{where}: {_first_line(error)}", hint="check the credentials and the endpoint of the repository"
+            ) from None
+
+    read = None
+    if file is not None:
+        reader = google_credentials if address.scheme == "gs" else azure_credentials
+        read = functools.partial(reader, file)
+    first = read() if read is not None else {}
+    return CloudClient(where, create(first), address.scheme == "gs", read, create, first)
+
+
+@functools.cache
+def _loop(_process: int) -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="store", daemon=True).start()
+    return loop
+
+
+def finish(request: Callable[[], Awaitable[T]], seconds: float | None) -> T:
+    """Return the answer to a request, which runs in the thread of all requests. TimeoutError after `seconds`.
+
+    A signal interrupts the wait and cancels the request. A call of the library itself would delay the signal.
+    """
+
+    async def limited() -> T:
+        return await asyncio.wait_for(request(), seconds)
+
+    waiting = asyncio.run_coroutine_threadsafe(limited(), _loop(os.getpid()))
+    try:
+        return waiting.result()
+    finally:
+        waiting.cancel()
+
+
+FAILURES: tuple[type[Exception], ...] = (exceptions.BaseError, FileNotFoundError, ValueError, TimeoutError)
+"""Exceptions of a request."""
+_CONDITIONS = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "PreconditionFailed"}
+_NO_BUCKET = re.compile(r"ContainerNotFound|NoSuchBucket|[Tt]he specified (container|bucket) does not exist")
+_STATUS = re.compile(r"status code: ([1-5][0-9][0-9])\b|\(code: ([1-5][0-9][0-9])\)")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,80})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<\n]{1,300})")
+_NETWORK = re.compile(r"HTTP error: |error sending request|request or response body error")
+_CERTIFICATE = re.compile(r"invalid peer certificate|certificate verify failed", re.IGNORECASE)
+_TOKEN = re.compile(r"[Tt]oken request|OAuth|credential|169\.254\.169\.254|metadata")
+_AGAIN = {"OperationAborted", "Conflict", "ServerBusy", "InternalError", "OperationTimedOut", "RequestTimeout"}
+_LATER = "see the provider's status; the next run continues"
+DENIED_HINT = "check the credentials, and the rights of their account to the container or bucket"
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of the library's text, without its address and at most 300 characters."""
+    line = str(error).partition("\n")[0]
+    return re.sub(r"Error performing [A-Z]+ \S+ in \S+ - ", "", line)[:300]
+
+
+@dataclass(frozen=True)
+class CloudFailure:
+    """The parts of a failure's text: HTTP status (0: none), code of the provider ("": none), and a message."""
+
+    status: int
+    code: str
+    message: str
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the provider refused the credentials, or the account lacks the right."""
+        return self.status in (401, 403)
+
+    @classmethod
+    def parse(cls, error: BaseException) -> CloudFailure:
+        """Return the parts of the library's text, which contains the provider's answer."""
+        answer = str(error).partition("\nDebug source:")[0]
+        status, code, message = _STATUS.search(answer), _CODE.search(answer), _MESSAGE.search(answer)
+        return cls(
+            int(status[1] or status[2]) if status else 0,
+            code[1] if code else "",
+            message[1].strip() if message else _first_line(error),
+        )
+
+
+def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: bool) -> ZsnapdbError:
+    """Return the error to raise for a failed request. `failed` names the request and the bucket.
+
+    `is_condition`: the request had a condition.
+    """
+    if isinstance(error, TimeoutError):
+        return UnreachableError(
+            f"{failed}: the answer takes too long", hint="check the endpoint and the network; the next run continues"
+        )
+    told = CloudFailure.parse(error)
+    message = f"{failed}: {told.message}" + (f" ({told.code})" if told.code else "")
+    if _NO_BUCKET.search(str(error)):
+        return NotFound(message, hint=f"create {bucket}, or correct the repository's url")
+    if is_condition and _is_failed_condition(error, told):
+        return ExistsError(message, hint="another run wrote the object; it was not changed")
+    if isinstance(error, FileNotFoundError) or told.status == 404:
+        return NotFound(message)
+    if told.is_denied:
+        return RepositoryError(message, hint=DENIED_HINT)
+    if told.code in _AGAIN or told.status in (408, 429) or told.status >= 500:
+        return UnreachableError(message, hint=_LATER)
+    if told.status == 0 and _CERTIFICATE.search(str(error)):
+        return RepositoryError(
+            message, hint="check the endpoint's certificate, and this host's clock and certificate authorities"
+        )
+    if told.status == 0 and _NETWORK.search(str(error)):
+        return UnreachableError(message, hint=_network_hint(str(error)))
+    if told.status == 409:
+        return RepositoryError(message, hint="check the immutability policies and leases of the container or bucket")
+    return RepositoryError(message, hint="see the endpoint's log; is it a server of this provider?")
+
+
+def _is_failed_condition(error: Exception, told: CloudFailure) -> bool:
+    """Whether the object has another version, or exists. A conflict (409) can have other reasons, such as a policy."""
+    if not isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
+        return told.status == 412
+    return told.status in (0, 412) or told.code in _CONDITIONS
+
+
+def _network_hint(text: str) -> str:
+    if _TOKEN.search(text):
+        return "set credentials_file of the repository, or check the identity of this host at its provider"
+    return "check the endpoint and the network; the next run continues"
