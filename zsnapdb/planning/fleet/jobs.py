@@ -18,8 +18,8 @@ from zsnapdb.base.errors import ConfigError, PreflightError, RetryClass, UsageEr
 from zsnapdb.base.patterns import InstanceName, Moment, RunId, ShortLine
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.fleet_jobs import BucketName, WindowSettings
+from zsnapdb.config.services import FleetHostName, FleetVerb, WorkerSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import FleetHostName, FleetVerb, WorkerSettings
 from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, is_good
 
 JOB = "zsnapdb-job"
@@ -217,7 +217,7 @@ class Refusal:
     verdict: JobVerdict
 
 
-def refuse_for_now(request: JobRequest) -> JobVerdict:
+def decide_deferral(request: JobRequest) -> JobVerdict:
     """Return how a job continues that this host cannot do now: at once on another possible host, or later here."""
     return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
 
@@ -244,7 +244,7 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
     return None
 
 
-def past_metrics(last: RunRecord | None, now: datetime) -> RunRecord | None:
+def drop_future_run(last: RunRecord | None, now: datetime) -> RunRecord | None:
     """Return the last run. Return None if it is from the future: a clock that was ahead wrote it.
 
     Otherwise no backup would be made until that time.

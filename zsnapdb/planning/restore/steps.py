@@ -1,7 +1,8 @@
 """The typed steps of a restore of a server or a machine. Pure.
 
-The executor (`jobs/restore/run.py`) runs the steps in order, a journal records the finished steps, and a runbook prints
-all steps. A step contains everything that it needs. So a stored plan keeps its meaning after changes in the repository.
+The executor (`jobs/restore/server_restore.py`) runs the steps in order, a journal records the finished steps, and a
+runbook prints all steps. A step contains everything that it needs. So a stored plan keeps its meaning after changes in
+the repository.
 """
 
 from __future__ import annotations
@@ -468,7 +469,7 @@ Step = (
 MachineStep = MachinePreflight | MakeTop | Receive | CheckVolumes | DefineDomain
 
 
-def full_replay_reason(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
+def full_receive_reason(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
     """Return why this step cannot continue an interrupted receive; None if it can.
 
     `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream (`from_guid` 0: it is a full
