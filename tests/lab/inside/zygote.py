@@ -108,12 +108,12 @@ def _ended(number: int, err: IO[bytes]) -> str:
     return text
 
 
-_NOT_IMPORTED = ("zsnapdb.serve.web_", "zsnapdb.fleet.")
-"""Few commands need them, and the client's library has threads."""
+_NOT_IMPORTED = ("zsnapdb.serve.api_", "zsnapdb.serve.web_server", "zsnapdb.fleet.", "zsnapdb.store.cloud")
+"""Few commands need them, the client's library has threads, and the guests lack the libraries of clouds."""
 
 
 def import_all() -> None:
-    """Import all modules and their late imports, except the HTTP server and the fleet client."""
+    """Import all modules and their late imports, except those of `_NOT_IMPORTED`."""
     import zsnapdb
 
     for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
