@@ -108,8 +108,8 @@ def _ended(number: int, err: IO[bytes]) -> str:
     return text
 
 
-_NOT_IMPORTED = ("zsnapdb.serve.web_", "zsnapdb.fleet.")
-"""Few commands need them, and the client's library has threads."""
+_NOT_IMPORTED = ("zsnapdb.serve.web_", "zsnapdb.fleet.", "zsnapdb.store.cloud")
+"""Few commands need them. The library of the fleet has threads, and the guests lack that of Azure and Google."""
 
 
 def import_all() -> None:
