@@ -214,6 +214,8 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
         assert ConfigurationView(elsewhere).notes() == [
             'note: the url of repository "s3" is another store: s3.region has no effect'
         ]
+    (unused,) = ConfigurationView(parse(GOOD + 'azure.endpoint = "https://a.lan"\n', "x")).notes()
+    assert "azure.endpoint has no effect" in unused
 
 
 @pytest.mark.parametrize(

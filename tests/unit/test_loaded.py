@@ -32,7 +32,7 @@ def test_what_opens_no_repository_loads_no_module_of_one(module: str) -> None:
     assert [name for name in loaded if name.startswith(OF_REPOSITORIES)] == []
 
 
-OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "mcp", "temporalio")
+OF_EXTRAS = ("fastapi", "jinja2", "starlette", "uvicorn", "joserfc", "httpx", "mcp", "temporalio", "obstore")
 
 
 def test_no_command_but_serve_mcp_and_fleet_loads_what_is_in_their_extras() -> None:

@@ -18,6 +18,8 @@ TEMPLATES = (
     "s3://bucket/a{}b/c",
     "s3://bucket/{}b",
     "s3://bucket/a{}",
+    "azure://account/container/a{}b/c",
+    "gs://bucket/a{}",
 )
 KEPT = set(string.ascii_letters + string.digits + "._~!$&'()*+,;=:@ -ü猫\ufffd")
 
@@ -71,6 +73,15 @@ def test_each_character_of_a_bucket_arrives_or_is_refused() -> None:
         ),
         *("s3://bucket/a%20b", " s3://bucket", "s3://bucket ", "s3://bucket/a\n", "file:///a\tb"),
         *("s3://host:9000/bucket", "s3://bucket:/a", "s3://[::1]/a", "s3:///a", "s3://", "s3:/bucket", "s3:bucket"),
+        *(
+            "azure://account",
+            "azure://account/",
+            "azure://account//a",
+            "azure://Account/container",
+            "azure://ac/container",
+        ),
+        *("azure://account/-a1", "azure://account/a--b", "azure://account/ab", "azure://account/container//a"),
+        *("gs://", "gs://ab", "gs://Bucket", "gs://bucket-/a", "gs:bucket", f"gs://{'a' * 223}"),
         *("file://host/a", "file:/a", "file:a", "file:///", "file:////a", "/a", "S3://bucket", "http://host/a", ""),
     ],
 )
@@ -80,7 +91,16 @@ def test_an_address_that_would_lead_elsewhere_is_refused_by_the_configuration(ur
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://me:hunter2@bucket", "s3://me@bucket/a", "file://me:hunter2@/a", "s3://me:hunter2@b?x"]
+    "url",
+    [
+        "s3://me:hunter2@bucket",
+        "s3://me@bucket/a",
+        "file://me:hunter2@/a",
+        "s3://me:hunter2@b?x",
+        "azure://me:hunter2@account/c",
+        "azure://account/me:hunter2@c/a",
+        "gs://me:hunter2@bucket",
+    ],
 )
 def test_an_account_in_an_address_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ValueError, match="account or a password") as caught:

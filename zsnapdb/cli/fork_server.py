@@ -115,6 +115,7 @@ _NOT_OF_JOBS = (
     "zsnapdb.report.setup",
     "zsnapdb.report.tokens",
     "zsnapdb.serve.",
+    "zsnapdb.store.cloud",
     "zsnapdb.verbs.",
 )
 """Prefixes of modules that jobs do not load, or load themselves."""

@@ -69,12 +69,13 @@ class StoreAddress:
 
 def parse_address(url: str) -> StoreAddress:
     """Return the parts of the address. Raise ValueError with the unusable part."""
-    if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:
+    places = 2 if url.startswith("azure:") else 1
+    if "@" in "".join(re.split(r"[/?#]", url.partition("://")[2], maxsplit=places)[:places]):
         raise ValueError("url must not contain an account or a password; use credentials_file")
     if not any(re.match(pattern, url) for pattern in STORE_ADDRESSES.values()):
         raise ValueError(f"url {url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
     scheme, _, rest = url.partition("://")
-    bucket, path = _parted(rest, 2 if scheme == "azure" else 1)
+    bucket, path = _parted(rest, places)
     pattern, description = _BUCKETS.get(scheme, ("", ""))
     if re.fullmatch(pattern, bucket) is None:
         raise ValueError(f"url {url!r}: {bucket!r} is not {description}")

@@ -77,7 +77,8 @@ class CloudStore:
         except FAILURES as error:
             if not (CloudFailure.parse(error).is_denied and self._client.renew(used)):
                 # The library's own text can contain the provider's whole answer: it is not shown as the cause.
-                failed = f"{doing} in {self.where}"
+                at = f" at {self._client.endpoint}" if self._client.endpoint else ""
+                failed = f"{doing} in {self.where}{at}"
                 raise zsnapdb_error(error, failed, self.where, is_condition=is_conditional) from None
         return self._ask(doing, request, seconds, is_conditional=is_conditional)
 

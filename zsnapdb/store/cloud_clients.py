@@ -89,7 +89,7 @@ def google_credentials(file: Path) -> dict[str, str]:
 
 @dataclass
 class CloudClient:
-    """A client of one container or bucket. `raw` is the library's. `where` is its address in messages.
+    """A client of one container or bucket. `raw` is the library's. `where` is its url in messages.
 
     `read` returns the options with the credentials of now; None if the library finds credentials on this host itself.
     """
@@ -101,6 +101,7 @@ class CloudClient:
     read: Callable[[], Mapping[str, str]] | None = None
     create: Callable[[Mapping[str, str]], Any] | None = None
     used: Mapping[str, str] = field(default_factory=dict, repr=False)
+    endpoint: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def renew(self, refused: Any) -> bool:
@@ -155,7 +156,7 @@ def connect(settings: RepositorySettings) -> CloudClient:
         reader = google_credentials if address.scheme == "gs" else azure_credentials
         read = functools.partial(reader, file)
     first = read() if read is not None else {}
-    return CloudClient(where, create(first), address.scheme == "gs", read, create, first)
+    return CloudClient(where, create(first), address.scheme == "gs", read, create, first, endpoint)
 
 
 @functools.cache
@@ -199,7 +200,7 @@ DENIED_HINT = "check the credentials, and the rights of their account to the con
 def _first_line(error: BaseException) -> str:
     """Return the first line of the library's text, without its address and at most 300 characters."""
     line = str(error).partition("\n")[0]
-    return re.sub(r"Error performing [A-Z]+ \S+ in \S+ - ", "", line)[:300]
+    return re.sub(r"Generic \w+ error: |Error performing (list request: |[A-Z]+ \S+ in \S+ - )", "", line)[:300]
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def test_address_of_azure_has_account_and_container(tmp_path: Path) -> None:
     store, prefix = open_store(settings)
     assert prefix == "a/b/"
     assert isinstance(store, RetryingStore)
-    with pytest.raises(UnreachableError, match="in azure://account/container: "):
+    with pytest.raises(UnreachableError, match=r"in azure://account/container at http://127\.0\.0\.1:9/x: HTTP error"):
         store.inner.get("k")
 
 

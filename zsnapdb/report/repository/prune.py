@@ -99,10 +99,7 @@ def _foreign(count: int) -> str:
 def _afterlife(plan: PrunePlan) -> str:
     """Return a note on how the store treats removed objects. Return "" if it frees their space at once."""
     if plan.afterlife.keeps_versions is None:
-        return (
-            "it is not known whether the store keeps old versions of removed objects: the store did not allow reading"
-            " this setting"
-        )
+        return "it is not known whether the store keeps old versions of removed objects: this setting could not be read"
     if not plan.afterlife.keeps_versions:
         return ""
     if plan.afterlife.days is None:

@@ -413,6 +413,18 @@ def test_a_rewind_and_an_undo_are_prepared_where_the_server_needs_it() -> None:
     assert "loose_binlog_row_metadata = FULL" in planned(ELSEWHERE).move.option_file  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("url", ["s3://bucket/prefix", "azure://account/container/prefix", "gs://bucket/prefix"])
+def test_setup_writes_the_access_to_the_store_of_the_address(url: str) -> None:
+    answers = replace(ANSWERS, repository=url, endpoint="https://store.lan", credentials_file="/etc/zsnapdb/store")
+    (written,) = parse(configuration_text(answers, ServerLogin("/s", "zsnapdb"), None), "setup").repository.values()
+    assert written.provider is not None
+    assert (written.provider.endpoint, str(written.provider.credentials_file)) == (
+        "https://store.lan",
+        "/etc/zsnapdb/store",
+    )
+    assert (written.idle_keys, written.flat_keys) == ((), ())
+
+
 def test_no_value_of_an_answer_can_add_a_line_to_the_configuration() -> None:
     wicked = replace(ANSWERS, repository='file:///x"\nuser = "root', endpoint=None)
     text = configuration_text(wicked, ServerLogin("/s", "zsnapdb"), None)
