@@ -141,8 +141,8 @@ class Undo:
     """A transaction that may be undone: its changes, and the rows that prevent it now.
 
     The changes are those in the binlog, in their order. After the proof (`is_tried`) they are all changes of the
-    transaction, with each row once, and their undo returned a clone to the state before the transaction. `file` is the
-    written script; None: not written. `is_applied`: the script ran on the server too.
+    transaction, with each row once. The proof also showed that their undo returns a clone to the state before the
+    transaction. `file` is the written script; None: not written. `is_applied`: the script ran on the server too.
     """
 
     instance: str

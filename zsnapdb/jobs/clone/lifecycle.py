@@ -165,8 +165,8 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVer
 def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     if info.pid is None:
         start_locked(settings, host, info)
-    # An interrupted reset leaves new data that was never started, with old data next to it, or a running server with
-    # new data next to its own.
+    # An interrupted reset may leave new data that was never started, old data next to it, or new data next to a running
+    # server's data.
     if info.leftovers or info.phase is CopyPhase.CHANGING:
         volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
     return kept_ports.open_to(settings, of_dataset(settings, host, info.name), events)

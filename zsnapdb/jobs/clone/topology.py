@@ -152,8 +152,8 @@ def _start_replication(made: list[RunningClone]) -> float:
     password = fresh_password()
     source = made[0]
     with source.session() as session:
-        # The account is not written to the binlog, because replicas do not need it and replication starts at the
-        # position of the snapshot set.
+        # The account is not written to the binlog. Replicas do not need it, and replication starts at the position of
+        # the snapshot set.
         accounts.make_replicator(session, _ACCOUNT, password)
     for replica in made[1:]:
         with replica.session() as session:

@@ -1,7 +1,7 @@
 """The evidence log of a repository: writing, reading and checking records of commands.
 
-A file on this host has the last recorded policy of each instance and repository, because other hosts have their own
-keys and may have another policy.
+A file on this host has the last recorded policy of each instance and repository. Other hosts have their own keys, and
+may have another policy.
 """
 
 from __future__ import annotations

@@ -430,8 +430,8 @@ def _give_properties(step: Promote, *, is_foreign: bool) -> None:
 def _mount_in_order(step: Promote) -> None:
     """Mount the datasets, outer ones first. If an outer mount hides a dataset, mount that dataset again.
 
-    ZFS may mount a dataset when its mount point is set. If a run is killed between two of these settings, an inner
-    dataset may be mounted before the outer one, and the outer mount hides it.
+    ZFS may mount a dataset when its mount point is set. After a kill between two of these settings, an inner dataset
+    may be mounted first. The outer mount then hides it.
     """
     seen = datasets.properties_of([part.place for part in step.parts], ["mounted"])
     mounted = [part for part in step.parts if seen[part.place]["mounted"].value == "yes"]

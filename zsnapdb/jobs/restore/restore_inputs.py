@@ -172,8 +172,8 @@ class RestoreFacts:
         """Return the stored backups and the local sets with which a restore may begin, oldest first.
 
         If the repository or the newest backup was requested, local sets are left out. They must belong to the server of
-        the newest stored backup, and be in the pool of the target `top` (None: any pool), because a clone stays in its
-        pool.
+        the newest stored backup. They must be in the pool of the target `top` (None: any pool), because a clone stays
+        in its pool.
         """
         if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
             return list(stored)

@@ -34,7 +34,7 @@ class Runbook:
     drills: int
     damage: tuple[KnownDamage, ...] = ()
     signers: tuple[str, ...] = ()
-    """The public keys that this host trusts. The page names them because another host may not know them."""
+    """The public keys that this host trusts. The page prints them for a host with a new configuration."""
     repository: str = ""
 
 
