@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import shutil
 import statistics
 import subprocess
@@ -182,6 +183,49 @@ def cost(requests: dict[str, int], price: StorePrice, runs: int) -> float:
     return sum(thousand.get(kind, 0.0) * number * runs / 1000 for kind, number in requests.items())
 
 
+def write_requests(server: Server) -> dict[str, Figure]:
+    """Print and return the objects and the requests a month of the jobs that write, by the model of `sizing`.
+
+    One full backup, 90 days of hourly increments, and the archive with an interval of 10 s and of a minute.
+    """
+    from tests.bench.large_server import BINLOG, CHANGED_SHARE
+    from zsnapdb.config.repository import StreamSettings
+    from zsnapdb.jobs.repository.sizing import size_workload
+    from zsnapdb.planning.binlog.archive_times import RoundTimer
+    from zsnapdb.planning.repository.sizing import DAY, PRICES, Workload
+
+    days, binlogs = 90, max(1, server.binlog_a_day // BINLOG)
+    increment = server.size * CHANGED_SHARE
+    file_chunks = math.ceil(server.binlog_a_day / binlogs / StreamSettings().chunk_size)
+    figures: dict[str, Figure] = {}
+    for interval in (10, 60):
+        load = Workload(
+            server.size,
+            24 * increment,
+            server.binlog_a_day,
+            every=DAY / 24,
+            full_every=days * DAY,
+            pause=RoundTimer(interval).pause,
+        )
+        price = PRICES["s3"]
+        made, one = size_workload(load, (price,)), size_workload(replace(load, size=int(increment)), (price,))
+        objects = {
+            "full": made.full_objects + 1,
+            "increments": days * 24 * (one.full_objects + 1),
+            "binlogs": days * binlogs * (file_chunks + 1),
+        }
+        key = f"{server.name}_written"
+        figures |= {f"{key}_{name}": Figure(number, "objects") for name, number in objects.items()}
+        figures[f"{key}_{interval}s"] = Figure(made.costs[0].requests, "USD/month")
+        print(
+            f"{server.name:<6} written, archived each {interval} s: "
+            + ", ".join(f"{number} objects of {name}" for name, number in objects.items())
+            + f"; {made.requests.put:.0f} PUT a month, s3 ${made.costs[0].requests:.2f}",
+            flush=True,
+        )
+    return figures
+
+
 def measure(place: Place, rounds: int) -> dict[str, Figure]:
     """Run each command cold once, and then warm. Print and return the figures."""
     from zsnapdb.planning.repository.sizing import PRICES
@@ -241,6 +285,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="zsnapdb-bench-") as top:
             folder = Path(top) / name
             folder.mkdir()
+            figures |= write_requests(servers[name])
             figures |= measure(make(servers[name], folder), options.rounds)
     if options.json:
         named = {name: figure.document() for name, figure in figures.items()}

@@ -9,7 +9,9 @@ import hashlib
 import itertools
 import json
 import math
+import mmap
 import threading
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -88,9 +90,10 @@ class MetadataStore:
         self.requests: Counter[str] = Counter()
         self.received = 0
         self._documents = folder / "documents"
-        with (folder / _INDEX).open() as lines:
-            self._entries = [Entry(*json.loads(line)) for line in lines]
-        self._keys = [entry.key for entry in self._entries]
+        # A real store takes no memory of the command, so the index stays in its file.
+        with (folder / _INDEX).open("rb") as lines:
+            self._index = mmap.mmap(lines.fileno(), 0, prot=mmap.PROT_READ)
+            self._starts = array("Q", itertools.accumulate((len(line) for line in lines), initial=0))
         self._lock = threading.Lock()
 
     def _count(self, kind: str, number: int = 1, size: int = 0) -> None:
@@ -133,10 +136,14 @@ class MetadataStore:
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         self.put(key, body)
 
+    def _entry(self, number: int) -> Entry:
+        return Entry(*json.loads(self._index[self._starts[number] : self._starts[number + 1]]))
+
     def _below(self, prefix: str) -> Iterator[Entry]:
+        count = len(self._starts) - 1
         # The entry before may be a group whose keys begin with more than the key of the group.
-        at = max(0, bisect_left(self._keys, prefix) - 1)
-        for entry in itertools.islice(self._entries, at, None):
+        at = max(0, bisect_left(range(count), prefix, key=lambda number: self._entry(number).key) - 1)
+        for entry in map(self._entry, range(at, count)):
             if entry.key.startswith(prefix) or (entry.count and prefix.startswith(entry.key)):
                 yield entry
             elif entry.key > prefix:

@@ -162,9 +162,10 @@ class StreamSettings(ConfigSection):
     """Creation, splitting into chunks, compression and transfer of a send stream.
 
     It needs about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A stream
-    starts with chunks of 8 MiB, which grow to chunk_size. If a connection transfers less than 60 MB/s and `bandwidth`
-    is not set, more chunks are transferred concurrently. Their limit is 128 MiB of the stream plus their compressed
-    size. A backup of more than 650,000 chunks gets larger chunks and fewer of them at once, in at most 224 MiB.
+    starts with chunks of 8 MiB, or larger ones if it has at least 512 MiB; they grow to chunk_size. If a connection
+    transfers less than 60 MB/s and `bandwidth` is not set, more chunks are transferred concurrently. Their limit is 128
+    MiB of the stream plus their compressed size. A backup of more than 650,000 chunks gets larger chunks and fewer of
+    them at once, in at most 224 MiB.
     """
 
     example: ClassVar[str] = "{ level = 3 }"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from zsnapdb.repository.binlog_descriptions import (
     ArchivedFile,
     CompleteRecord,
     Incarnation,
+    ReadChunks,
     Segment,
     UnreadChunks,
     covering,
@@ -65,12 +66,13 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
     With a cache only descriptions are read that it does not have, and the chunks of rotated binlogs are unread. A
     damaged description does not hide the others. RepositoryError if the store cannot be reached.
     """
+    read_chunks = partial(_read_chunks, repository, instance)
     known = (
-        {cache.key(entry): _with_unread_chunks(repository, entry) for entry in cache.read()}
+        {cache.key(entry): _with_unread_chunks(read_chunks, entry) for entry in cache.read()}
         if cache is not None
         else {}
     )
-    reading = _Reading(repository, cache is not None, known)
+    reading = _Reading(repository, read_chunks, cache is not None, known)
     keys = [listed.key for listed in repository.list(layout.incarnations(instance))]
     incarnations: list[Incarnation] = []
     damages: list[_Damage] = []
@@ -87,7 +89,7 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
         readable, wrong = _files(reading, instance, incarnation)
         files += readable
         damages += wrong
-    if cache is not None and (reading.is_changed or len(reading.found) != len(reading.known)):
+    if cache is not None and (reading.is_changed or reading.known):
         cache.write(reading.found)
     return Archive(
         tuple(incarnations),
@@ -102,22 +104,26 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
 class _Reading:
     """A repository during a read, and the SHA-256 of each line so far, by key.
 
-    `known` are the descriptions of earlier readings, `found` those of this one. Both are empty without a cache.
+    `known` are the descriptions of earlier readings that this one has not used, `found` those of this one. Both are
+    empty without a cache.
     """
 
     repository: Repository
+    read_chunks: ReadChunks
     has_cache: bool = False
-    known: Mapping[str, Known] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     found: dict[str, Known] = field(default_factory=dict)
     is_changed: bool = False
 
     def recall(self, listed: ListedObject[K]) -> ArchivedFile | Segment | None:
         """Return the description of a listed object if this host knows it, and believes it now."""
-        known = self.known.get(listed.key)
-        if known is None or not listed.version or known.version != listed.version:
+        known = self.known.pop(listed.key, None) or self.found.get(listed.key)
+        if known is None:
             return None
-        if not self.repository.keyring.believes(known.signer, known.line):
+        is_same = bool(listed.version) and known.version == listed.version
+        if not is_same or not self.repository.keyring.believes(known.signer, known.line):
+            self.is_changed = True
             return None
         self.lines[listed.key] = known.line
         self.found[listed.key] = known
@@ -134,21 +140,19 @@ class _Reading:
         if isinstance(read, Segment):
             self.found[key] = KnownSegment(*facts, incarnation, read)
             return read
-        known = _with_unread_chunks(self.repository, KnownFile(*facts, read.digest, read.stored_size, read))
+        known = _with_unread_chunks(self.read_chunks, KnownFile(*facts, read.digest, read.stored_size, read))
         self.found[key] = known
         return known.file
 
 
-def _with_unread_chunks(repository: Repository, known: E) -> E:
+def _with_unread_chunks(read_chunks: ReadChunks, known: E) -> E:
     """Return an entry of a rotated binlog with chunks that are read, with their signature, when they are used."""
     if isinstance(known, KnownSegment):
         return known
     file = known.file
-    read = partial(_read_chunks, repository, file.instance, file.incarnation, file.name, known.line)
-    file = file.model_copy(update={"chunks": UnreadChunks(known.digest, known.stored_size, read)})
-    for part in (file, file.head, file.span):
-        part.forget_set_fields()
-    return known._replace(file=file)
+    unread = UnreadChunks(known.digest, known.stored_size, read_chunks, (file.incarnation, file.name, known.line))
+    update = {"chunks": unread, "head": file.head.compact(), "span": file.span.compact()}
+    return known._replace(file=file.model_copy(update=update).compact())
 
 
 def _read_chunks(
@@ -201,22 +205,21 @@ def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[
     for attempt in range(1, _READINGS + 1):
         # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
         segments = list(reading.repository.list(layout.segments(instance, incarnation.id)))
-        described = list(reading.repository.list(layout.rotated_binlogs(instance, incarnation.id)))
-        files: list[ArchivedFile] = []
-        damages: list[_Damage] = []
+        described = reading.repository.list(layout.rotated_binlogs(instance, incarnation.id))
         read = _recall_or_read(reading, described, incarnation.id, _rotated)
-        for key, file in read:
-            if isinstance(file, ArchivedFile):
-                files.append(file)
-            else:
-                damages.append(_Damage.of_binlog(incarnation.id, key.name, file))
-        rotated = {listed.key.name for listed in described}
+        files = [file for file in read.values() if isinstance(file, ArchivedFile)]
+        damages = [
+            _Damage.of_binlog(incarnation.id, key.name, error)
+            for key, error in read.items()
+            if isinstance(error, DamagedError)
+        ]
         parts: dict[str, list[ListedObject[SegmentKey]]] = {}
         for listed in segments:
-            if listed.key.name not in rotated:
-                parts.setdefault(listed.key.name, []).append(listed)
+            parts.setdefault(listed.key.name, []).append(listed)
+        for name in parts and [key.name for key in read]:
+            parts.pop(name, None)
         actives = [_active(reading, instance, incarnation, name, known) for name, known in parts.items()]
-        if len(read) < len(described) or any(active.is_changed for active in actives):
+        if len(files) + len(damages) < len(read) or any(active.is_changed for active in actives):
             continue
         if any(active.is_cut for active in actives) and attempt < _READINGS:
             continue
@@ -245,10 +248,11 @@ def _active(
     by_span = {listed.key.span: listed for listed in known}
     chosen = [by_span[span] for span in covering(list(by_span))]
     read = _recall_or_read(reading, chosen, incarnation.id, lambda body, key: _segment(body, key, incarnation.flavour))
-    if len(read) < len(chosen):
+    found = [segment for segment in read.values() if segment is not None]
+    if len(found) < len(chosen):
         return _Active(is_changed=True)
     readable: list[Segment] = []
-    for _, segment in read:
+    for segment in found:
         if isinstance(segment, DamagedError):
             damage = _Damage.of_binlog(incarnation.id, name, segment)
             return _Active(active_file(instance, incarnation, name, readable), damage)
@@ -316,18 +320,24 @@ def _check_origin(repository: Repository, description: Description, key: str) ->
 
 
 def _recall_or_read(
-    reading: _Reading, listed: Sequence[ListedObject[K]], incarnation: str, decode: Callable[[bytes, K], F]
-) -> list[tuple[K, F | DamagedError]]:
-    """Return the listed descriptions in order: those that this host knows, and the others as `_read_all` does."""
-    recalled = {one.key: known for one in listed if (known := reading.recall(one)) is not None}
-    versions = {one.key: one.version for one in listed if one.key not in recalled}
+    reading: _Reading, listed: Iterable[ListedObject[K]], incarnation: str, decode: Callable[[bytes, K], F]
+) -> dict[K, F | DamagedError | None]:
+    """Return the listed descriptions in order: those that this host knows, and the others as `_read_all` does.
+
+    None: the object was removed after the listing.
+    """
+    results: dict[K, F | DamagedError | None] = {}
+    versions: dict[K, str] = {}
+    for one in listed:
+        results[one.key] = known = cast("F | None", reading.recall(one))
+        if known is None:
+            versions[one.key] = one.version
 
     def keep(key: K, document: StoredDocument, read: F) -> F:
         return cast(F, reading.keep(key, versions[key], incarnation, document, read))
 
-    read = dict(_read_all(reading, list(versions), decode, keep))
-    together: dict[K, F | DamagedError] = {**read, **{key: cast(F, one) for key, one in recalled.items()}}
-    return [(one.key, together[one.key]) for one in listed if one.key in together]
+    results.update(_read_all(reading, list(versions), decode, keep))
+    return results
 
 
 def _read_all(

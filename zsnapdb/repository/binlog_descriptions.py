@@ -231,24 +231,32 @@ class Segment(Part):
         _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
 
 
+ReadChunks = Callable[[str, str, str], Sequence[Chunk]]
+"""Returns the chunks of a rotated binlog from its signed description.
+
+Its arguments are the incarnation, the name of the binlog, and the SHA-256 of the description's line. It raises
+DamagedError if the description is missing or has changed.
+"""
+
+
 class UnreadChunks(Sequence[Chunk]):
     """The chunks of a rotated binlog whose description this host knows without them. The first use reads them.
 
-    `digest` is that of the file, `stored_size` the size of the chunks in the store, in bytes. `read` returns the chunks
-    from the signed description. It raises DamagedError if that is missing or has changed.
+    `digest` is that of the file, `stored_size` the size of the chunks in the store, in bytes. `place` has the arguments
+    of `read`.
     """
 
-    __slots__ = ("_known", "_read", "digest", "stored_size")
+    __slots__ = ("_known", "_place", "_read", "digest", "stored_size")
 
-    def __init__(self, digest: str, stored_size: int, read: Callable[[], Sequence[Chunk]]) -> None:
+    def __init__(self, digest: str, stored_size: int, read: ReadChunks, place: tuple[str, str, str]) -> None:
         self.digest, self.stored_size = digest, stored_size
-        self._read = read
+        self._read, self._place = read, place
         self._known: tuple[Chunk, ...] | None = None
 
     @property
     def _chunks(self) -> tuple[Chunk, ...]:
         if self._known is None:
-            self._known = tuple(self._read())
+            self._known = tuple(self._read(*self._place))
         return self._known
 
     def __len__(self) -> int:

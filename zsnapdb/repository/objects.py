@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -178,6 +179,8 @@ class RepositoryObjects:
 
 
 _NO_FIELDS: set[str] = set()
+_SHORT = 36
+"""Characters of a text that probably occurs in many parts: the id of a server or repository, a name, a version."""
 _BUILDING = threading.Lock()
 """Some versions of pydantic do not guard the build of a schema against two threads."""
 
@@ -212,6 +215,17 @@ class Part(BaseModel):
                 hint="the object was altered, or a newer zsnapdb wrote it",
             ) from error
 
-    def forget_set_fields(self) -> None:
-        """Drop the list of fields that the document had. It takes half the memory of a small part."""
-        object.__setattr__(self, "__pydantic_fields_set__", _NO_FIELDS)
+    def compact(self) -> Self:
+        """Return the same part in a third less memory, for a host that keeps thousands of them.
+
+        Its values are set one by one, so all parts of the class share the table of their names. The list of fields
+        that the document had is dropped. Short texts are shared with equal ones.
+        """
+        part = type(self).__new__(type(self))
+        for name, value in self.__dict__.items():
+            is_short = type(value) is str and len(value) <= _SHORT
+            object.__setattr__(part, name, sys.intern(value) if is_short else value)
+        object.__setattr__(part, "__pydantic_fields_set__", _NO_FIELDS)
+        object.__setattr__(part, "__pydantic_extra__", None)
+        object.__setattr__(part, "__pydantic_private__", None)
+        return part

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from tests.unit.support import world as worlds
 from tests.unit.support.archived_server import Server
@@ -16,6 +18,7 @@ from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.planning.repository.host_backup_record import (
+    ArchivedBinlogs,
     ArchivedPosition,
     RemovedBackup,
     StoredFinding,
@@ -185,17 +188,26 @@ def test_an_archive_that_was_rolled_back_is_named(tmp_path: Path) -> None:
     server.commit(3)
     archiver = server.archiver()
     archiver.look()
-    before = host_backup_record.positions(server.load())
+    before = list(host_backup_record.positions(server.load()))
     server.commit(2)
     archiver.look()
     (file,) = (tmp_path / "stored").glob("main/*/archive.json")
     recorded = ArchivedPosition.model_validate_json(file.read_bytes())
-    assert recorded == host_backup_record.positions(server.load())[-1]
+    assert recorded == list(host_backup_record.positions(server.load()))[-1]
     assert judge_archive(recorded, host_backup_record.positions(server.load())) is None
     short = judge_archive(recorded, before)
     assert short is not None
     assert short.kind is StoredKind.ARCHIVE_SHORT
     assert f"the repository's archive ends at {before[-1].file}:{before[-1].end}" in short.text
+
+
+def test_recorded_binlog_with_an_unknown_field_is_refused() -> None:
+    binlog = {"incarnation": "20260101T000000Z-0001", "file": "binlog.000001", "digest": "a" * 64}
+    known = ArchivedBinlogs.model_validate_json(json.dumps({"files": [binlog]}))
+    assert ArchivedBinlogs.model_validate_json(known.model_dump_json()) == known
+    for wrong in ({**binlog, "new": 1}, {**binlog, "digest": "?"}):
+        with pytest.raises(ValidationError):
+            ArchivedBinlogs.model_validate_json(json.dumps({"files": [wrong]}))
 
 
 def test_what_is_stored_while_a_command_reads_is_not_missed(tmp_path: Path) -> None:

@@ -78,6 +78,14 @@ def test_cached_archive_equals_the_stored_archive(archive: BinlogArchive, store:
         assert known.files[0].encode() == fresh.files[0].encode()
 
 
+def test_compact_part_equals_the_part_and_shares_short_texts(archive: BinlogArchive) -> None:
+    (file,) = replace(archive, cache=None).load().files
+    first, second = file.compact(), file.model_copy(deep=True).compact()
+    assert first == second == file
+    assert first.encode() == file.encode()
+    assert first.incarnation is second.incarnation
+
+
 def test_description_is_fetched_once(archive: BinlogArchive, store: Reads) -> None:
     archive.load()
     assert store.descriptions() == [FILE]

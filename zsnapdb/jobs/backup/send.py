@@ -35,6 +35,7 @@ from zsnapdb.planning.backup.send_form import (
     SendForm,
     check_rows,
     decide_chunk_size,
+    decide_first_chunk,
     decide_workers,
     form_of,
 )
@@ -481,16 +482,18 @@ def started_backup(
         _sized(_volume(described.volumes[role], SEND_FLAGS[form], role, snapshot, base), sent_from.get(role))
         for role, snapshot in sorted(made.snapshots.items())
     )
+    sizes = [volume.stream_size or 0 for volume in volumes]
+    chunk_size = decide_chunk_size(settings.chunk_size, sizes)
     return StartedBackup(
         draft=_draft(instance, described.source, repository, made, created, sequence),
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
         cut=StreamFormat(
-            chunk_size=decide_chunk_size(settings.chunk_size, [volume.stream_size or 0 for volume in volumes]),
+            chunk_size=chunk_size,
             codec=codec,
             level=settings.level,
             adaptive=settings.adaptive,
-            first_chunk=settings.first_chunk,
+            first_chunk=decide_first_chunk(settings.size_of(1), chunk_size, sizes),
         ),
         volumes=volumes,
     )

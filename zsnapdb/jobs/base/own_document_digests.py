@@ -41,10 +41,13 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The content of the files that had this `state`. `knows_any`: this host stored or adopted backups."""
+    """The content of the files in this `state`. `knows_any`: this host stored or adopted backups.
+
+    Digests are bytes, which take half the memory of their text and keep none of the parsed files in memory.
+    """
 
     state: tuple[tuple[str, int, int], ...] = ()
-    digests: set[str] = field(default_factory=set)
+    digests: set[bytes] = field(default_factory=set)
     knows_any: bool = False
 
 
@@ -59,10 +62,11 @@ class OwnDocumentFiles:
 
     def knows(self, digest: str) -> bool:
         """Return whether this host stored or adopted a document with this SHA-256."""
+        packed = bytes.fromhex(digest)
         with self._reading:
-            if self._read is None or (digest not in self._read.digests and self._read.state != self._state()):
+            if self._read is None or (packed not in self._read.digests and self._read.state != self._state()):
                 self._read = self._load()
-            return digest in self._read.digests
+            return packed in self._read.digests
 
     @property
     def has_begun(self) -> bool:
@@ -91,7 +95,7 @@ class OwnDocumentFiles:
         with self._warning():
             self.change(lambda own: own.with_digests(place, (digest,)))
         if self._read is not None:
-            self._read.digests.add(digest)
+            self._read.digests.add(bytes.fromhex(digest))
 
     def forget(self, place: str) -> None:
         """Remove the documents of a deleted place. Warn if the record cannot be written."""
@@ -151,14 +155,15 @@ class OwnDocumentFiles:
                 stored = backups.stored if backups is not None else ()
                 begun = [one for one in backups.removed if not one.acknowledged] if backups is not None else []
                 manifests = (*(one.manifest for one in stored), *(one.manifest for one in begun))
-                read.digests |= {digest for digest in manifests if digest is not None}
+                read.digests |= {bytes.fromhex(digest) for digest in manifests if digest is not None}
                 read.knows_any = read.knows_any or bool(stored)
             elif file.name == "binlogs.json":
                 binlogs = _parsed(file, ArchivedBinlogs)
-                read.digests |= {one.line for one in (binlogs.files if binlogs else ()) if one.line is not None}
+                lines = (one.line for one in (binlogs.files if binlogs is not None else ()))
+                read.digests |= {bytes.fromhex(line) for line in lines if line is not None}
             else:
                 own = _parsed(file, OwnDocuments)
-                read.digests |= {one for many in (own.digests.values() if own else ()) for one in many}
+                read.digests |= {bytes.fromhex(one) for many in (own.digests.values() if own else ()) for one in many}
         return read
 
 

@@ -469,12 +469,10 @@ def _records(instance: Instance) -> Iterator[BackupRecord]:
                 yield record
 
 
-def positions(archive: Archive) -> list[ArchivedPosition]:
-    """Return the end of each archived binlog."""
-    return [
-        ArchivedPosition(incarnation=file.incarnation, file=file.name, end=file.end, last_commit=file.last_commit)
-        for file in archive.files
-    ]
+def positions(archive: Archive) -> Iterator[ArchivedPosition]:
+    """Yield the end of each archived binlog."""
+    for file in archive.files:
+        yield ArchivedPosition(incarnation=file.incarnation, file=file.name, end=file.end, last_commit=file.last_commit)
 
 
 def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:

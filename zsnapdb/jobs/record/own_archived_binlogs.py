@@ -79,20 +79,21 @@ def known_binlogs(
     """
     if repository.keyring.trusted:
         return frozenset((file.incarnation, file.name) for file in files)
-    known = ArchivedBinlogs()
+    digests: dict[tuple[str, str], str] = {}
+    incarnations: set[str] = set()
     own = HostRecord.of(replace(instance, is_own_repository=True), repository)
     for record in (own, None if instance.is_own_repository else HostRecord.of_copy(instance, repository)):
         with contextlib.suppress(DamagedError):
-            more = record.binlogs() if record is not None else None
-            known = known.with_files(more.files, more.incarnations) if more is not None else known
-    digests = {(one.incarnation, one.file): one.digest for one in known.files}
+            known = (record.binlogs() if record is not None else None) or ArchivedBinlogs()
+            digests.update(((one.incarnation, one.file), one.digest) for one in known.files)
+            incarnations.update(known.incarnations, (one.incarnation for one in known.files))
     return frozenset(
         (file.incarnation, file.name)
         for file in files
         if (
             digests.get((file.incarnation, file.name)) == file.digest
             if file.is_rotated
-            else file.incarnation in known.incarnations
+            else file.incarnation in incarnations
         )
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from zsnapdb.base.files import read_text
 from zsnapdb.base.quantities import parse_size
 from zsnapdb.config.errors import read_toml
 from zsnapdb.config.repository import KeepRules, StreamSettings
+from zsnapdb.planning.backup.send_form import decide_first_chunk
 from zsnapdb.planning.repository.sizing import DEFAULT_KEEP, PRICES, SizingEstimate, StorePrice, Workload, estimate
 from zsnapdb.stream.buffer_pool import FIRST_CHUNK, chunk_size
 
@@ -28,7 +30,12 @@ def size_workload(load: Workload, prices: tuple[StorePrice, ...]) -> SizingEstim
     if load.every < 3600 or load.full_every < load.every:
         raise UsageError("--every is at least 1h and at most --full-every", hint="write --every 1d --full-every 30d")
     most = StreamSettings().chunk_size
-    return estimate(load, lambda index: chunk_size(index, FIRST_CHUNK, most), prices)
+
+    def sizes_of(stream: float) -> Callable[[int], int]:
+        first = decide_first_chunk(FIRST_CHUNK, most, [int(stream)])
+        return lambda index: chunk_size(index, first, most)
+
+    return estimate(load, sizes_of, prices)
 
 
 def parse_daily(text: str) -> float:

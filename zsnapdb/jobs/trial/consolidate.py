@@ -30,7 +30,7 @@ from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.volume_receive import ReceivingWork, pool_needs, receives_of
 from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
-from zsnapdb.planning.backup.send_form import decide_chunk_size
+from zsnapdb.planning.backup.send_form import decide_chunk_size, decide_first_chunk
 from zsnapdb.planning.repository import consolidation
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
 from zsnapdb.repository import layout
@@ -220,9 +220,11 @@ def _send_volume(
 ) -> VolumePart:
     """Store the full stream of one volume with the flags and codec of the chain. Return its part of the manifest."""
     chunks = repository.chunks(planned.instance, planned.backup_id, original.role)
-    # The new full streams are about as large as the chain's own full streams.
-    chunk_size = decide_chunk_size(instance.upload_settings().chunk_size, [planned.chain[0].plain_size])
-    settings = replace(settings_for(instance, chunk_size), codec=original.codec)
+    # The new full streams are about as large as those that begin the chain.
+    sizes = [planned.chain[0].plain_size]
+    settings = settings_for(instance, decide_chunk_size(instance.upload_settings().chunk_size, sizes))
+    first = decide_first_chunk(settings.size_of(1), settings.chunk_size, sizes)
+    settings = replace(settings, codec=original.codec, first_chunk=first)
     draft = original.model_copy(update={"from_guid": None, "sent_from": planned.dataset(original.role)})
     stored = store_stream(draft, None, LeasedChunks(chunks, alone), settings, instance.events, key)
     return draft.model_copy(

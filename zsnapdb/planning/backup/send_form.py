@@ -154,6 +154,21 @@ def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
     return max(configured, min(_LARGEST, mebibytes * _MIB))
 
 
+_LEAST_CHUNKS = 32
+"""Chunks of a stream in any case, so that all workers have some and the last one is a small part."""
+
+
+def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:
+    """Return the size of the first chunks for a backup with streams of these estimated sizes, in bytes.
+
+    It is `least`, or a doubled size of at most `most` with which the largest stream still has 32 chunks.
+    """
+    size = least
+    while 2 * size <= min(most, max(sizes, default=0) // _LEAST_CHUNKS):
+        size *= 2
+    return size
+
+
 def decide_workers(configured: int, chunk_size: int, configured_size: int) -> int:
     """Return the number of parallel workers for chunks of this size in bytes.
 

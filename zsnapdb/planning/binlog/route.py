@@ -170,7 +170,8 @@ class RouteMap:
         self._histories = tuple(histories_of(files))
         self._names = _names_of(files, self._histories)
         self._heads = heads_of(files)
-        self._run_ends: dict[int, int] = {}
+        self._run_ends: list[int] = []
+        self._run_starts: dict[int, int] = {}
         self._ways: dict[int, int | _Fork] = {}
         self._tails: dict[int, _Tail] = {}
         self._tail_places: list[int] = []
@@ -207,15 +208,22 @@ class RouteMap:
     def _run_end(self, first: int) -> int:
         """Return the index of the last file that every route through this file reaches without leaving the run."""
         at = first
-        while at not in self._run_ends:
-            self._ways[at] = _way(self._files, self._histories, at, self._state, self._names)
-            if self._ways[at] != at + 1:
-                self._run_ends[at] = at
-                break
-            at += 1
-        end = self._run_ends[at]
-        self._run_ends.update((passed, end) for passed in range(first, at))
+        while (end := self._examined_end(at)) is None:
+            way = _way(self._files, self._histories, at, self._state, self._names)
+            if way != at + 1:
+                self._ways[at] = way
+                self._run_starts[at] = at
+                insort(self._run_ends, at)
+            else:
+                at += 1
+        self._run_starts[end] = min(first, self._run_starts[end])
         return end
+
+    def _examined_end(self, at: int) -> int | None:
+        """Return the last file of the run that is known to pass this file; None if none is known yet."""
+        number = bisect_left(self._run_ends, at)
+        end = self._run_ends[number] if number < len(self._run_ends) else None
+        return end if end is not None and self._run_starts[end] <= at else None
 
     def _tail(self, first: int) -> _Tail:
         """Return the transactions from a file on to the end of its run."""

@@ -7,7 +7,7 @@ deleted, hidden or rolled back in the repository. Only the record shows which ba
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -267,12 +267,15 @@ class ArchivedPosition(RecordPart):
         return int(self.file.rpartition(".")[2]), self.end
 
 
-class RecordedBinlog(RecordPart):
+@dataclass(frozen=True, slots=True)
+class RecordedBinlog:
     """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
 
     `line` is the SHA-256 of the stored line (None: an earlier version recorded it). `removing`: a prune of this host
-    began to remove it.
+    began to remove it. A record has many, and they take half the memory of models.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     incarnation: BackupId
     file: Annotated[str, Field(pattern=_BINLOG)]
@@ -297,7 +300,7 @@ class ArchivedBinlogs(RecordPart):
     def with_removing(self, incarnation: str, file: str) -> ArchivedBinlogs:
         """Return the record with a binlog that a prune of this host begins to remove."""
         changed = tuple(
-            one.model_copy(update={"removing": True}) if (one.incarnation, one.file) == (incarnation, file) else one
+            replace(one, removing=True) if (one.incarnation, one.file) == (incarnation, file) else one
             for one in self.files
         )
         return self.model_copy(update={"files": changed})
@@ -558,14 +561,14 @@ def judge_marker(note: str) -> tuple[StoredFinding, ...]:
     return (StoredFinding(StoredKind.MARKER_MISSING, note.partition("; run ")[0], hint),)
 
 
-def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedPosition]) -> StoredFinding | None:
+def judge_archive(archived: ArchivedPosition | None, reached: Iterable[ArchivedPosition]) -> StoredFinding | None:
     """Return the finding if the archive does not reach the newest position that this host archived.
 
     `reached` are the end positions of the binlogs in the archive.
     """
     if archived is None:
         return None
-    own = [position for position in reached if position.incarnation == archived.incarnation]
+    own = (position for position in reached if position.incarnation == archived.incarnation)
     newest = max(own, key=lambda position: position.place, default=None)
     if newest is not None and newest.place >= archived.place:
         return None

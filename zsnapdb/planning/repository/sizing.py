@@ -142,6 +142,8 @@ _PRUNES = 24
 DEFAULT_KEEP = KeepRules.model_construct(daily=14, weekly=8)
 ChunkSize = Callable[[int], int]
 """Returns the size in bytes of the chunk with this number (from 1) of a stream."""
+ChunkSizes = Callable[[float], ChunkSize]
+"""Returns the chunk sizes of a stream with this size in bytes."""
 
 
 @dataclass(frozen=True)
@@ -227,12 +229,15 @@ class _Backup:
     made: datetime
 
 
-def estimate(load: Workload, chunk_size: ChunkSize, prices: tuple[StorePrice, ...] = (PRICES["s3"],)) -> SizingEstimate:
-    """Return the estimate for a server whose data is one stream. `chunk_size` is that of the configured streams."""
+def estimate(
+    load: Workload, chunk_sizes: ChunkSizes, prices: tuple[StorePrice, ...] = (PRICES["s3"],)
+) -> SizingEstimate:
+    """Return the estimate for a server whose data is one stream. `chunk_sizes` are those of the configuration."""
     kept = kept_backups(_rules(load.keep), load.every, load.full_every)
     increment = load.change * load.every / DAY
-    chunks, increment_chunks = count_chunks(load.size, chunk_size), count_chunks(increment, chunk_size)
-    binlog_chunks = count_chunks(load.binlog, chunk_size)
+    chunks, increment_chunks, binlog_chunks = (
+        count_chunks(size, chunk_sizes(size)) for size in (load.size, increment, load.binlog)
+    )
     backups, fulls = MONTH / load.every, MONTH / load.full_every
     requests = (
         BACKUP_REQUESTS.times(backups)

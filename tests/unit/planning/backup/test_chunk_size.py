@@ -13,6 +13,7 @@ from zsnapdb.planning.backup.send_form import (
     WINDOW,
     check_rows,
     decide_chunk_size,
+    decide_first_chunk,
     decide_workers,
 )
 from zsnapdb.store.base import most_bytes
@@ -23,6 +24,23 @@ MIB = 1 << 20
 TB = 10**12
 CONFIGURED = st.integers(MIB, 1 << 30)
 SIZES = st.lists(st.integers(0, 200 * TB), max_size=4)
+
+
+@given(SIZES)
+def test_large_stream_has_fewer_chunks_and_at_least_32(sizes: list[int]) -> None:
+    most = 32 * MIB
+    first = decide_first_chunk(FIRST_CHUNK, most, sizes)
+    assert FIRST_CHUNK <= first <= most
+    largest = max(sizes, default=0)
+    if first > FIRST_CHUNK:
+        assert largest >= 32 * first
+    if largest >= 32 * most:
+        assert first == most
+
+
+@pytest.mark.parametrize(("mebibytes", "first"), [(0, 8), (511, 8), (512, 16), (1023, 16), (1024, 32), (10**6, 32)])
+def test_first_chunk_grows_with_the_stream(mebibytes: int, first: int) -> None:
+    assert decide_first_chunk(8 * MIB, 32 * MIB, [mebibytes * MIB, 0]) == first * MIB
 
 
 def rows(size: int, most: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import cast
 
 import pytest
 from hypothesis import example, given
@@ -41,7 +40,6 @@ from zsnapdb.planning.binlog.route import (
     RouteEnd,
     RouteFile,
     RouteMap,
-    _Fork,
     commit_time,
     follow,
 )
@@ -266,8 +264,8 @@ def _step_by_step(point: BackupPoint, files: Sequence[RouteFile], state: Archive
         visited.append(files[step])
         reached = None if point.gtids is None else joined(reached, files[step].gtids)
         alone = RouteMap(files, state)
-        alone._run_end(step)
-        step = alone._leave(step, reached) if isinstance(alone._ways[step], _Fork) else cast(int, alone._ways[step])
+        is_end = alone._run_end(step) == step
+        step = alone._leave(step, reached) if is_end else step + 1
     times = [point.taken, *(state.until(file.last_commit) for file in visited if file.last_commit is not None)]
     complete = complete_until(visited, step, state.complete)
     to = max(times if complete is None else [*times, state.until(complete)])
