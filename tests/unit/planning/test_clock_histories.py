@@ -2,7 +2,7 @@
 
 A history has jumps of the wall clock of up to ten years, reboots, commands, new and changed leases, confirmations of a
 right clock, and a record of the clocks that is lost or replaced with an older copy. No clock is wrong for long enough
-to be accepted.
+to be accepted. After a loss of the record nothing shows which recorded times were too early.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Site:
     old: list[ClockRecord] = field(default_factory=list)
     leases: list[Held] = field(default_factory=list)
     steps: int = 0
+    is_lost: bool = False
 
     def reading(self) -> ClockReading:
         return ClockReading(START + timedelta(seconds=self.true + self.error), str(self.boot), self.true - self.booted)
@@ -108,14 +109,14 @@ class Site:
                 held.created = cut(time.latest)
         return held.lease
 
-    def sweep(self, allowed: float | None = None) -> None:
-        """Let a sweep remove expired leases. With `allowed` none may be removed more seconds before it is due."""
+    def sweep(self) -> None:
+        """Let a sweep remove expired leases. None may be removed early, unless the record of the clocks was lost."""
         time = self.look()
         for held in [one for one in self.leases if not one.is_gone]:
             lease = self.settle(held, time)
             if judge_at(partial(judge, lease, (), CloneUse(0, None), LIMITS), time).verdict is LeaseVerdict.REAP:
                 held.is_gone = True
-                assert allowed is None or self.true >= held.due - allowed, (held, self.true, time)
+                assert self.is_lost or self.true >= held.due - self.allowed, (held, self.true, time)
 
     @property
     def allowed(self) -> float:
@@ -137,6 +138,8 @@ EVENTS = st.one_of(
     st.tuples(st.just("create"), st.just(0.0)),
     st.tuples(st.just("extend"), st.floats(1, 20 * DAY)),
     st.tuples(st.just("confirm"), st.just(0.0)),
+    st.tuples(st.just("old"), st.floats(0, 0.99)),
+    st.tuples(st.just("lose"), st.just(0.0)),
 )
 
 
@@ -166,13 +169,18 @@ def play(site: Site, events: list[tuple[str, float]]) -> None:
         elif name == "look":
             site.look()
         elif name == "sweep":
-            site.sweep(site.allowed)
+            site.sweep()
         elif name == "create":
             site.create()
         elif name == "extend" and site.leases:
             site.change(site.leases[-1], number)
         elif name == "confirm" and not site.error:
             site.confirm()
+        elif name == "old" and site.old:
+            site.record = site.old[int(number * len(site.old))]
+        elif name == "lose" and not site.error:
+            site.record, site.is_lost = None, True
+            site.look()
 
 
 AHEAD = 3650 * DAY
@@ -187,9 +195,9 @@ def test_lease_ends_in_time_by_any_clock(events: list[tuple[str, float]]) -> Non
     play(site, events)
     site.error = 0.0
     site.confirm()
-    site.sweep(site.allowed)
+    site.sweep()
     # A lease that may have been recorded by a wrong clock begins again.
     due = site.true + max([TTL, *(seconds for name, seconds in events if name == "extend")])
     site.true = due + site.allowed + TOLERANCE
-    site.sweep(site.allowed)
+    site.sweep()
     assert all(held.is_gone for held in site.leases), (site, due)
