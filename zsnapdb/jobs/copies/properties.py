@@ -22,7 +22,7 @@ OWNER_PROPERTY = f"{PROPERTY}:owner"
 EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 CHANGED_PROPERTY = f"{PROPERTY}:lease-before"
-"""The time of the last change of the lease, its ends before the change, and the seconds of an extension."""
+"""The last change of the lease: its time, the ends before it, and the seconds of an extension."""
 NOT_PROTECTED = "no"
 NOT_CHANGED = "-"
 _OWNER_BYTES = 100

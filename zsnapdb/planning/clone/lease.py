@@ -95,7 +95,7 @@ def heartbeat_seconds(seconds: float) -> int:
 class LeaseChange:
     """The last change of a lease: its time, the ends before it, and the seconds of an extension.
 
-    While the clock is behind, an extension may end before the former end. Then only its seconds tell what was asked.
+    An extension while the clock is behind may end before the former end. So its seconds are recorded too.
     """
 
     at: datetime
