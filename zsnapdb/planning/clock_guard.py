@@ -266,6 +266,13 @@ def is_step(record: ClockRecord, reading: ClockReading) -> bool:
     return abs((reading.wall - record.wall).total_seconds() - passed) > STEP + passed * SLEW
 
 
+def is_due(before: ClockRecord, record: ClockRecord, reading: ClockReading) -> bool:
+    """Return whether the record of a reading replaces the record before it."""
+    if (before.boot, before.jump) != (record.boot, record.jump) or is_step(before, reading):
+        return True
+    return not 0 <= record.steady - before.steady < RECORDED_EVERY
+
+
 def _recorded(
     before: ClockRecord, reading: ClockReading, proven: datetime, jump: ClockJump | None, kept: float
 ) -> ClockRecord:

@@ -13,7 +13,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.files import make_private, open_lock
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning import clock_guard
-from zsnapdb.planning.clock_guard import ClockReading, ClockRecord, RemovalTime
+from zsnapdb.planning.clock_guard import ClockRecord, RemovalTime
 
 
 def removal_time(host: Host) -> RemovalTime:
@@ -33,17 +33,11 @@ def removal_time(host: Host) -> RemovalTime:
         reading = host.reading() or reading
         before = _read(_file(host))
         record = clock_guard.follow(before, reading)
-        if before is None or _is_due(before, record, reading):
+        if before is None or clock_guard.is_due(before, record, reading):
             with contextlib.suppress(OSError, PreflightError):
                 make_private(host.clocks)
                 files.replace(_file(host), record.model_dump_json().encode())
         return clock_guard.removal_time(record)
-
-
-def _is_due(before: ClockRecord, record: ClockRecord, reading: ClockReading) -> bool:
-    if (before.boot, before.jump) != (record.boot, record.jump) or clock_guard.is_step(before, reading):
-        return True
-    return not 0 <= record.steady - before.steady < clock_guard.RECORDED_EVERY
 
 
 def confirm(host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -21,7 +22,7 @@ OWNER_PROPERTY = f"{PROPERTY}:owner"
 EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 CHANGED_PROPERTY = f"{PROPERTY}:lease-before"
-"""The time of the lease's last change, and the ends of the lease before that change."""
+"""The last change of the lease: its time, the ends before it, and the seconds of an extension."""
 NOT_PROTECTED = "no"
 NOT_CHANGED = "-"
 _OWNER_BYTES = 100
@@ -56,9 +57,10 @@ def lease_values(lease: CloneLease) -> dict[str, str]:
     """Return the properties that record the lease."""
     ends = _ends(lease.expires, lease.protected_until)
     change = lease.changed
-    before = (
-        NOT_CHANGED if change is None else " ".join((stamp(change.at), *_ends(change.expires, change.protected_until)))
-    )
+    before = NOT_CHANGED
+    if change is not None:
+        extension = () if change.extension is None else (str(change.extension),)
+        before = " ".join((stamp(change.at), *_ends(change.expires, change.protected_until), *extension))
     return {EXPIRES_PROPERTY: ends[0], PROTECTED_PROPERTY: ends[1], CHANGED_PROPERTY: before}
 
 
@@ -69,9 +71,14 @@ def _ends(expires: datetime, protected_until: datetime | None) -> tuple[str, str
 def read_lease(expires: str, protected: str, before: str) -> CloneLease:
     """Return the lease that these properties record. A time that cannot be read is treated as never."""
     at, *ends = before.split(" ")
-    is_known = len(ends) == 2 and read_stamp(at) != FOREVER
-    change = LeaseChange(read_stamp(at), read_stamp(ends[0]), _protection(ends[1])) if is_known else None
+    change = None
+    if 2 <= len(ends) <= 3 and read_stamp(at) != FOREVER:
+        extension = int(ends[2]) if len(ends) == 3 and _EXTENSION.fullmatch(ends[2]) else None
+        change = LeaseChange(read_stamp(at), read_stamp(ends[0]), _protection(ends[1]), extension)
     return CloneLease(read_stamp(expires), _protection(protected), changed=change)
+
+
+_EXTENSION = re.compile("[0-9]{1,10}")
 
 
 def _protection(text: str) -> datetime | None:

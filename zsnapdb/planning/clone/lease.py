@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 
@@ -92,11 +93,15 @@ def heartbeat_seconds(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class LeaseChange:
-    """The last change of a lease: its time, and the ends before it."""
+    """The last change of a lease: its time, the ends before it, and the seconds of an extension.
+
+    An extension while the clock is behind may end before the former end. So its seconds are recorded too.
+    """
 
     at: datetime
     expires: datetime
     protected_until: datetime | None
+    extension: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,13 +109,15 @@ class CloneLease:
     """The expiry of a clone, and the end of its protection from the reaper (None: not protected).
 
     `heartbeat`: the clone expires earlier if a heartbeat of its holder is overdue (None: no heartbeat is required).
-    `changed` is the last change of the lease (None: it never changed).
+    `changed` is the last change of the lease (None: it never changed). `asked` are the seconds of an extension that is
+    not recorded yet.
     """
 
     expires: datetime
     protected_until: datetime | None = None
     heartbeat: Heartbeat | None = None
     changed: LeaseChange | None = None
+    asked: float | None = field(default=None, compare=False)
 
     def is_protected(self, now: datetime) -> bool:
         """Whether the reaper must leave the clone alone at `now`."""
@@ -154,7 +161,7 @@ def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: f
 def extended(lease: CloneLease, seconds: float | None, policy: Policy, now: datetime) -> CloneLease:
     """Return the lease with its end `seconds` from now (None: as for a new lease). The end never becomes earlier."""
     wanted = _bounded(policy.ttl if seconds is None else seconds, policy.max_ttl, "an extension", "clones.max_ttl")
-    return replace(lease, expires=max(lease.expires, now + wanted))
+    return replace(lease, expires=max(lease.expires, now + wanted), asked=wanted.total_seconds())
 
 
 def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) -> CloneLease:
@@ -169,12 +176,20 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
 def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLease:
     """Return the lease after a change, with the time of the change and the former ends.
 
-    If the former change may have been made while the clock was ahead, its recorded former ends stay.
+    If the former change may have been made while the clock was wrong, its recorded former ends stay, and its extension
+    is made again.
     """
-    known = before.changed
-    if known is not None and known.at > time.at:
-        return replace(after, changed=replace(known, at=time.latest))
-    return replace(after, changed=LeaseChange(time.latest, before.expires, before.protected_until))
+    known, asked = before.changed, [math.ceil(after.asked)] if after.asked is not None else []
+    if known is None or not (known.at > time.at or time.is_unsure(known.at)):
+        made = LeaseChange(time.latest, before.expires, before.protected_until, max(asked, default=None))
+        return replace(after, changed=made, asked=None)
+    expires = after.expires
+    if known.extension is not None:
+        asked.append(known.extension)
+        if time.is_unsure(known.at):
+            expires = max(expires, time.latest + timedelta(seconds=known.extension))
+    made = replace(known, at=max(known.at, time.latest), extension=max(asked, default=None))
+    return replace(after, expires=expires, changed=made, asked=None)
 
 
 def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLease:
@@ -183,33 +198,38 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
     If the clock was wrong at the creation, the lease begins now. If the clock was wrong at the last change, the change
     begins now, and the lease gets no shorter than before the change.
     """
-    change, least, least_protected = lease.changed, None, None
-    late = timedelta() if change is None else change.at - time.latest
-    ahead = created - time.latest
-    if created != FOREVER and time.is_from_future(created):
-        ahead = max(ahead, late)
-    elif created != FOREVER and time.is_wrong(created):
-        ahead = min(ahead, late)
-    elif change is not None and not time.is_from_future(change.at) and time.is_wrong(change.at):
-        ahead = late
-    elif change is None or not time.is_from_future(change.at):
+    change = lease.changed
+    moved = created - time.latest if created != FOREVER and time.is_wrong(created) else timedelta()
+    late = change.at - time.latest if change is not None and time.is_wrong(change.at) else timedelta()
+    if not moved and not late:
         return lease
+    if change is None:
+        expires = _moved_back(lease.expires, moved)
+        protected_until = lease.protected_until and _moved_back(lease.protected_until, moved)
     else:
-        ahead, least, least_protected = late, change.expires, change.protected_until
-    return replace(
-        lease,
-        expires=_moved_back(lease.expires, ahead, least),
-        protected_until=lease.protected_until and _moved_back(lease.protected_until, ahead, least_protected),
-        changed=None,
-    )
+        expires = _settled_end(lease.expires, change.expires, moved, late)
+        if late and change.extension is not None:
+            expires = max(expires, time.latest + timedelta(seconds=change.extension))
+        protected_until = lease.protected_until and _settled_end(
+            lease.protected_until, change.protected_until, moved, late
+        )
+    return replace(lease, expires=expires, protected_until=protected_until, changed=None)
 
 
-def _moved_back(end: datetime, ahead: timedelta, least: datetime | None) -> datetime:
-    """Return the end moved back by `ahead`, but neither before `least` nor later than `end`."""
-    if end == FOREVER:
-        return end
-    ahead = min(ahead, end - _EPOCH)
-    return end - ahead if least is None else min(end, max(least, end - ahead))
+def _settled_end(end: datetime, before: datetime | None, moved: timedelta, late: timedelta) -> datetime:
+    """Return the end of a changed lease that was `before` the change.
+
+    `moved` and `late` are how much the clock was ahead at the creation and at the change.
+    """
+    if end == before:
+        return _moved_back(end, moved)
+    own = _moved_back(end, late)
+    least = own if before is None else max(own, _moved_back(before, moved))
+    return min(end, least) if late > timedelta() else least
+
+
+def _moved_back(end: datetime, ahead: timedelta) -> datetime:
+    return end if end == FOREVER else end - min(ahead, end - _EPOCH)
 
 
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
