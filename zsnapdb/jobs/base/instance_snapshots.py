@@ -209,7 +209,9 @@ class SetsHere:
         destroyed the missing snapshot, or renamed its dataset.
         """
         if self.listed is None:
-            late = [one for one in self.read((), states) if one.snapshot.createtxg > group]
+            known = {one.snapshot.full_name: one for one in self.read((), states)}
+            groups = {name: one.snapshot.createtxg for name, one in known.items()}
+            late = [known[name] for name in order.made_after(groups, group)]
         else:
             counted = Counter(name for names in self.listed.values() for name in names.numbers)
             torn = {name for name, count in counted.items() if count < volumes and set_named(name) is not None}
@@ -221,7 +223,7 @@ class SetsHere:
         names = []
         for place, listed in (self.listed or {}).items():
             groups = snapshots.created_in(place, [name for name in listed.numbers if name in torn])
-            names += [f"{place}@{name}" for name, made in groups.items() if made > group]
+            names += [f"{place}@{name}" for name in order.made_after(groups, group)]
         seen = snapshots.owned_among(names, MARKS) if names else []
         return [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
 
