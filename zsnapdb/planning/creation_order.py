@@ -127,6 +127,11 @@ def made_before(items: Iterable[M], createtxg: int) -> list[M]:
     return [item for item in items if item.createtxg < createtxg]
 
 
+def made_after(groups: Mapping[str, int], createtxg: int) -> list[str]:
+    """Return the names of the snapshots that ZFS created after this transaction group of the same pool."""
+    return [name for name, made in groups.items() if made > createtxg]
+
+
 def in_order(
     stored: Iterable[P], believed: Collection[str] | None = None, abandoned: Mapping[str, int] = NOTHING
 ) -> list[P]:

@@ -102,7 +102,10 @@ class HelperServer:
         """Return the only line that the client sends. Raises UsageError if it is too long, or not the only one."""
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
-            client.settimeout(max(0.001, deadline - time.monotonic()))
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the request takes too long")
+            client.settimeout(left)
             part = client.recv(MOST_BYTES + 1 - len(received))
             if not part:
                 raise UsageError("the request is incomplete", hint="send one line")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ import pytest
 
 from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.helper import HelperServer
 from zsnapdb.serve.helper_messages import BegunAnswer, FailureAnswer, HelperRequest, PendingAnswer, ResultAnswer
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import Role
@@ -549,3 +551,24 @@ def test_verb_with_a_guid_reaches_that_clone_only(tmp_path: Path) -> None:
         host.done(token, ResetCloneVerb(name="mine", guid="4711"))
     (call,) = host.calls()
     assert '"guid":"4711"' in call.environment["ZSNAPDB_MEANT_CLONE"]
+
+
+def test_request_that_drips_ends_at_the_limit(tmp_path: Path) -> None:
+    host, stop = ServeHost(tmp_path), threading.Event()
+    client, sender = socket.socketpair()
+    with host.helper() as desk, client, sender:
+        server = HelperServer(client, desk, (), seconds=0.2)
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                while not stop.wait(0.0002):
+                    sender.sendall(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(TimeoutError):
+                server._line(client)
+        finally:
+            stop.set()
+            thread.join()

@@ -23,7 +23,7 @@ from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import lock_server_work
 from zsnapdb.jobs.base.snapshot_set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
-from zsnapdb.jobs.host.local_snapshot_sets import local_sets
+from zsnapdb.jobs.host.local_snapshot_sets import local_sets, require_whole
 from zsnapdb.planning.backup.fitness import FitnessFinding, warnings
 from zsnapdb.zfs import holds, snapshots
 
@@ -174,7 +174,7 @@ def open_set(instance: Instance, requested: str) -> OutageSnapshot:
 
     Raises:
         NotFound: this host has no such complete set.
-        PreflightError: this host has no manifest of the set.
+        PreflightError: this host has no manifest of the set, or a newer set lacks a volume.
     """
     known = local_snapshot.load(instance)
     if instance.settings.volumes is None and known:
@@ -186,6 +186,8 @@ def open_set(instance: Instance, requested: str) -> OutageSnapshot:
             f"instance {instance.name} has no local set {requested} on this host",
             hint="`zsnapdb list --local` lists the sets; one with state `local` can be stored",
         )
+    if requested == LATEST:
+        require_whole(instance, sets[name].createtxg)
     manifest = next((one for one in known if one.backup_id == name), None)
     if manifest is None:
         raise PreflightError(

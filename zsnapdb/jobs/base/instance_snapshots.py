@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,6 +202,31 @@ class SetsHere:
             seen = snapshots.owned_among([f"{place}@{name}" for place in self.places for name in part], MARKS)
             yield [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
             size = min(8 * size, _MOST_BY_NAME)
+
+    def torn_after(self, group: int, states: Collection[str], volumes: int) -> list[OwnedSnapshot]:
+        """Return the snapshots in one of the states that ZFS made after the group and whose set lacks a volume.
+
+        `volumes` is the number of snapshots of a whole set. zsnapdb makes a set at once. Another program renamed or
+        destroyed the missing snapshot, or renamed its dataset.
+        """
+        if self.listed is None:
+            known = {one.snapshot.full_name: one for one in self.read((), states)}
+            groups = {name: one.snapshot.createtxg for name, one in known.items()}
+            late = [known[name] for name in creation_order.made_after(groups, group)]
+        else:
+            counted = Counter(name for names in self.listed.values() for name in names.numbers)
+            torn = {name for name, count in counted.items() if count < volumes and set_named(name) is not None}
+            late = self._late_among(torn, group, states)
+        whole = Counter(one.snapshot.name for one in late)
+        return [one for one in late if whole[one.snapshot.name] < volumes]
+
+    def _late_among(self, torn: Collection[str], group: int, states: Collection[str]) -> list[OwnedSnapshot]:
+        names = []
+        for place, listed in (self.listed or {}).items():
+            groups = snapshots.created_in(place, [name for name in listed.numbers if name in torn])
+            names += [f"{place}@{name}" for name in creation_order.made_after(groups, group)]
+        seen = snapshots.owned_among(names, MARKS) if names else []
+        return [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
 
     def _oldest_first(self) -> list[str]:
         """Return the names of sets that exist on all datasets, in ZFS's order of creation, as clocks may be wrong."""

@@ -277,7 +277,7 @@ def _refuse_files_in(root: Path) -> None:
     if root.exists() and any(root.iterdir()):
         raise ExistsError(
             f"the folder {root}, where the clone would be mounted, is not empty",
-            hint="choose another name, or empty the folder",
+            hint=f"choose another name; `findmnt -R {root}` shows whether a dataset is mounted there",
         )
 
 

@@ -50,8 +50,8 @@ class CloneRemoval:
     """The plan to destroy a clone.
 
     `prepared` are prepared forms of its commits, which are destroyed first. `obstacles` say why it cannot be destroyed.
-    `has_detaching`: an interrupted detach left snapshots on it. `foreign` are datasets of others that are clones of it,
-    such as production after `zfs promote` of the clone.
+    `has_detaching`: an interrupted detach left snapshots on it. `foreign` datasets depend on it, such as production
+    after `zfs promote` of the clone.
     """
 
     steps: Removal

@@ -15,6 +15,7 @@ from zsnapdb.jobs.base.snapshot_set_properties import LIVE
 from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
+from zsnapdb.jobs.host.local_snapshot_sets import require_whole
 from zsnapdb.jobs.host.startup_requirements import pool_for_copy
 from zsnapdb.jobs.record import production_restores
 from zsnapdb.jobs.record.host_backup_record import check, stored_after
@@ -42,10 +43,13 @@ def locate(
     Raises:
         NotFound: neither this host nor the repository has the set.
         DamagedError: the newest backup cannot be used, and `accepts_older` is not set.
+        PreflightError: a volume has no snapshot of a newer set, and `accepts_older` is not set.
     """
     local = find_local(settings, instance, requested)
     newer = stored_after(instance, local.set, version.pool_guid(local.pool)) if local and requested == LATEST else ()
     if local is not None and not newer:
+        if requested == LATEST:
+            require_whole(instance, local.set.createtxg, accepts_older=accepts_older)
         return cached_sets.prepared_form(home(settings, local.pool), local, rules)
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
@@ -105,10 +109,19 @@ def _newest_stored(
         instance.events.warn(error.message)
         return None
     stored = repository.manifest(instance.name, newest)
+    is_local = local is not None and _is_no_newer(stored, local)
     if local is None:
         _refuse_other_volumes(instance, stored)
-        return newest
-    return None if _is_no_newer(stored, local) else newest
+    group = local.set.createtxg if local is not None and is_local else _group_here(instance, stored)
+    if group is not None:
+        require_whole(instance, group, accepts_older=accepts_older)
+    return None if is_local else newest
+
+
+def _group_here(instance: Instance, stored: Manifest) -> int | None:
+    """Return the transaction group of the backup in the pool of production; None if it was made in another pool."""
+    pools = {pool_of(name) for name in instance.volumes.values() if datasets.exists(name)}
+    return stored.createtxg if any(version.pool_guid(pool) == stored.pool_guid for pool in pools) else None
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.destruction import Mark
 
 Properties = Mapping[str, Property]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class NamedCopy(Protocol):
@@ -107,11 +109,14 @@ class UnreadableCopy:
     anchor: str
     instance: str
     reason: str
+    repair: str = ""
+    former: str = ""
+    """The name in its properties, if its dataset has another one."""
 
     @property
     def hint(self) -> str:
         """The hint for a person who wants to repair or remove the copy."""
-        return (
+        return self.repair or (
             f"correct the properties (`zfs get all {self.anchor}` shows them), or destroy its datasets by hand; of one"
             " that two pools have, export the pool with the copy"
         )
@@ -199,7 +204,8 @@ def known_copies(
     copies: list[C] = []
     unreadable = []
     keys = (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY)
-    there = [found for dataset in above for found in _below(dataset, keys, mark, only, depth)]
+    seen = {dataset: _listed(dataset, keys, mark, only, depth) for dataset in above}
+    there = [found for dataset, listed in seen.items() for found in _below(dataset, listed, mark)]
     anchors: dict[str, list[str]] = {}
     for found in there:
         anchors.setdefault(found.name, []).append(found.anchor)
@@ -212,17 +218,40 @@ def known_copies(
             instance = found.facts[INSTANCE_PROPERTY].value
             reason = " ".join(str(error).split())
             unreadable.append(UnreadableCopy(what, found.name, found.anchor, instance, reason))
+    for dataset, listed in seen.items():
+        for anchor, former in _renamed(dataset, listed, mark).items():
+            name, instance = anchor.rpartition("/")[2], listed[anchor][INSTANCE_PROPERTY].value
+            reason = f"its {mark} is {former}: another program renamed its dataset, or set the property"
+            repair = f"`zfs rename -u {anchor} {dataset}/{former}` or `zfs set {mark}={name} {anchor}` corrects it"
+            unreadable.append(UnreadableCopy(what, name, anchor, instance, reason, repair, former))
     return KnownCopies(what, copies, unreadable)
 
 
-def _below(
+def _listed(
     above: str, columns: Sequence[str], mark: str, only: str | None, depth: int | None
-) -> Iterator[CopyDatasets]:
+) -> Mapping[str, Properties]:
     top = above if only is None else f"{above}/{only}"
     try:
-        listed = datasets.children(top, (*dict.fromkeys(columns), mark), depth)
+        return datasets.children(top, (*dict.fromkeys(columns), mark), depth)
     except NotFound:
-        return
+        return {}
+
+
+def _renamed(above: str, listed: Mapping[str, Properties], mark: str) -> Mapping[str, str]:
+    """Return the anchors with the mark of another name, and that name: another program renamed their datasets."""
+    marks = {
+        dataset: properties[mark]
+        for dataset, properties in listed.items()
+        if dataset.rpartition("/")[0] == above and properties[PHASE_PROPERTY].is_local
+    }
+    return {
+        dataset: marked.value
+        for dataset, marked in marks.items()
+        if marked.is_local and marked.value != dataset.rpartition("/")[2] and _NAME.fullmatch(marked.value)
+    }
+
+
+def _below(above: str, listed: Mapping[str, Properties], mark: str) -> Iterator[CopyDatasets]:
     groups: dict[str, dict[str, Properties]] = {}
     for dataset in sorted(listed, key=lambda dataset: (dataset.count("/"), len(dataset), dataset)):
         name = dataset[len(above) + 1 :].partition("/")[0]
@@ -253,11 +282,12 @@ def find_or_none(known: KnownCopies[N], name: str) -> N | None:
     Raises:
         DamagedError: the copy cannot be read.
     """
+    found = next((copy for copy in known.copies if copy.name == name), None)
     for item in known.unreadable:
-        if item.name == name:
+        if item.name == name or (found is None and item.former == name):
             message = f"the properties of the {item.what} {name} cannot be read: {item.reason}"
             raise DamagedError(message, hint=item.hint)
-    return next((copy for copy in known.copies if copy.name == name), None)
+    return found
 
 
 def complete(what: str, copy: N) -> N:

@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.domain_types import SnapshotSet
+from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
-from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN
+from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, LOCAL, STATE_PROPERTY, STORED, TAKEN
 from zsnapdb.planning import creation_order
+from zsnapdb.zfs import datasets
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -69,6 +71,27 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
         if found:
             return found[-1]
     return None
+
+
+def require_whole(instance: Instance, group: int, *, accepts_older: bool = False) -> None:
+    """Raise PreflightError if ZFS made a set after this transaction group that lacks the snapshot of a volume.
+
+    Then an older set is not the latest. `accepts_older`: warn only.
+    """
+    places = [name for name in instance.volumes.values() if datasets.exists(name)]
+    torn = SetsHere.look(instance, places).torn_after(group, (STORED, LOCAL), len(instance.volumes)) if places else []
+    if not torn:
+        return
+    left = ", ".join(one.snapshot.full_name for one in torn)
+    message = f"a newer snapshot set of {instance.name} is incomplete: another program left only {left}"
+    if accepts_older:
+        instance.events.warn(f"{message}; an older state is used")
+        return
+    raise PreflightError(
+        message,
+        hint=f"give the renamed snapshots or datasets their names again, or run `zsnapdb snapshot {instance.name}`;"
+        " commands with --accept-older use the older state",
+    )
 
 
 def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:

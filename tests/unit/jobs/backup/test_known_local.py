@@ -9,17 +9,19 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.jobs.backup.test_store_away import Away
+from tests.unit.support.events import Recorder
 from tests.unit.support.simulated_zfs import Snap
 from tests.unit.support.world import Died, World
 from zsnapdb.base.domain_types import Snapshot
-from zsnapdb.jobs.backup import local_snapshot, plan, send
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.jobs.backup import local_snapshot, plan, send, store_local_set
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
 from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STATE_PROPERTY, STORED
-from zsnapdb.jobs.host.local_snapshot_sets import local_sets, newest_set
+from zsnapdb.jobs.host.local_snapshot_sets import local_sets, newest_set, require_whole
 from zsnapdb.jobs.repository.inventory import inventory
-from zsnapdb.zfs import holds, snapshots
+from zsnapdb.zfs import datasets, holds, snapshots
 from zsnapdb.zfs.snapshot_files import SnapshotNames
 
 COUNT = 12
@@ -103,6 +105,33 @@ def test_newest_set_after_clock_ahead_is_the_last_made(
     assert newest is not None
     assert newest.set.backup_id == made[-1]
     assert len(asked) < len(made)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_newest_set_that_lacks_a_volume_is_not_passed_over(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    older, whole, torn = (snapshot(world) for _ in range(3))
+    monkeypatch.setattr(datasets, "exists", lambda _: True)
+    if not is_listed:
+        monkeypatch.setattr(instance_snapshots, "snapshot_names", lambda _: None)
+    groups = {one.backup_id: one.createtxg for one in local_sets(world.instance, LOCAL)}
+    require_whole(world.instance, groups[torn])
+    for name in [name for name in world.snapshots if name.endswith((f"data@zsnapdb-{torn}", f"data@zsnapdb-{older}"))]:
+        del world.snapshots[name]
+    newest = newest_set(world.instance, LOCAL)
+    assert newest is not None
+    assert newest.set.backup_id == whole
+    with pytest.raises(PreflightError, match=f"is incomplete: another program left only [a-z/]+@zsnapdb-{torn}\\n"):
+        require_whole(world.instance, newest.set.createtxg)
+    with pytest.raises(PreflightError, match="is incomplete"):
+        store_local_set.open_set(world.instance, "latest")
+    told = Recorder([])
+    require_whole(world.instance.with_events(told), newest.set.createtxg, accepts_older=True)
+    assert [text for text in told.lines if "an older state is used" in text]
+    require_whole(world.instance, groups[torn])
+    snapshot(world)
+    assert store_local_set.open_set(world.instance, "latest").set.backup_id not in (older, whole, torn)
 
 
 @pytest.mark.parametrize("mount", ["0:30 2", ""])

@@ -59,6 +59,8 @@ def produce(monkeypatch: pytest.MonkeyPatch, pool: int, on_production: Collectio
 
     monkeypatch.setattr(version, "pool_guid", lambda _: pool)
     monkeypatch.setattr(snapshots, "known_states", known_states)
+    # No set lacks a volume.
+    monkeypatch.setattr(snapshots, "list_owned", lambda *_: [])
 
 
 def read(instance: Instance, repository: Repository) -> RestoreFacts:

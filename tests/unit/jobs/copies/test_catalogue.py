@@ -132,6 +132,26 @@ def test_what_others_made_below_a_copy_is_no_part_of_it(pool: MachinePool, kind:
     assert listing(settings()).copies == before
 
 
+@pytest.mark.parametrize("is_name_taken", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_copy_whose_dataset_was_renamed_is_named(pool: MachinePool, kind: str, is_name_taken: bool) -> None:
+    listing, home, (one, two) = KINDS[kind]
+    for name in [name for name in pool.things if name == f"{home}/{two}" or name.startswith(f"{home}/{two}/")]:
+        thing = pool.things[name] if is_name_taken else pool.things.pop(name)
+        pool.things[f"{home}/moved{name.removeprefix(f'{home}/{two}')}"] = thing
+    known = listing(settings())
+    assert [copy.name for copy in known.copies] == ([one, two] if is_name_taken else [one])
+    (moved,) = known.unreadable
+    assert (moved.name, moved.anchor) == ("moved", f"{home}/moved")
+    assert f" is {two}: another program renamed its dataset" in moved.reason
+    assert f"`zfs rename -u {home}/moved {home}/{two}`" in moved.hint
+    for name in ("moved",) if is_name_taken else ("moved", two):
+        with pytest.raises(DamagedError, match="another program renamed"):
+            catalogue.find(known, name)
+    if is_name_taken:
+        assert catalogue.find(known, two) is known.copies[1]
+
+
 def test_a_home_in_another_pool_than_the_data_is_refused_by_the_name_of_its_setting() -> None:
     assert catalogue.home(None, "tank", "zsnapdb/clones", "clones.dataset") == "tank/zsnapdb/clones"
     with pytest.raises(PreflightError, match=r"clones\.dataset other/x is not in the pool tank"):

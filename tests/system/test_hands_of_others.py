@@ -1,0 +1,86 @@
+"""Other programs promote clones, rename datasets and snapshots: nothing is lost, and no older data is the latest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .in_guest import Lab, everything, zfs
+
+pytestmark = pytest.mark.any_server
+HOME = "tank/zsnapdb/clones"
+
+
+@pytest.fixture
+def clone(lab: Lab, first: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Create a clone of a local set that is newer than the backup."""
+    assert first["backup_id"]
+    assert lab.zsnapdb("snapshot", "main").code == 0
+    made: dict[str, Any] = lab.zsnapdb("clone", "create", "main", "--name", "p", "--ttl", "1h", "--json").json["clone"]
+    yield made
+    assert lab.zsnapdb("clone", "destroy", "p").code == 0
+
+
+def test_promoted_clone_keeps_the_snapshots_of_production(lab: Lab, clone: dict[str, Any]) -> None:
+    before = everything()
+    volumes = [str(dataset) for dataset in clone["volumes"].values()]
+    for dataset in volumes:
+        zfs("promote", dataset)
+    moved = everything()
+    refused = lab.zsnapdb("clone", "destroy", "p", "--with-foreign-snapshots")
+    assert (refused.code, "`zfs promote tank/mysql/data`" in refused.stderr) == (4, True), refused.stderr
+    for words in (("reset", "p", "--replace"), ("create", "main", "--name", "x")):
+        said = lab.zsnapdb("clone", *words)
+        assert (said.code, f"if {volumes[0]}" in said.stderr or "was promoted" in said.stderr) == (4, True), said.stderr
+    assert lab.zsnapdb("reap").code == 0
+    assert everything() == moved
+    for dataset in ("tank/mysql", "tank/mysql/data"):
+        zfs("promote", dataset)
+    assert everything() == before
+
+
+def test_renamed_snapshot_of_the_newest_set_lets_no_older_set_be_the_latest(lab: Lab, clone: dict[str, Any]) -> None:
+    short = f"zsnapdb-{clone['backup_id']}"
+    zfs("rename", f"tank/mysql/data@{short}", "tank/mysql/data@manual")
+    try:
+        for words in (("clone", "create", "main", "--name", "x", "--plan"),):
+            refused = lab.zsnapdb(*words)
+            assert (refused.code, f"left only tank/mysql@{short}" in refused.stderr) == (4, True), refused.stderr
+        assert lab.zsnapdb("clone", "create", "main", "--name", "x", "--accept-older", "--plan").code == 0
+    finally:
+        zfs("rename", "tank/mysql/data@manual", f"tank/mysql/data@{short}")
+    assert lab.zsnapdb("clone", "create", "main", "--name", "x", "--plan").code == 0
+
+
+def test_clone_whose_dataset_was_renamed_is_named_and_stays(lab: Lab, clone: dict[str, Any]) -> None:
+    before = everything()
+    zfs("rename", "-u", f"{HOME}/p", f"{HOME}/q")
+    moved = everything()
+    try:
+        for name in ("p", "q"):
+            for verb in ("destroy", "reset", "stop"):
+                refused = lab.zsnapdb("clone", verb, name)
+                assert "another program renamed its dataset" in refused.stderr, (verb, name, refused.stderr)
+                assert f"zfs rename -u {HOME}/q {HOME}/p" in refused.stderr
+        assert f"{HOME}/q" in lab.zsnapdb("clone", "list").stderr + lab.zsnapdb("reap", "--plan").stdout
+        assert lab.zsnapdb("reap").code in (0, 1)
+        assert everything() == moved
+    finally:
+        zfs("rename", "-u", f"{HOME}/q", f"{HOME}/p")
+    assert everything() == before
+    assert lab.zsnapdb("clone", "reset", "p").code == 0
+    assert clone["guid"] == lab.zsnapdb("clone", "show", "p", "--json").json["clone"]["guid"]
+
+
+def test_guid_of_a_clone_refuses_a_later_clone_of_the_name(lab: Lab, clone: dict[str, Any]) -> None:
+    assert lab.zsnapdb("clone", "destroy", "p", "--guid", clone["guid"]).code == 0
+    later = lab.zsnapdb("clone", "create", "main", "--name", "p", "--heartbeat", "1h", "--json").json["clone"]
+    assert later["guid"] != clone["guid"]
+    before = everything()
+    for words in (("reset",), ("heartbeat",), ("stop",), ("extend",), ("destroy",), ("commit",), ("login", "--new")):
+        refused = lab.zsnapdb("clone", words[0], "p", *words[1:], "--guid", clone["guid"])
+        assert (refused.code, "there is no clone p" in refused.stderr) == (2, True), refused.stderr
+        assert everything() == before
+    assert lab.zsnapdb("clone", "reset", "p", "--guid", later["guid"]).code == 0
