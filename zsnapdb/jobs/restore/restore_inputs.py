@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import TypeVar
 
 from zsnapdb.base.domain_types import parse_gtids, pool_of
@@ -58,6 +59,14 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
     checked = host_backup_record.check(instance, repository, catalogue.backups, catalogue.unread, archive)
     checked.warn(instance)
     return replace(catalogue, backups=checked.ordered(catalogue.backups)), checked
+
+
+class _LastArchived(Enum):
+    """The last archived binlog, compared with the newest backup, whose binlog the archive lacks."""
+
+    BEFORE_BACKUP = auto()
+    ABANDONED = auto()
+    UNKNOWN = auto()
 
 
 @dataclass(frozen=True)
@@ -198,7 +207,8 @@ class RestoreFacts:
 
         This matters only to `latest`. After a restore took production's place, or after `zfs rollback`, the newest
         archived history may be the abandoned one. It is the present one if a later backup leads into it, or if
-        production has its binlogs. It is abandoned if production has the newest backup's binlog instead.
+        production has its binlogs. It is abandoned if production has the newest backup's binlog instead. If production
+        shows that all archived binlogs ended before the newest backup, the archive is returned without them.
 
         Raises:
             HistoryError: it is not the present history, there is no later backup, and the target accepts no older
@@ -211,8 +221,13 @@ class RestoreFacts:
         if not isinstance(target, Latest) or self.history is not None or archive is None:
             return archive
         last = archive.files[-1] if archive.files else None
-        if last is not None and candidates and self._is_abandoned(archive, last, candidates[-1]):
-            return None
+        if last is not None and candidates:
+            place = self._place_of_last(archive, last, candidates[-1])
+            if place is _LastArchived.ABANDONED:
+                return None
+            if place is _LastArchived.BEFORE_BACKUP:
+                # No archived binlog is newer than the backup, whatever the clock of the server showed.
+                return replace(archive, files=())
         if not is_left:
             return archive
         later = self._later_than_rolled_back(candidates)
@@ -230,26 +245,31 @@ class RestoreFacts:
             )
         return None
 
-    def _is_abandoned(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> bool:
-        """Return whether production left the archived history before the newest backup.
+    def _place_of_last(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> _LastArchived:
+        """Return the place of the last archived binlog in production's own binlogs, if they tell it.
 
-        Then its binlogs on this host have the head of the backup's binlog, which the archive lacks. They do not have
-        the last archived one, which cannot have been purged: it is no older, or another binlog has its name.
+        The archive lacks the newest backup's binlog, and production has its head. If production also has the last
+        archived binlog, under a lower number, that one ended before the backup. If it does not have it, it was not
+        purged if it is no older, or if another binlog has its name: production left that history.
         """
         point = point_of(newest_backup)
         if last.server != point.server or point.coordinates is None or point.fingerprint is None:
-            return False
+            return _LastArchived.UNKNOWN
         if RouteMap(archive.files, archive.state).follow(point).end.kind is not EndKind.NOT_ARCHIVED:
-            return False
+            return _LastArchived.UNKNOWN
         if held_by(point, archive.files) > 0:
-            return False
+            return _LastArchived.UNKNOWN
         server = server_source(self.whole(newest_backup)).server
         local = LocalBinlogs.of(server.variables, server.key_files)
-        if local.has(last) or not local.has_head(point.coordinates.file, point.fingerprint):
-            return False
+        if not local.has_head(point.coordinates.file, point.fingerprint):
+            return _LastArchived.UNKNOWN
         base, _, number = point.coordinates.file.rpartition(".")
-        is_no_older = last.name.rpartition(".")[0] == base and last.number >= int(number)
-        return last.name in local.paths or is_no_older
+        is_same_series = last.name.rpartition(".")[0] == base
+        if local.has(last):
+            is_before = is_same_series and last.number < int(number)
+            return _LastArchived.BEFORE_BACKUP if is_before else _LastArchived.UNKNOWN
+        is_no_older = is_same_series and last.number >= int(number)
+        return _LastArchived.ABANDONED if last.name in local.paths or is_no_older else _LastArchived.UNKNOWN
 
     def _later_than_rolled_back(self, candidates: Sequence[Backup]) -> list[Backup]:
         """Return the candidates that ZFS created after every backup whose state `zfs rollback` discarded."""

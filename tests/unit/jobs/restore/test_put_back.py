@@ -210,3 +210,20 @@ def test_archive_that_is_behind_a_backup_is_not_abandoned(abandoned: ProtectedSe
     planned = abandoned.plan()
     assert planned.backup_id == newest
     assert not any("are not followed" in note for note in planned.point.notes)
+
+
+@pytest.mark.parametrize("days", [0, 5])
+def test_archive_that_ends_before_the_newest_backup_is_not_newer_by_a_clock(
+    abandoned: ProtectedServer, days: int
+) -> None:
+    own = abandoned.server
+    own.commit(3)
+    abandoned.look()
+    own.clock -= days * 86_400
+    own.rotate()
+    own.commit()
+    newest = abandoned.back_up(has_head=True)
+    own.clock += days * 86_400
+    planned = abandoned.plan()
+    assert (planned.backup_id, planned.replays) == (newest, ())
+    assert not any("are not followed" in note for note in planned.point.notes)
