@@ -109,6 +109,7 @@ def _binlogs(state: State, verb: str, before: Seen, after: Seen, epoch: int) -> 
 
 def settle(state: State) -> None:
     """With the right clock, nothing that must stay is removed. Days later, after confirmation, expired objects are."""
+    was_doubtful = state.is_doubtful
     _keep_house(state, "reap", "snapshot main", "prune main")
     state.site.clock.pass_time(AT_LAST)
     state.site.boot()
@@ -125,8 +126,8 @@ def settle(state: State) -> None:
             state.is_doubtful = False
         if number and not hints:
             break
-    if state.has_jumped:
-        # A lease that was created while the clock was ahead starts when the clock is confirmed.
+    if state.has_jumped or was_doubtful:
+        # The age of an object that was created under a doubtful clock starts when the clock is confirmed.
         _confirm(state)
         if any(_expired(state).values()):
             # Times recorded after the last record of the clocks count as too early after a reboot. Write the record.
