@@ -61,7 +61,7 @@ def test_a_group_may_read_a_secret_that_root_owns(tmp_path: Path) -> None:
 def test_a_secret_of_another_account_is_refused(tmp_path: Path) -> None:
     file = secret(tmp_path, b"x")
     os.chown(file, NOBODY, NOBODY)
-    with pytest.raises(ConfigError, match=f"belongs to uid {NOBODY}"):
+    with pytest.raises(ConfigError, match=f"uid {NOBODY} owns it"):
         secret_in(file, "s", "")
 
 

@@ -190,7 +190,7 @@ def _refuse_public(status: os.stat_result, file: Path, what: str) -> None:
         raise ConfigError(f"reading {what} {file}: it is neither a file nor a pipe", hint="name a file")
     if not _is_trusted(status.st_uid):
         raise ConfigError(
-            f"reading {what} {file}: it belongs to uid {status.st_uid}, who may read and change it",
+            f"refusing {what} {file}: uid {status.st_uid} owns it and could read or change it",
             hint=f"run `chown root {file}`, or give it to the account that runs zsnapdb",
         )
     allowed = 0o740 if status.st_uid == 0 else 0o700

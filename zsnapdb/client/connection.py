@@ -62,7 +62,9 @@ def connection(
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise other_form()
     if parts.username is not None or parts.password is not None:
-        raise unusable("the URL of `zsnapdb serve` has a login", f"remove it; the token belongs in {TOKEN}")
+        raise unusable(
+            "the URL of `zsnapdb serve` contains a user name or password", f"remove it; the token belongs in {TOKEN}"
+        )
     if parts.scheme == "http" and not (allows_http or _is_loopback(parts.hostname)):
         raise unusable(
             f"http to {parts.hostname} would send the token unencrypted",

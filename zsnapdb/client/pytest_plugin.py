@@ -58,7 +58,7 @@ def zsnapdb_clones(pytestconfig: pytest.Config) -> Iterator[SessionClones]:
     try:
         from zsnapdb.client.http import Client
     except ImportError as error:
-        raise pytest.UsageError(f"{error}; clones by HTTP need it: `pip install httpx`") from error
+        raise pytest.UsageError(f"{error}; clones over HTTP need httpx: `pip install httpx`") from error
     with Client(url) as client:
         yield client
 

@@ -42,7 +42,7 @@ class FleetSettings(ConfigSection):
         for name, settings in repositories.items():
             if settings.encryption.signing_key_file is not None:
                 raise ValueError(
-                    f"{name}: repositories of a fleet are only read; leave out signing_key_file, and name signers"
+                    f"{name}: a fleet only reads its repositories; remove `signing_key_file` and set `signers`"
                 )
         return repositories
 

@@ -346,5 +346,5 @@ class WorkerSettings(EngineSettings):
     @model_validator(mode="after")
     def _may_drill(self) -> WorkerSettings:
         if self.drills and FleetVerb.DRILL not in self.verbs:
-            raise ValueError("drills needs drill in verbs")
+            raise ValueError('`drills` is set, so `verbs` must contain "drill"')
         return self

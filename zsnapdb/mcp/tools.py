@@ -182,5 +182,7 @@ def tls_of(mode: str | None, authority: Any) -> Tls:
 
 def _name(name: str) -> str:
     if _NAME.fullmatch(name) is None:
-        raise UsageError("the name of a clone has small letters, digits, - and _", hint="at most 32 of them")
+        raise UsageError(
+            "the name of a clone may contain only lowercase letters, digits, - and _", hint="at most 32 of them"
+        )
     return name

@@ -54,7 +54,9 @@ class _TimedConnection(_PlainConnection):
         except BaseException as error:
             self._force_close()
             if isinstance(error, UnicodeDecodeError):
-                raise pymysql.OperationalError(_MALFORMED, "the greeting is not that of a server") from error
+                raise pymysql.OperationalError(
+                    _MALFORMED, "the greeting does not come from a MySQL or MariaDB server"
+                ) from error
             raise
 
     @contextlib.contextmanager
@@ -70,7 +72,9 @@ class _TimedConnection(_PlainConnection):
             raise
         except (ValueError, LookupError, TypeError, AssertionError, struct.error) as error:
             self._force_close()
-            raise pymysql.OperationalError(_MALFORMED, "the answer is not that of a server") from error
+            raise pymysql.OperationalError(
+                _MALFORMED, "the answer does not come from a MySQL or MariaDB server"
+            ) from error
 
     def _force_close(self) -> None:
         """Close the connection immediately, and end an answer in progress so that no code reads from it."""

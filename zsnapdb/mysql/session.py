@@ -380,7 +380,7 @@ class Session:
         except UnicodeDecodeError as error:
             # A lone surrogate in ucs2, utf32 or MariaDB's utf8mb4, or a column of MySQL's type VECTOR.
             raise ServerError(
-                f"reading the rows of `{sql}` on {self.address}: a value is not text ({error.object[:20].hex()} …)",
+                f"cannot read the rows of `{sql}` on {self.address}: a value is not text ({error.object[:20].hex()} …)",
                 hint="select HEX(column) instead of a column with such values",
             ) from error
 

@@ -137,7 +137,7 @@ class UnprivilegedHttps:
         except KeyError as error:
             raise ConfigError(
                 f"serve.fetch_account is {self.account}, and there is no such account",
-                hint="name an account without rights",
+                hint="set `serve.fetch_account` to an account without privileges",
             ) from error
         if found.pw_uid == 0 or found.pw_gid == 0:
             raise ConfigError(f"serve.fetch_account {self.account} has the rights of root", hint="name another")
@@ -337,7 +337,7 @@ def _request_description(issuer: str, ask: AskHttps) -> Mapping[str, object]:
             raise ValueError("it belongs to another issuer")
     except ValueError as error:
         raise UnreachableError(
-            f"{place}: {error}", hint="write issuer exactly as the issuer itself does, or set jwks_url"
+            f"{place}: {error}", hint="set `issuer` to exactly the text that the issuer publishes, or set `jwks_url`"
         ) from error
     return said
 

@@ -117,7 +117,7 @@ class ListingPace:
         self.seconds += time.monotonic() - began
         if self.seconds > LISTING_SECONDS + self.names / LEAST_NAMES:
             raise UnreachableError(
-                f"{self.doing}: {self.names} names in {self.seconds:.0f} s",
+                f"{self.doing} is too slow and was stopped: {self.names} names in {self.seconds:.0f} s",
                 hint="check the endpoint and the network; the next run continues",
             )
 

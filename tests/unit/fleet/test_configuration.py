@@ -50,7 +50,7 @@ def test_mistakes_in_the_jobs_are_said(text: str, said: str) -> None:
         ('server = "temporal.example.net:7233"', "needs certificate and key"),
         ('server = "127.0.0.1:7233"\nverbs = ["restore"]', "verbs"),
         ('server = "127.0.0.1:7233"\nverbs = ["backup", "backup"]', "named twice"),
-        ('server = "127.0.0.1:7233"\nverbs = ["backup"]\ndrills = true', "drills needs drill in verbs"),
+        ('server = "127.0.0.1:7233"\nverbs = ["backup"]\ndrills = true', "`verbs` must contain"),
         ('server = "127.0.0.1:7233"\nfallback_after = "1s"', "fallback_after"),
     ],
 )

@@ -85,7 +85,7 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
         run(["sync", "--file-system", "--", *places], timeout=max(seconds, 0.1))
     except ZsnapdbError as error:
         raise LockError(
-            f"writing back memory-mapped files of {', '.join(places)}: {error.message}",
+            f"could not write back the memory-mapped files of {', '.join(places)}: {error.message}",
             hint=f"raise lock.deadline, or switch off on the server: {', '.join(_SWITCHES)}",
         ) from error
 

@@ -235,7 +235,10 @@ class Instance:
 
         s = self.settings
         if s.vm is None or s.host is None:
-            raise PreflightError(f"instance {self.name} has no server inside a virtual machine", hint="set vm and host")
+            raise PreflightError(
+                f"instance {self.name} has no server inside a virtual machine",
+                hint="set `vm` and `host` of the instance",
+            )
         return Address(user=s.user, socket=None, host=s.host, port=s.port, tls=self.tls)
 
     @property

@@ -178,7 +178,7 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
         if damage:
             raise DamagedError(
                 f"the archived copy of {name} is damaged: {damage[0]}; this binlog and later ones stay on the server",
-                hint="run a backup: restores to later points then do not need the archived copy",
+                hint="run a backup; after that, restores to later points do not need the archived copy",
             )
 
 
@@ -204,8 +204,8 @@ def _compare(instance: Instance, archived: _Archived, names: Sequence[str]) -> N
             raise DamagedError(
                 f"the archived copy of {name} does not have the bytes of the server's file; this binlog and later ones"
                 " stay on the server",
-                hint=f"run `zsnapdb verify {instance.name} --deep`, and a backup: restores to later points then do not"
-                " need the archived copy",
+                hint=f"run `zsnapdb verify {instance.name} --deep`, and a backup; after that, restores to later"
+                " points do not need the archived copy",
             )
 
 

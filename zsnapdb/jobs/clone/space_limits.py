@@ -274,7 +274,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
     reason = planning.objection_to_set(needed, free, settings.clones.free_floor)
     if reason is not None:
         raise PreflightError(
-            f"{name} is not received: {reason}",
+            f"{name} cannot be received: {reason}",
             hint="destroy clones that you do not need (`zsnapdb clone list`), or use a set that is on this host",
             about=(),
         )
@@ -287,7 +287,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
     reason = planning.objection_to_sets_of(owner, mine, needed, limits.received_per_owner)
     if reason is not None:
         raise PreflightError(
-            f"{name} is not received: {reason}",
+            f"{name} cannot be received: {reason}",
             hint="destroy your clones of these sets: a set is removed with its last clone",
             about=(owner,),
         )
@@ -298,7 +298,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
         limits.receives,
     )
     if reason is not None:
-        raise PreflightError(f"{name} is not received: {reason}", hint="try again later", about=())
+        raise PreflightError(f"{name} cannot be received: {reason}", hint="try again later", about=())
 
 
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:

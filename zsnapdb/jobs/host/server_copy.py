@@ -392,7 +392,8 @@ def check_inside(facts: ServerFacts, root: Path) -> None:
     for path in written_paths(facts):
         if path.path != top and not path.path.startswith(top + "/"):
             raise ConsistencyError(
-                f"the copy's server uses {path.what} = {path.path}, outside {top}", hint="it was stopped; report this"
+                f"the copy's server uses {path.what} = {path.path}, outside {top}",
+                hint="the server was stopped; this is a bug in zsnapdb, please report it",
             )
 
 

@@ -28,7 +28,9 @@ def size_workload(load: Workload, prices: tuple[StorePrice, ...]) -> SizingEstim
     if load.size <= 0 or load.change < 0 or load.line <= 0:
         raise UsageError("a size and a bandwidth must be more than 0", hint="write --size 100GiB --line 119MiB/s")
     if load.every < 3600 or load.full_every < load.every:
-        raise UsageError("--every is at least 1h and at most --full-every", hint="write --every 1d --full-every 30d")
+        raise UsageError(
+            "--every is at least 1h and at most --full-every", hint="for example --every 1d --full-every 30d"
+        )
     most = StreamSettings().chunk_size
 
     def sizes_of(stream: float) -> Callable[[int], int]:

@@ -218,7 +218,7 @@ def _check_other(work: ServerWork, session: Session, server_id: int, port: int) 
     if wrong:
         raise ConsistencyError(
             "the restored server is not separate from the old one: " + "; ".join(wrong),
-            hint="it was stopped; report this",
+            hint="the server was stopped; this is a bug in zsnapdb, please report it",
         )
 
 

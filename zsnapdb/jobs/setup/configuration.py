@@ -145,7 +145,7 @@ def find_removal(instance: str | None, configuration: Path | None) -> RemovalPla
     Raises PreflightError if the caller is not root, UsageError if the instance is not configured.
     """
     if os.geteuid() != 0:
-        raise PreflightError("a setup is removed as root", hint="run it as root")
+        raise PreflightError("only root can remove a setup", hint="run it as root")
     path = (configuration or DEFAULT_PATH).absolute()
     settings = load(path)
     chosen = Instance.of(settings, instance)

@@ -433,7 +433,7 @@ def _compare(
         ]
         if states[0] != states[1]:
             raise ConsistencyError(
-                f"the sequence {here} has the state {states[1]} on the live server, but the original {states[0]}",
+                f"the sequence {here} has the state {states[1]} on the live server, but {states[0]} in the original",
                 hint="it was dropped again; report this",
             )
         return 1

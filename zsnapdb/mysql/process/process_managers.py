@@ -194,7 +194,8 @@ class Detached:
         _check_programs(words[: -len(argv)])
         if shutil.which(argv[0], path=search_path()) is None:
             raise ServerError(
-                f"{argv[0]} cannot be started: it is not a program", hint="check server.binary of the instance"
+                f"{argv[0]} cannot be started: there is no such executable file",
+                hint="check server.binary of the instance",
             )
         with open_to_append(log, None) as file:
             try:

@@ -189,8 +189,8 @@ def check_rows(stream: str, size: int | None, chunk_size: int) -> None:
     """
     if size is not None and size // chunk_size > MOST_ROWS:
         raise ConfigError(
-            f"the stream of {stream} has about {size} bytes: {size // chunk_size} chunks of {chunk_size} bytes, and a"
-            f" manifest has at most {MOST_ROWS}",
+            f"the stream of {stream} has about {size} bytes: {size // chunk_size} chunks of {chunk_size} bytes,"
+            f" but a manifest can list at most {MOST_ROWS}",
             hint="raise stream.chunk_size of the repository; `zsnapdb backup --fresh` gives up a backup that was"
             " started with the old size",
         )

@@ -383,7 +383,7 @@ def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
     """
     if quota.total and len(owners) >= quota.total:
         raise PreflightError(
-            f"this host has as many clones as clones.total allows, {quota.total}",
+            f"this host already has {quota.total} clones, the limit in `clones.total`",
             hint="destroy one (`zsnapdb clone list`), or raise clones.total",
             about=(),
         )

@@ -356,8 +356,8 @@ def _choose_latest(
     if beyond is not None and not target.accepts_older:
         reach = "that backup alone" if route.is_empty else readable_time(commit_time(route.to))
         raise HistoryError(
-            f"the latest state cannot be reached: from backup {route.point.backup_id} the archive reaches only"
-            f" {reach}: {beyond.reason}",
+            f"the latest state cannot be reached: from backup {route.point.backup_id}, the archive leads only to"
+            f" {reach}, because {beyond.reason}",
             hint="back the server up now; `zsnapdb restore --accept-older` restores as far as the archive reaches",
         )
     return RestoreRoute(target, route, route.files, None)

@@ -41,7 +41,7 @@ def origin_name(text: str) -> MachineOriginName:
     name, separator, backup = text.partition("@")
     if not name or (separator and not backup):
         raise UsageError(
-            f"{text[:80]!r} names nothing to clone",
+            f"{text[:80]!r} is not the name of anything that can be cloned",
             hint="give a base, an instance, or INSTANCE@BACKUP (`zsnapdb list`)",
         )
     return MachineOriginName(name, backup if separator else None)

@@ -174,8 +174,8 @@ def test_a_backup_of_which_a_disk_lost_its_snapshot_is_not_cloned(host: BackedUp
         ("server", PreflightError, "not a virtual machine"),
         ("nothing", NotFound, "no base 'nothing'"),
         ("web@yesterday", UsageError, "not the id of a backup"),
-        ("web@", UsageError, "names nothing"),
-        ("@latest", UsageError, "names nothing"),
+        ("web@", UsageError, "is not the name of anything"),
+        ("@latest", UsageError, "is not the name of anything"),
     ],
 )
 def test_what_cannot_be_cloned_is_refused_with_the_reason(

@@ -120,7 +120,7 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
     if newer_beyond(latest.route, files) is None:
         assert choose(Latest(), points, files, now, known) == replace(latest, target=Latest())
     else:
-        with pytest.raises(HistoryError, match="the archive reaches only"):
+        with pytest.raises(HistoryError, match="the archive leads only to"):
             choose(Latest(), points, files, now, known)
     moments = {moment for part in promised.ranges for edge in (part.start, part.end) for moment in (edge, edge + 1)}
     moments |= {file.last_commit for file in files if file.last_commit is not None}
