@@ -1,4 +1,4 @@
-"""Settings of a repository: address, retention, and how streams are created, encrypted and locked there."""
+"""Settings of a repository: its address and retention, and the creation, encryption and lock of its backups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.tables import AbsolutePath, ConfigSection
 
 STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
-"""The address of each kind of store as users write it, and its pattern. `zsnapdb.store.layers` has the stores."""
+"""The address form of each kind of store, as documented, and its pattern. `zsnapdb.store.layers` creates the stores."""
 
 _ASCII = r"A-Za-z0-9._~!$&'()*+,;=:@ -"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -43,7 +43,7 @@ class StoreAddress:
 
 
 def parse_address(url: str) -> StoreAddress:
-    """Return the parts of the address. Raise ValueError with the unusable part."""
+    """Return the parts of the address. Raise ValueError that names the unusable part."""
     if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:
         raise ValueError("url must not contain an account or a password; use credentials_file")
     if not any(re.match(pattern, url) for pattern in STORE_ADDRESSES.values()):
@@ -93,7 +93,7 @@ Count = Annotated[int, Field(ge=0, le=100_000), BeforeValidator(_count)]
 
 
 class KeepRules(ConfigSection):
-    """Rules that decide which snapshot sets are kept. A rule that is 0 keeps nothing."""
+    """Rules that decide which snapshot sets are kept. A rule with the value 0 keeps nothing."""
 
     last: Count = 0
     hourly: Count = 0
@@ -131,10 +131,11 @@ class KeepSettings(KeepRules):
 class StreamSettings(ConfigSection):
     """Creation, splitting into chunks, compression and transfer of a send stream.
 
-    It needs about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A stream
-    starts with chunks of 8 MiB, which grow to chunk_size. If a connection transfers less than 60 MB/s and `bandwidth`
-    is not set, more chunks are transferred concurrently. Their limit is 128 MiB of the stream plus their compressed
-    size. A backup of more than 650,000 chunks gets larger chunks and fewer of them at once, in at most 224 MiB.
+    A transfer needs about (`concurrency` + 1) x `chunk_size` of memory, plus the compressed chunks that are being
+    stored. A stream starts with chunks of 8 MiB, which grow to `chunk_size`. If a connection transfers less than 60
+    MB/s and `bandwidth` is not set, more chunks are transferred concurrently. Together they hold at most 128 MiB of the
+    stream, plus its compressed form. A backup of more than 650,000 chunks gets larger chunks, and transfers fewer at
+    once, in at most 224 MiB.
     """
 
     example: ClassVar[str] = "{ level = 3 }"
@@ -146,9 +147,9 @@ class StreamSettings(ConfigSection):
 
 
 class EncryptionSettings(ConfigSection):
-    """Keys that can read the backups of this host, and keys whose manifests this host trusts.
+    """Keys that can decrypt the backups of this host, and keys whose signed manifests this host trusts.
 
-    Every value is a public key or the path of a secret.
+    Each value is a public key or the path of a secret file.
     """
 
     example: ClassVar[str] = '{ recipients = ["age1..."], signing_key_file = "/etc/zsnapdb/signing-key" }'
@@ -158,9 +159,9 @@ class EncryptionSettings(ConfigSection):
     signing_key_file: AbsolutePath | None = None
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
     accept_plain: StrictBool = False
-    """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
+    """Whether a host that encrypts also uses unencrypted backups, such as those from before encryption was set."""
     signing: Literal["none"] | None = None
-    """`"none"`: this host deliberately signs nothing. Then it trusts anybody who can write to the repository."""
+    """`"none"`: this host deliberately signs nothing. Then it trusts everyone who can write to the repository."""
 
     @model_validator(mode="after")
     def _one_decision(self) -> EncryptionSettings:
@@ -170,9 +171,10 @@ class EncryptionSettings(ConfigSection):
 
 
 class ObjectLockSettings(ConfigSection):
-    """Lock of the objects in the bucket: who may end a lock, and its minimum duration (seconds).
+    """Lock of the objects in the bucket: who may end a lock early, and the minimum duration in seconds.
 
-    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, not even the owner.
+    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, not even the bucket's
+    owner.
     """
 
     mode: Literal["governance", "compliance"]
@@ -180,7 +182,7 @@ class ObjectLockSettings(ConfigSection):
 
 
 class S3Settings(ConfigSection):
-    """Access to the bucket of an s3:// url, and storage options of its objects."""
+    """Access to the bucket of an `s3://` url, and storage options of the objects in it."""
 
     endpoint: str | None = None
     allow_http: StrictBool = False
@@ -220,7 +222,7 @@ class S3Settings(ConfigSection):
 
 
 class RepositorySettings(ConfigSection):
-    """Address of the backups, s3://bucket/prefix or file:///folder, and the options of their store."""
+    """Address of a repository, `s3://bucket/prefix` or `file:///folder`, and the options of its store."""
 
     url: str
     patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
@@ -239,7 +241,7 @@ class RepositorySettings(ConfigSection):
     @model_validator(mode="wrap")
     @classmethod
     def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Accept keys of the table `s3` next to `url`, where they were before this table existed."""
+        """Accept keys of the table `s3` directly next to `url`: before this table existed, they were there."""
         flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
         if not flat or not isinstance(read, dict) or "s3" in read:
             return handler(read)
@@ -250,7 +252,7 @@ class RepositorySettings(ConfigSection):
 
     @property
     def idle_keys(self) -> tuple[str, ...]:
-        """Keys of the table `s3` without effect, because the url is of another store."""
+        """Keys of the table `s3` that have no effect because the url has another kind of store."""
         return () if self.url.startswith("s3:") else tuple(sorted(self.s3.model_fields_set))
 
     @property
