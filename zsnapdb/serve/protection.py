@@ -47,7 +47,7 @@ class _Recent:
 class RecentAnswers:
     """Answers by request. Times are in seconds.
 
-    - An answer older than `oldest` is never returned: the request waits for a reading, which all waiting requests share.
+    - An answer older than `oldest` is never returned: requests wait for a reading, which all of them share.
     - An answer older than `fresh` is returned, and read again in the background.
     - An answer that was requested within the last `warm` is read again every `every`.
     - Waiting requests also share an error. Later requests do not get it.
