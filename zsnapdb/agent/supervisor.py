@@ -142,7 +142,7 @@ class Supervisor:
         self.settings, self._jobs, self._schedules = settings, jobs, schedules
         self._following.clear()
         now = self.now()
-        # A new schedule has no missed runs.
+        # For a new schedule, times in the past do not count as missed.
         same = {name for name, job in jobs.items() if before.get(name) == job}
         self._begun = {name: self._begun[name] if name in same else now for name in jobs}
         for name, running in self._running.items():

@@ -80,6 +80,11 @@ def run(
     """Run a program to its end. `own_group`: Ctrl-C on the terminal does not reach it.
 
     If a child process outlives the program and holds the output open, `run` does not wait for the child.
+
+    Raises:
+        OSError: the program cannot be started
+        subprocess.TimeoutExpired: it did not end within `timeout` seconds, and was killed
+        CommandError: it wrote more than `most_bytes` to a pipe, and was killed
     """
     process = subprocess.Popen(
         list(argv),

@@ -24,7 +24,8 @@ WRITTEN = "written"
 def _bare_number(value: object) -> str | None:
     """Return the number of a quantity that a person wrote without a unit. None if it has a unit or is 0.
 
-    Raises: ValueError: it is negative, infinite or NaN.
+    Raises:
+        ValueError: it is negative, infinite or NaN.
     """
     if isinstance(value, float | int) and not 0 <= value < math.inf:
         raise ValueError("is no size or duration: write a number from 0 and a unit")

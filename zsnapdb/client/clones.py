@@ -1,6 +1,6 @@
-"""Clones for programs: created, reset and destroyed by the commands of this host, whose JSON has the results.
+"""Clones for programs: this host's commands create, reset and destroy them, and their JSON has the results.
 
-root runs `zsnapdb clone`. A member of the group of `zsnapdb-clone` runs that program by sudo. This module reads no
+root runs `zsnapdb clone`. A member of the group of `zsnapdb-clone` runs that program through sudo. This module reads no
 server, pool or configuration.
 """
 
@@ -22,16 +22,16 @@ from zsnapdb.documents.api import ShownLogin
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
 _SECONDS = 3600.0
-"""Longest time of a command in seconds. A clone of a backup that must be received first may take that long."""
+"""Maximum duration of a command in seconds. A clone of a backup that must be received first can take that long."""
 
 
 @dataclass(frozen=True)
 class LocalClones:
-    """The clones of this host. `command` is the command to run (None: `ROOT` for root, otherwise `MEMBER`)."""
+    """The clones of this host. `command` is the command to run (None: `ROOT` for root, `MEMBER` for others)."""
 
     command: Sequence[str] | None = None
     _holders: dict[str, CloneHolder] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """Processes that hold clones for a block, by clone id."""
+    """Processes that hold clones during a block, by clone id."""
 
     @property
     def _words(self) -> tuple[str, ...]:
@@ -48,15 +48,15 @@ class LocalClones:
         return reachable(self._document(MadeClone, "create", *words), "127.0.0.1")
 
     def login(self, clone: ReachableClone, *, new: bool = False) -> ReachableClone:
-        """Return the clone with its login. `new`: it first gets a new password, and its sessions end."""
+        """Return the clone with its login. `new`: the clone first gets a new password, and its sessions end."""
         shown = self._document(ShownLogin, "login", clone.name, *(["--new"] if new else []))
         return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
     def reset(self, clone: ReachableClone) -> int | None:
-        """Reset the clone to its original data. Address and password stay, sessions end.
+        """Reset the clone to its original data. Address and password stay the same; sessions end.
 
-        Return the number of undone row changes, None if the data was replaced. If a process holds the clone, it does
-        the reset, and no command starts.
+        Return the number of undone row changes; None if the data was replaced. If a process holds the clone, that
+        process does the reset, and no command is started.
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
@@ -68,12 +68,12 @@ class LocalClones:
         self._run("heartbeat", clone.name)
 
     def destroy(self, clone: ReachableClone) -> None:
-        """Destroy the clone. A clone that no longer exists is no error, and a later clone with its name stays."""
+        """Destroy the clone. If it no longer exists, that is no error. A later clone with its name is not destroyed."""
         if not (clone.created and self._is_another(clone)):
             self._run("destroy", clone.name)
 
     def _is_another(self, clone: ReachableClone) -> bool:
-        """Return whether a clone with the id exists that was created at another time."""
+        """Return whether a clone with this id exists that was created at another time."""
         with contextlib.suppress(CloneCommandError):
             known = self._document(KnownClones, "list").clones
             return any(one.id == clone.id and one.created != clone.created for one in known)
@@ -81,7 +81,7 @@ class LocalClones:
 
     @contextlib.contextmanager
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
-        """Yield a new clone, which a process holds until the end of the block. Then the clone is destroyed.
+        """Yield a new clone. Another process holds it until the end of the block. Then the clone is destroyed.
 
         If this process is killed, the holding process ends too. The next `zsnapdb reap` after `heartbeat` seconds
         destroys the clone.
@@ -102,7 +102,7 @@ class LocalClones:
     def _run(self, verb: str, *words: str) -> str:
         """Run a command and return its JSON.
 
-        Raises: CloneCommandError if it does not end with 0.
+        Raises: CloneCommandError if its exit code is not 0.
         """
         argv = [*self._words, verb, *words, "--json"]
         try:
