@@ -45,21 +45,21 @@ def root(
 
 
 def prepare() -> None:
-    """Make later imports cheaper. Call it before the first large import."""
+    """Make later imports faster. Call this before the first large import."""
     process.collect_rarely()
-    # zsnapdb uses no plugins of pydantic. The search for plugins would read the description of every installed package.
+    # zsnapdb uses no plugins of pydantic. A search for plugins would read the description of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def built() -> Command:
-    """Return the whole application with all commands loaded, for several runs of `main`."""
+    """Return the whole application with all commands loaded, for repeated calls of `main`."""
     whole: Any = get_command(app)
     load_all(whole)
     return whole  # type: ignore[no-any-return]
 
 
 def main(whole: Command | None = None) -> None:
-    """Run the command line and end with its exit code. `whole` is the result of an earlier call of `built`."""
+    """Run the command line and exit with its exit code. `whole` is the result of an earlier call of `built`."""
     prepare()
     exit_codes.open_standard_streams()
     exit_codes.own_umask()

@@ -141,9 +141,9 @@ def notify_test(
 
 
 def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: bool) -> None:
-    """Show the targets that the message reached.
+    """Show the targets that got the message.
 
-    Raises: typer.Exit with code 9 if a target was not reached.
+    Raises: typer.Exit with code 9 if a target did not get it.
     """
     from zsnapdb.base.errors import CommandError
     from zsnapdb.report.agent import NotifiedView
@@ -176,5 +176,5 @@ def notify_failed(
     if not settings.notifications.to:
         log.warn("no notification target is configured")
     failed = send_failed_unit(settings, unit, os.environ, log.warn)
-    # The sender chooses the targets by their rules. This command only knows the targets that were not reached.
+    # The sender selects the targets by their rules. This command only knows the targets that were not reached.
     _show(failed, failed, f"the failure of {unit} was not told to", json=json)

@@ -21,7 +21,7 @@ _STYLES = {
         "bold red",
     ),
 }
-"""Styles of cells with exactly this text. rich omits colours if NO_COLOR is set (no-color.org)."""
+"""Styles of cells with exactly these texts. rich omits colours if NO_COLOR is set (no-color.org)."""
 
 
 def are_wanted() -> bool:
@@ -32,7 +32,7 @@ def are_wanted() -> bool:
 def show_parts(parts: Sequence[Part], file: TextIO, width: int | None = None) -> None:
     """Print lines unchanged, and tables fitted to the terminal.
 
-    `width`: columns, if the terminal does not report them.
+    `width`: number of columns, if the terminal does not report it.
     """
     from rich.console import Console
 
@@ -56,6 +56,6 @@ def _show_table(console: object, part: PlainTable) -> None:
     for heading in part.headings or ("",) * len(part.rows[0]):
         shown.add_column(Text(heading), overflow="fold")
     for row in part.rows:
-        # Cells have untrusted text: a Text is never parsed as markup.
+        # Cells contain untrusted text. A Text is never parsed as markup.
         shown.add_row(*(Text(printed(cell), style=_STYLES.get(cell, "")) for cell in row))
     console.print(shown)

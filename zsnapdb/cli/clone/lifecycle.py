@@ -1,4 +1,4 @@
-"""Commands on one existing clone: show, change, end. Also `clone list` and `addresses`."""
+"""Commands on an existing clone: show, change, end. Also `clone list` and `clone addresses`."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def stop(
 
 
 _GREATEST_PID = 1 << 22
-"""Highest possible value of pid_max (proc(5))."""
+"""Maximum possible value of pid_max (proc(5))."""
 
 
 def extend(
@@ -239,7 +239,7 @@ def keep(name: options.CloneName, config: options.ConfigFile = None, json: optio
 
     def reset(meant: CloneInfo) -> None:
         try:
-            # The reset uses the present configuration, for example its masking rules.
+            # Each reset uses the current configuration, for example its masking rules.
             settings, host = on_host(config)
             with evidence_of_clone(settings, meant.id):
                 done = resetting.reset(settings, host, meant.id, None, Terminal(), meant=meant)
