@@ -1,4 +1,4 @@
-"""Runs the command line for `python -m zsnapdb`."""
+"""Entry point of `python -m zsnapdb`: the command line."""
 
 from zsnapdb.cli.app import main
 

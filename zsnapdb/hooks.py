@@ -25,15 +25,15 @@ from zsnapdb.base.program_start import for_site
 GRACE_SECONDS = 1.0
 """Time between SIGTERM and SIGKILL for a process group."""
 KILLED_SECONDS = 10.0
-"""Time to wait for killed processes: the kernel cannot end a process that waits for a device or network mount."""
+"""Time to wait for killed processes. The kernel cannot end a process that waits for a device or a network mount."""
 _OUTPUT_BYTES = 4000
 _MESSAGE_LENGTH = 1000
 
 
 class When(StrEnum):
-    """Time of a hook: before the lock, under it, after it; at the end of the backup; to mask or change a clone.
+    """Time of a hook: before, under or after the lock; at the end of the backup; or to mask or change a clone.
 
-    `after` and `done` hooks run however the lock or the backup ended.
+    `after` and `done` hooks run even if the lock or the backup failed.
     """
 
     BEFORE = "before"
@@ -53,7 +53,7 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True)
 class BackupEnd:
-    """End of a backup, for its `done` hooks: exit code, and class and message of the error ("" if none)."""
+    """End of a backup, for its `done` hooks: exit code, and class and message of the error ("" if there is none)."""
 
     status: int = 0
     error: str = ""
@@ -108,9 +108,9 @@ def check(hook: Hook) -> None:
 def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = None) -> str:
     """Run the hook to its end and return its output.
 
-    `environment` is added to the environment of this process, which is passed on without secrets. `limit` in seconds,
-    such as the remaining time of the lock, shortens the hook's own timeout. The hook gets its own process group. At the
-    limit the group gets SIGTERM, then SIGKILL, and every process of the group is waited for.
+    The hook gets `environment` and the environment of this process without secrets. `limit` (seconds) shortens the
+    hook's own timeout, for example to the remaining time of the lock. The hook gets its own process group. At the limit
+    the group gets SIGTERM, then SIGKILL. `run` waits for every process of the group.
 
     Raise HookError if it fails, cannot be started or takes too long. The error names processes that SIGKILL does not
     end.
@@ -172,7 +172,7 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Delay signal handlers to the end of the block, so that their exceptions do not hide a new process."""
+    """Delay signal handlers to the end of the block. Otherwise their exceptions could hide a new process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -228,7 +228,7 @@ def _running(leader: subprocess.Popen[bytes]) -> tuple[int, ...]:
 
 
 def _processes() -> Iterator[tuple[int, int, str]]:
-    """Yield id, process group and state (proc_pid_stat(5)) of every process of this machine."""
+    """Yield the id, process group and state (proc_pid_stat(5)) of every process of this machine."""
     for folder in os.scandir("/proc"):
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Starts jobs as processes, and adopts jobs that the fork server forked: the agent waits for each as its child."""
+"""Jobs of the agent as child processes: it starts them, or adopts those that the fork server forked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """Facts that change while a job works: its processes, their processor time, and the bytes that it printed."""
+    """Facts that change while a job works: its processes, their processor time, and the bytes that they printed."""
 
     processes: frozenset[int]
     ticks: int
@@ -38,10 +38,10 @@ class _Process:
 
 
 def work_of(pid: int, printed: int) -> ProcessWork:
-    """Return the work of the process and all its descendants. A process that has ended did no work.
+    """Return the work of the process and all its descendants. For a process that has ended, the work is empty.
 
-    Two equal results mean that the job did nothing between them: it read, sent and wrote no byte, and made no step. A
-    process that polls does use the processor. Source: proc_pid_stat(5).
+    Two equal results mean that the job did nothing in between: it read, sent and wrote no byte, and made no step. A
+    process that polls uses processor time. Source: proc_pid_stat(5).
     """
     known = _processes()
     tree, following = {pid}, {pid}
@@ -53,7 +53,7 @@ def work_of(pid: int, printed: int) -> ProcessWork:
 
 
 def children_of(pid: int) -> dict[int, int]:
-    """Return the children of the process, with their start in clock ticks since the boot."""
+    """Return the children of the process, with the start time of each in clock ticks since the boot."""
     return {number: process.began for number, process in _processes().items() if process and process.parent == pid}
 
 
@@ -65,7 +65,7 @@ def _process(pid: int) -> _Process | None:
     try:
         # The name of the program is in parentheses, and may contain any character.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        # The parent; the processor time of the process and of its reaped descendants; the start.
+        # Three fields: the parent; the processor time of the process and of its reaped descendants; the start time.
         return _Process(int(fields[1]), sum(int(field) for field in fields[11:15]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
@@ -77,7 +77,7 @@ _LOST = 255
 
 
 class AdoptedProcess:
-    """A child that another process forked. Its interface is that of Popen."""
+    """A child that another process forked. It has the interface of Popen."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -101,7 +101,7 @@ class AdoptedProcess:
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
-        # The id belongs to the child until it is reaped.
+        # Until the child is reaped, its process id cannot belong to another process.
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -117,7 +117,7 @@ def is_child(pid: int) -> bool:
 
 @dataclass
 class Adoption:
-    """Adopts orphans of descendants for short times, and reaps those that are no job.
+    """Adopts orphaned descendants for short times, and reaps those that are not jobs.
 
     Such an orphan is, for example, a MySQL server whose job ended at that moment. Unreaped, it would stay a zombie.
     """
@@ -128,7 +128,7 @@ class Adoption:
     def orphans(self) -> Iterator[None]:
         """Adopt orphans during the block. Raises OSError if the kernel does not support this."""
         own = os.getpid()
-        # Since the boot, as in /proc.
+        # In seconds since the boot, as in /proc.
         began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         before = set(children_of(own))
         _ask(True)
@@ -136,12 +136,12 @@ class Adoption:
             yield
         finally:
             _ask(False)
-            # A process that another thread started meanwhile is its own child, and started later than this moment.
+            # A process that another thread starts meanwhile is our own child, but it started later than this moment.
             new = ((pid, start) for pid, start in children_of(own).items() if pid not in before)
             self._unmeant.extend(AdoptedProcess(pid) for pid, start in new if start < began)
 
     def tidy(self) -> None:
-        """Reap the adopted processes that are no job."""
+        """Reap the adopted processes that are not jobs."""
         self._unmeant = [process for process in self._unmeant if process.poll() is None]
 
 
@@ -153,7 +153,7 @@ def _ask(wanted: bool) -> None:
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 _TAIL = 8192
-"""The bytes at the end of a log that are stored with the result of a run."""
+"""Bytes from the end of a log that are stored with the result of a run."""
 
 
 Streams = tuple[int, int, int]
@@ -164,8 +164,8 @@ Streams = tuple[int, int, int]
 class StartRequest:
     """A request to start `zsnapdb` with these arguments and this environment.
 
-    `is_apart`: in the folder /, as the first process of its own group. Four descriptors are sent with it: those of its
-    streams, and the end of a pipe from which the job reads GO.
+    `is_apart`: start it in the folder /, as the first process of its own group. Four descriptors are sent with the
+    request: the job's three streams, and the end of a pipe from which the job reads GO.
     """
 
     words: tuple[str, ...]
@@ -188,38 +188,38 @@ class Child(Running, Protocol):
     """A running job."""
 
     def stop(self) -> None:
-        """Ask it to end: it releases its locks and removes incomplete objects."""
+        """Ask the job to end. It then releases its locks and removes incomplete objects."""
 
     def kill(self) -> None:
-        """Kill it at once."""
+        """Kill the job at once."""
 
     def tail(self) -> str:
-        """Return the last lines that it printed."""
+        """Return the last lines that the job printed."""
 
     def work(self) -> object:
-        """Return a value that changes while it works: two equal values mean that it did nothing between them."""
+        """Return a value that changes while the job works. Two equal values mean that it did nothing in between."""
 
 
 class StartChild(Protocol):
     """Starts the run `run_id` of `zsnapdb` with these arguments.
 
-    Its output goes to the file, which is emptied before.
+    The output goes to the file `log`, which is emptied first.
     """
 
     def __call__(self, words: Sequence[str], log: Path, run_id: str) -> Child: ...
 
 
 class Starter(Protocol):
-    """Starts jobs, and has resources of its own."""
+    """Starts jobs, and may hold resources for this purpose."""
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> Child:
         """Start the run `run_id` of `zsnapdb` with these arguments, as StartChild does."""
 
     def tidy(self) -> None:
-        """Release unneeded resources. The caller repeats this regularly, and after each end of a child."""
+        """Release unneeded resources. The caller repeats this regularly, and each time a child ends."""
 
     def close(self) -> None:
-        """Release all resources. Jobs continue."""
+        """Release all resources. Running jobs continue."""
 
 
 class ProcessChild:
@@ -258,13 +258,13 @@ class ProcessChild:
 def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str, str] | None = None) -> ProcessChild:
     """Start the run of `zsnapdb` with these arguments as a process. Raises OSError if that is impossible.
 
-    It has the environment of the agent, including the passwords that the configuration names.
+    The process has the agent's environment, including the passwords in variables that the configuration names.
     """
     return logged(from_nothing, StartRequest(tuple(words), own_environment(run_id, environment)), log)
 
 
 def logged(start_process: Callable[[StartRequest, Streams], Process], request: StartRequest, log: Path) -> ProcessChild:
-    """Start a job with an empty stdin and its output in the log, which is emptied before.
+    """Start a job with an empty stdin and its output in the log, which is emptied first.
 
     Raises OSError if that is impossible.
     """
@@ -295,7 +295,7 @@ def start_detached(
 ) -> Process:
     """Start `zsnapdb` with these arguments in the folder /, as the first process of its own group.
 
-    It has only this environment. Raises OSError if it cannot be started.
+    The process has only this environment. Raises OSError if it cannot be started.
     """
     return from_nothing(StartRequest(tuple(words), environment, is_apart=True), streams, program)
 
@@ -306,10 +306,10 @@ def command_line(words: Sequence[str]) -> list[str]:
 
 
 def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the environment of the run: this one (None: that of this process) with the run id."""
+    """Return the environment of the run: `environment` (None: that of this process) with the run id added."""
     return {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
 
 
 def emptied(log: Path) -> BinaryIO:
-    """Open and empty the log of a job. No link is followed. Raises OSError if it cannot be opened."""
+    """Empty the log of a job and open it. No link is followed. Raises OSError if it cannot be opened."""
     return open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")

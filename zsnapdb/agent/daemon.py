@@ -29,25 +29,25 @@ from zsnapdb.planning.health.objectives import ShortLimit, archive_short_limits,
 
 
 def notify(state: str) -> None:
-    """Report the state to systemd, such as READY=1. Nothing happens if systemd did not start this process."""
+    """Report the state to systemd, such as READY=1. If systemd did not start this process, do nothing."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
-    # sd_notify(3): an @ stands for the abstract namespace, whose names begin with a null byte.
+    # sd_notify(3): an @ marks the abstract namespace, whose names begin with a null byte.
     name = "\0" + address[1:] if address.startswith("@") else address
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
         out.sendto(state.encode(), name)
 
 
 _PATIENCE = 50.0
-"""The seconds that jobs have to end; the unit gives the agent a minute."""
+"""Seconds that jobs have to end; the unit gives the agent a minute."""
 
 
 class Reload(Protocol):
     """A request to read the configuration again."""
 
     def take(self) -> bool:
-        """Return whether there was a request since the last call."""
+        """Return whether a request came since the last call."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def serve(
 ) -> None:
     """Run the jobs of the configuration until the stop is requested.
 
-    A turn feeds the watchdog of systemd if every job works, ends, or is being stopped. So systemd restarts the service
-    if the agent hangs, or if an idle job cannot be ended.
+    A turn of the loop notifies systemd's watchdog if every job works, ends, or is being stopped. So systemd restarts
+    the service if the agent hangs, or if an idle job cannot be ended.
 
     Raises:
         ConfigError: the configuration has no job for the agent
@@ -98,7 +98,7 @@ def serve(
             stop.wait(seconds)
         notify("STOPPING=1")
         tell("the agent ends")
-        # The stop is set already, so its `wait` would return at once.
+        # The stop is already set, so `stop.wait` would return at once.
         supervisor.end(time.sleep, _PATIENCE)
 
 
@@ -118,7 +118,7 @@ def _note(settings: Settings, file: ConfigurationFile, host: Host, tell: Callabl
 
 
 def _reload(supervisor: Supervisor, file: ConfigurationFile, tell: Callable[[str], None]) -> bool:
-    """Read the configuration, and return whether it is used. One with errors changes nothing."""
+    """Read the configuration again. Return whether the new one is used. A configuration with errors changes nothing."""
     try:
         supervisor.use(file.load())
     except ConfigError as error:
@@ -135,7 +135,7 @@ _MOST = 400
 def check_schedules(settings: Settings, now: datetime) -> None:
     """Check that every schedule is valid, and that every limit of an objective can be met.
 
-    Raises ConfigError otherwise. It names every limit that is too short, with the least possible one.
+    Raises ConfigError otherwise. The error names every limit that is too short, with the shortest possible limit.
     """
     schedules = {
         job.name: (Schedule.of(job.schedule, job.timezone), job.schedule.jitter)
@@ -161,7 +161,7 @@ def _short_limits(
         ("drill_age", objectives.drill_age, (JobKind.DRILL,)),
         ("verify_age", objectives.verify_age, (JobKind.VERIFY, JobKind.DEEP_VERIFY)),
     ):
-        # Jobs that the agent does not run may be run by cron or by timers.
+        # Cron or timers may run the jobs that the agent does not run.
         known = {kind: schedules[JobName(name, kind)] for kind in kinds if JobName(name, kind) in schedules}
         if known and limit is not None:
             pauses = {kind: _longest_pause(schedule, now) + jitter for kind, (schedule, jitter) in known.items()}
@@ -170,7 +170,7 @@ def _short_limits(
 
 
 def _longest_pause(schedule: Schedule, now: datetime) -> float:
-    """Return the longest time in seconds between two times of the schedule. Return 0 if fewer than two follow."""
+    """Return the longest time in seconds between two consecutive times of the schedule; 0 if fewer than two follow."""
     times, at = list[datetime](), now
     while len(times) <= _MOST and (following := schedule.after(at)) is not None:
         times.append(following)

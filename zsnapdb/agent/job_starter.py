@@ -1,7 +1,7 @@
-"""Starts jobs for the agent and for the helper of `zsnapdb serve`, by a fork server while they are frequent.
+"""Starts jobs for the agent and for the helper of `zsnapdb serve`; while jobs are frequent, with a fork server.
 
-The server has imported the modules that jobs need. That saves half a second of processor time for each job.
-`zsnapdb/cli/fork_server.py` is the process itself.
+The server has already imported the modules that jobs need. That saves half a second of processor time for each job. The
+server process runs `zsnapdb/cli/fork_server.py`.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from zsnapdb.agent.children import (
 from zsnapdb.base.program_start import Process
 
 LARGEST = 1 << 20
-"""The greatest length of a packet in bytes."""
+"""Maximum length of a packet in bytes."""
 READY = b"ready"
-"""The server's first packet: all modules are imported. Later ones are process ids of jobs, or NOT_STARTED."""
+"""The server's first packet, sent after all imports. Later packets are process ids of jobs, or NOT_STARTED."""
 NOT_STARTED = b"none"
 GO = b"go"
-"""The message in the pipe of an adopted job. A job whose pipe ends without it does nothing."""
+"""The message in the pipe of an adopted job. If the pipe closes without it, the job does nothing."""
 
 PATIENCE = 10.0
-"""The seconds that the server has to fork a job. Then it is killed, and the job is started without it."""
+"""Seconds that the server has to fork a job. After that it is killed, and the job is started without it."""
 _MODULE = "zsnapdb.cli.fork_server"
 _ROOM = " " * 256
-"""The last argument of the server's command line: room for the command lines of jobs."""
+"""The last argument of the server's command line. It reserves space for the command lines of jobs."""
 
 
 class ForkServer:
-    """A running fork server, or one that has ended."""
+    """A fork server that is running or has ended."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start it. Raises OSError if that is impossible."""
+        """Start the server. Raises OSError if that is impossible."""
         self._line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_ready = False
         try:
@@ -76,7 +76,7 @@ class ForkServer:
         return self._process.poll() is not None
 
     def is_ready(self) -> bool:
-        """Whether it has imported all modules."""
+        """Whether the server has imported all modules."""
         if not self._is_ready:
             self._line.setblocking(False)
             with contextlib.suppress(OSError):
@@ -84,14 +84,14 @@ class ForkServer:
         return self._is_ready
 
     def fork(self, request: StartRequest, streams: Streams, adoption: Adoption) -> AdoptedProcess | None:
-        """Have it fork a job, and return the job as a child of this process.
+        """Let the server fork a job, and return the job as a child of this process.
 
         Return None if the server cannot do it. Then no job runs, and the server has ended or must be ended.
         """
         with contextlib.ExitStack() as ending:
             reading, writing = os.pipe()
             ending.callback(os.close, reading)
-            # A job whose pipe ends before it has read GO does nothing. So no unknown job runs.
+            # If a job's pipe closes before the job has read GO, the job does nothing. So no unknown job runs.
             ending.callback(os.close, writing)
             try:
                 with adoption.orphans():
@@ -104,21 +104,21 @@ class ForkServer:
                 return None
             job = AdoptedProcess(int(answer))
             if request.is_apart:
-                # Set here, so that the group exists before the job runs any code.
+                # Set here too, so that the group exists before the job runs any code.
                 os.setpgid(job.pid, job.pid)
             os.write(writing, GO)
             return job
 
     def close(self) -> None:
-        """End it. Its jobs continue."""
+        """End the server. Its jobs continue."""
         self._line.close()
         self._process.kill()
-        # A process that hangs in the kernel ends later.
+        # If the server hangs in the kernel, it ends later.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(PATIENCE)
 
     def gives_what_this_process_would(self) -> bool:
-        """Return whether its jobs inherit the same limits, niceness, groups and folder as children of this process."""
+        """Return whether the server's jobs inherit the same limits, niceness, groups and folder as our own children."""
         try:
             return _inherited(self.pid) == _inherited(os.getpid())
         except OSError:
@@ -126,7 +126,10 @@ class ForkServer:
 
 
 def _inherited(pid: int) -> tuple[object, ...]:
-    """Return the inherited properties of a process. Raises OSError if it has ended. Source: proc(5), credentials(7)."""
+    """Return the properties that children of a process inherit. Raises OSError if the process has ended.
+
+    Sources: proc(5), credentials(7).
+    """
     own = Path("/proc") / str(pid)
     wanted = ("Umask:", "Uid:", "Gid:", "Groups:", "CapBnd:", "Cpus_allowed:", "Mems_allowed:")
     status = tuple(line for line in (own / "status").read_text().splitlines() if line.startswith(wanted))
@@ -141,25 +144,25 @@ _LIMITS = tuple(sorted({number for name, number in vars(resource).items() if nam
 
 
 def _text(file: Path) -> str:
-    """Return the text of a file, or "" if the kernel does not have it."""
+    """Return the text of a file in /proc, or "" if the kernel does not have this file."""
     with contextlib.suppress(FileNotFoundError):
         return file.read_text()
     return ""
 
 
 FREQUENT = 150.0
-"""A server waits this many seconds for the next job. Rarer jobs are started without a server.
+"""Seconds that a server waits for the next job. Rarer jobs are started without a server.
 
 A start without a server every two and a half minutes costs less than half a percent of a processor. A server costs
 about 80 MiB of memory.
 """
 SPARED = 600.0
-"""The seconds without a new server after one that forked no job, for example because an import failed."""
+"""Seconds until the next server starts after a server that forked no job, for example because an import failed."""
 
 
 @dataclass
 class JobStarter:
-    """Starts jobs with this environment. A job is always a child of this process.
+    """Starts jobs with this environment. Each job is a child of this process.
 
     A job is started without the server if the server is not ready, has ended, does not answer, or has other limits than
     this process. `steady` is a monotonic clock in seconds. A server waits `frequent` seconds for the next job. Several
@@ -177,26 +180,26 @@ class JobStarter:
     _alone: threading.RLock = field(init=False, default_factory=threading.RLock)
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> ProcessChild:
-        """Start the run of `zsnapdb` with these arguments. The log is emptied before.
+        """Start the run of `zsnapdb` with these arguments. The log is emptied first.
 
         Raises OSError if that is impossible.
         """
         return logged(self._started, StartRequest(tuple(words), own_environment(run_id, self.environment)), log)
 
     def apart(self, words: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
-        """Start `zsnapdb` with these arguments as `children.apart` does: only with this environment."""
+        """Start `zsnapdb` with these arguments as `children.apart` does, with only this environment."""
         return self._started(StartRequest(tuple(words), environment, is_apart=True), streams)
 
     def prepare(self) -> None:
-        """Start a server for later jobs, if possible. The caller does not wait until it is ready."""
+        """Start a server for later jobs, if possible. The method returns before the server is ready."""
         with self._alone:
             self._began = self.steady()
             self._start_server()
 
     def tidy(self) -> None:
-        """End a server without recent jobs, and reap adopted processes.
+        """End the server if it had no recent job, and reap adopted processes.
 
-        It returns at once while another thread starts a job, because that thread does the same.
+        While another thread starts a job, this returns at once, because that thread does the same.
         """
         if not self._alone.acquire(blocking=False):
             return
@@ -235,15 +238,15 @@ class JobStarter:
         return self.server
 
     def _start_server(self) -> None:
-        """Start a server for the next job, if this one came soon after the previous one.
+        """Start a server for the next job, if this job came soon after the previous one.
 
-        The caller does not wait for it.
+        The method returns before the server is ready.
         """
         at, before = self.steady(), self._began
         self._began = at
         if self.server is not None or before is None or at - before > self.frequent or at < self._not_before:
             return
-        # If this fails, the next job is started without a server too, and tries again.
+        # If this fails, the next job is also started without a server, and tries again.
         with contextlib.suppress(OSError):
             self.server, self._is_useful = ForkServer(self.environment), False
 

@@ -1,6 +1,6 @@
-"""The files with the results of the agent's jobs: one per job, replaced atomically and durable on return.
+"""The files with the results of the agent's jobs: one file per job, replaced atomically and durable on return.
 
-An unreadable file counts as absent: the job runs again, and a new file is written.
+An unreadable file counts as missing: the job runs again, and a new file is written.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ R = TypeVar("R", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Records:
-    """The files of the agent below a folder: `<instance>/<job>.json`, `<job>.log`, and `pause.json`.
+    """The agent's files in a folder: `<instance>/<job>.json`, `<job>.log`, and `pause.json`.
 
-    A worker of a fleet also stores its runs here, with `<job>.fleet.json` and `<job>.fleet.log`.
+    A fleet worker also stores its runs here, in `<job>.fleet.json` and `<job>.fleet.log`.
     """
 
     folder: Path
 
     def run(self, name: JobName) -> RunRecord | None:
-        """Return the last run of the job. Return None if it is unknown."""
+        """Return the recorded last run of the job; None if there is no record."""
         return _read(self._file(name, ".json"), RunRecord)
 
     def set_run(self, name: JobName, record: RunRecord) -> None:
@@ -48,11 +48,11 @@ class Records:
         _write(self._file(name, ".json"), record)
 
     def log(self, name: JobName) -> Path:
-        """Return the file for the job's output. Its folder exists on return."""
+        """Return the path of the file for the job's output. Its folder exists on return."""
         return self._made(self._file(name, ".log"))
 
     def fleet_log(self, name: JobName) -> Path:
-        """Return the file for the output of a job of the fleet. Its folder exists on return."""
+        """Return the path of the file for the output of a fleet job. Its folder exists on return."""
         return self._made(self._file(name, ".fleet.log"))
 
     def given(self, name: JobName) -> datetime | None:
@@ -65,18 +65,18 @@ class Records:
         _write(self._file(name, ".fleet.json"), FleetContact(given=at))
 
     def pause(self, instance: str) -> PauseRecord | None:
-        """Return the pause of the instance, even if it is over. Return None if there is none."""
+        """Return the pause of the instance, even if it has ended; None if there is none."""
         return _read(self._pause(instance), PauseRecord)
 
     def set_pause(self, instance: str, pause: PauseRecord | None) -> None:
-        """Store the pause of the instance (None: end it). Raises OSError if it cannot be written."""
+        """Store the pause of the instance (None: end the pause). Raises OSError if it cannot be written."""
         if pause is None:
             self._pause(instance).unlink(missing_ok=True)
         else:
             _write(self._pause(instance), pause)
 
     def is_paused(self, instance: str, now: datetime) -> bool:
-        """Return whether no job of the instance starts now."""
+        """Return whether the instance is paused at `now`, so that none of its jobs starts."""
         pause = self.pause(instance)
         return pause is not None and pause.until > now
 
@@ -116,7 +116,7 @@ _JOBS = {
 
 
 def notify_of_killed(settings: Settings, name: JobName, why: str, at: datetime, tell: Tell) -> None:
-    """Send a notification of the failed job, if its kind has one. It returns at once, without waiting for receivers."""
+    """Send a notification of the failed job, if this kind of job has notifications. Return at once."""
     job = _JOBS.get(name.kind)
     if job is None or not settings.notifications.to or name.instance not in settings.instance:
         return
@@ -136,7 +136,7 @@ _LONGEST = 31 * 86400.0
 
 
 def pause(settings: Settings, instance: str, seconds: float, reason: str, host: Host) -> datetime | None:
-    """Let no job of the instance start for that many seconds (0: end a pause). Return its end, or None.
+    """Prevent starts of the instance's jobs for that many seconds (0: end the pause). Return the pause's end, or None.
 
     A running agent applies it within ten seconds. Raises UsageError if the pause is too long, or the reason is empty or
     too long.
@@ -156,7 +156,7 @@ def pause(settings: Settings, instance: str, seconds: float, reason: str, host: 
 
 
 class RunningConfiguration(BaseModel):
-    """The configuration of the running agent: its file, when it was read (UTC), a digest of it, and its jobs."""
+    """The configuration of the running agent: its file, the time it was read (UTC), its digest, and its jobs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -169,7 +169,7 @@ class RunningConfiguration(BaseModel):
 
 
 def note(settings: Settings, file: Path, host: Host) -> None:
-    """Record the configuration that this process, the agent, uses.
+    """Record the configuration that this agent process uses.
 
     Raises OSError or PreflightError if it cannot be written.
     """
@@ -185,15 +185,15 @@ def note(settings: Settings, file: Path, host: Host) -> None:
 
 
 def forget(host: Host) -> None:
-    """Remove the record, because no agent runs any more."""
+    """Remove the record, because the agent has ended."""
     with contextlib.suppress(OSError):
         _place(host).unlink(missing_ok=True)
 
 
 def last_configuration(host: Host) -> RunningConfiguration | None:
-    """Return the last recorded configuration of the agent. Return None if there is none.
+    """Return the last recorded configuration of the agent; None if there is no record.
 
-    An agent that was killed leaves its record behind.
+    A killed agent leaves its record behind.
     """
     try:
         return RunningConfiguration.model_validate_json(_place(host).read_bytes())
@@ -202,7 +202,7 @@ def last_configuration(host: Host) -> RunningConfiguration | None:
 
 
 def difference(running: RunningConfiguration, settings: Settings, file: Path) -> str:
-    """Return how the agent's configuration differs from this file. Return "" if it does not."""
+    """Return how the agent's configuration differs from this file; "" if it does not differ."""
     if running.digest == _digest(settings):
         return ""
     known, wanted = set(running.jobs), list(_jobs(settings))
@@ -221,7 +221,7 @@ def _jobs(settings: Settings) -> Iterable[str]:
 
 
 def _digest(settings: Settings) -> str:
-    """Return a digest of the configuration without its comments."""
+    """Return a digest of the configuration, without comments."""
     return hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The next time of a job. Only this module uses APScheduler, whose triggers find the times."""
+"""The next time of a job. Only this module uses APScheduler, whose triggers compute the times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, cron_times,
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHIFT = timedelta(hours=3)
-"""More than the largest change of a clock anywhere."""
+"""More than any change of a clock by daylight saving time."""
 _MOST_STEPS = 2000
 _LOOKED_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 7, 32, 367))
 
@@ -36,18 +36,18 @@ class Schedule:
     trigger: OrTrigger | IntervalTrigger
     zone: ZoneInfo
     is_hourly: bool
-    """Whether the hour of the cron expression varies: then both passes of a repeated hour count."""
+    """Whether the hour of the cron expression varies. Then both occurrences of a repeated hour count."""
 
     @classmethod
     def of(cls, settings: ScheduleSettings, timezone: str) -> Schedule:
-        """Return the schedule. Raises ConfigError if the cron expression is invalid, or matches no time at all."""
+        """Return the schedule. Raises ConfigError if the cron expression is invalid, or never matches."""
         if settings.every is not None:
             trigger = IntervalTrigger(seconds=round(settings.every), start_date=_EPOCH, timezone=UTC)
             return cls(trigger, ZoneInfo("UTC"), is_hourly=True)
         assert settings.cron is not None
         times = cron_times(settings.cron)
         try:
-            # They get wall-clock times as if they were UTC.
+            # The triggers get wall-clock times as if they were UTC.
             cron = OrTrigger(
                 [
                     CronTrigger(
@@ -71,10 +71,10 @@ class Schedule:
         return schedule
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return the first time after the moment (both UTC). Return None if there is none.
+        """Return the first time after the moment (both UTC); None if there is none.
 
-        A wall-clock time that is skipped when clocks are set forward is served right after. A time that occurs twice
-        when clocks are set back is served once, unless the job runs at least every hour.
+        If a wall-clock time is skipped when clocks are set forward, the job runs right after the skip. If it occurs
+        twice when clocks are set back, the job runs once, unless it runs at least every hour.
         """
         if isinstance(self.trigger, IntervalTrigger):
             following = self.trigger.get_next_fire_time(None, moment + timedelta(microseconds=1))
@@ -91,7 +91,7 @@ class Schedule:
         return best
 
     def until(self, moment: datetime) -> datetime | None:
-        """Return the last time that is not after the moment (both UTC). Return None if there was none for a year."""
+        """Return the last time at or before the moment (both UTC); None if there was none for a year."""
         for back in _LOOKED_BACK:
             at, last = moment - back, None
             while (following := self.after(at)) is not None and following <= moment:
@@ -101,7 +101,7 @@ class Schedule:
         return None
 
     def _walls(self, start: datetime) -> Iterator[datetime]:
-        """Yield the wall-clock times from `start` on."""
+        """Yield the wall-clock times of the schedule from `start` on."""
         assert isinstance(self.trigger, OrTrigger)
         at = start.replace(tzinfo=UTC)
         for _ in range(_MOST_STEPS):
@@ -117,7 +117,7 @@ _POLL = 0.2
 
 @dataclass(frozen=True)
 class RanJob:
-    """A job that has ended: its exit code, and the file with its output."""
+    """A job that has ended, with its exit code and the file with its output."""
 
     name: JobName
     exit_code: int
@@ -127,8 +127,9 @@ class RanJob:
 def run_now(settings: Settings, kind: str, instance: str | None, start: StartChild, host: Host) -> RanJob:
     """Run the configured job of that kind to its end, store its result, and return it.
 
-    Raises ConfigError if there is none, or if several instances have one. The locks of the job separate two runs: while
-    another run is active, it ends with 75. An interrupt ends the job, and its next scheduled run makes up for it.
+    Raises ConfigError if no such job is configured, or if several instances have one. The job's own locks prevent two
+    runs at once: while another run is active, the job ends with 75. An interrupt ends the job, and its next scheduled
+    run makes up for it.
     """
     job, records = run_one_job(settings, kind, instance), Records(settings.agent.state)
     now = host.now()

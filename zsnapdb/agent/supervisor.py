@@ -1,4 +1,4 @@
-"""The supervisor of the agent: it starts due jobs, waits for their ends, and stores their results."""
+"""The supervisor of the agent: it starts due jobs, waits for their end, and stores their results."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from zsnapdb.planning.health.facts import ExchangedServer
 
 
 def suspended_instances(settings: Settings) -> Mapping[str, str]:
-    """Return the instances whose jobs wait, each with the reason and both ways out.
+    """Return the instances whose jobs must wait, each with the reason and both ways to end the wait.
 
-    While a restore in place of the server is being prepared, production and its jobs continue. An unreadable state
-    holds back no job, because a failing job is reported and a waiting one is not.
+    While a restore in place of the server is still being prepared, production and its jobs continue. If a state is
+    unreadable, its jobs do not wait, because a failing job is reported and a waiting job is not.
     """
     reasons = {}
     for name in settings.instance:
@@ -70,13 +70,13 @@ def _reason(instance: Instance) -> str:
 
 
 _KEPT_AGAIN = 1.0
-"""The seconds after which a failed write of a record is repeated."""
+"""Seconds until a failed write of a record is repeated."""
 LONGEST_WAIT = 10.0
-"""The longest time between two turns in seconds: for ended jobs, pauses, and steps of the clock."""
+"""Maximum seconds between two turns: each turn detects ended jobs, pauses, and changes of the clock."""
 _CANNOT_START = 127
 _POLL = 0.2
 UNWIND = 300.0
-"""The seconds that a stopped job has to end: it releases locks and removes incomplete objects."""
+"""Seconds that a stopped job has to end: it releases locks and removes incomplete objects."""
 _JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
 
 
@@ -85,14 +85,14 @@ class _Running:
     child: Child
     record: RunRecord
     stop_at: float | None
-    """The time at which it is stopped, by the monotonic clock (None: never)."""
+    """The time at which the job is stopped, by the monotonic clock (None: never)."""
     work: object
     """The work of the job at the agent's last look."""
     worked_at: float
     """The time of the last change of `work`, by the monotonic clock."""
     stopped_at: float | None = None
     is_replaced: bool = False
-    """Whether it was stopped in order to start again with another configuration."""
+    """Whether the job was stopped in order to start it again with another configuration."""
 
 
 @dataclass
@@ -110,12 +110,12 @@ class Supervisor:
     steady: Callable[[], float] = time.monotonic
     notify: Callable[[Settings, JobName, str, datetime, Callable[[str], None]], None] = notify_of_killed
     held: Callable[[Settings], Mapping[str, str]] = suspended_instances
-    """Returns the instances whose jobs do not start, each with the reason."""
+    """Returns the instances whose jobs must not start, each with the reason."""
     _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
-    """The records that were last read from the files, or written to them."""
+    """The records last read from the files or written to them."""
     _unkept: set[JobName] = field(init=False, default_factory=set)
-    """The jobs whose record could not be written. Readers of the files see an older one meanwhile."""
+    """The jobs whose record could not be written yet. Until then, readers of the files see an older record."""
     _following: dict[JobName, tuple[datetime, datetime | None]] = field(init=False, default_factory=dict)
     _is_ending: bool = field(init=False, default=False)
     _jobs: Mapping[JobName, PlannedJob] = field(init=False, default_factory=dict)
@@ -132,7 +132,7 @@ class Supervisor:
                 self._keep(name, record.ended(self.now(), None, record.tail, is_good=False))
 
     def use(self, settings: Settings) -> None:
-        """Use another configuration from now on; running jobs continue. Raises ConfigError if a schedule is invalid."""
+        """Use this configuration from now on; running jobs continue. Raises ConfigError if a schedule is invalid."""
         jobs = {job.name: job for job in jobs_of(settings)}
         schedules = {
             name: Schedule.of(job.schedule, job.timezone) for name, job in jobs.items() if job.schedule is not None
@@ -141,23 +141,23 @@ class Supervisor:
         self.settings, self._jobs, self._schedules = settings, jobs, schedules
         self._following.clear()
         now = self.now()
-        # Past times of a new schedule are not made up for.
+        # For a new schedule, times in the past do not count as missed.
         same = {name for name, job in jobs.items() if before.get(name) == job}
         self._begun = {name: self._begun[name] if name in same else now for name in jobs}
         for name, running in self._running.items():
-            # Other jobs read the configuration when they start.
+            # All other jobs read the configuration when they start.
             if name.kind is JobKind.ARCHIVE and (name not in jobs or _differs(name.instance, old, settings)):
                 running.is_replaced = True
                 self._stop(name, running, "its configuration has changed")
 
     @property
     def running(self) -> tuple[JobName, ...]:
-        """The jobs that run now."""
+        """The jobs that are running now."""
         return tuple(self._running)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a job neither works nor ends, although it was stopped and killed some time ago."""
+        """Whether a job neither works nor ends, although it was stopped and then killed some time ago."""
         limit = self.steady() - 2 * UNWIND
         return any(run.stopped_at is not None and run.stopped_at <= limit for run in self._running.values())
 
@@ -179,12 +179,15 @@ class Supervisor:
                 again = find_retry_time(self._record(name), is_continuous=True)
                 if (again is None or again <= now) and not self.records.is_paused(name.instance, now):
                     self._run(name, now, None)
-        # A due job that does not start waits for the end of another job, or of a pause.
+        # A due job that does not start waits for the end of another job or of a pause.
         waits = [(job.begins - now).total_seconds() for job in self._due(now) if job.begins > now]
         return min([_KEPT_AGAIN if self._unkept else LONGEST_WAIT, *waits])
 
     def end(self, wait: Callable[[float], object], patience: float) -> None:
-        """Stop every job, and store the results. A job that does not end in time is killed; its next run continues."""
+        """Stop every job, and store the results. A job that does not end in time is killed.
+
+        Its next run continues its work.
+        """
         self._is_ending, deadline = True, self.steady() + patience
         for name, running in self._running.items():
             self._stop(name, running, "the agent ends")
@@ -197,7 +200,7 @@ class Supervisor:
                 wait(_POLL)
 
     def _look_at_held(self) -> None:
-        """Find the instances whose jobs do not start now, and log the changes."""
+        """Find the instances whose jobs must not start now, and log the changes."""
         before, self._held = self._held, self.held(self.settings)
         for name in sorted(self._held):
             if self._held[name] != before.get(name):
@@ -217,7 +220,7 @@ class Supervisor:
             if again is not None:
                 due.append(DueJob(name, again, again))
                 continue
-            # One run serves all times that have passed meanwhile.
+            # One run makes up for all times that have passed meanwhile.
             scheduled = self._next(name, record.scheduled if record is not None else self._begun[name])
             settings = self._jobs[name].schedule
             if scheduled is not None and settings is not None:
@@ -232,7 +235,7 @@ class Supervisor:
         return left_to_fleet(record, self.records.given(name), fleet.fallback_after)
 
     def _run_id(self, name: JobName, now: datetime) -> str:
-        """Return the id of a run that starts now. A job that the fleet also has gets the id for the schedule's time."""
+        """Return the id of a run that starts now. If the fleet also has the job, the id contains the scheduled time."""
         fleet = self.settings.fleet
         if fleet is None or not is_shared(name, fleet):
             return run_context.new_run_id()
@@ -259,12 +262,12 @@ class Supervisor:
         self._keep(name, record)
 
     def _words(self, name: JobName, run: str) -> tuple[str, ...]:
-        """Return the arguments of the command. `--once` prevents a second run of a job that the fleet may have done."""
+        """Return the arguments of the command. `--once` prevents a second run if the fleet may have done the job."""
         fleet, own = self.settings.fleet, self._jobs[name].words
         return (*own, "--once", run) if fleet is not None and is_shared(name, fleet) else own
 
     def _record(self, name: JobName) -> RunRecord | None:
-        """Return the last run: the one that this agent knows, or a later one of `zsnapdb agent run` or the fleet."""
+        """Return the last run: the one that this agent knows, or a later run by `zsnapdb agent run` or the fleet."""
         kept, known = self.records.run(name), self._known.get(name)
         if kept is not None and kept != self._seen.get(name):
             self._seen[name] = kept
@@ -285,13 +288,13 @@ class Supervisor:
             self.tell(f"{name} ended with {code}")
             if code < 0:
                 self.notify(self.settings, name, f"was ended by signal {-code}", now, self.tell)
-            # A run that the agent ended is made up for at once; a continuous one even after a good end.
+            # If the agent ended a run, the job starts again at once. A continuous job does so even after a success.
             is_cut = (self._is_ending or running.is_replaced) and (not good or name.kind is JobKind.ARCHIVE)
             known = None if is_cut else code
             self._keep(name, running.record.ended(now, known, running.child.tail(), is_good=good))
 
     def _watch(self, name: JobName, running: _Running) -> None:
-        """Stop a run that takes too long or does nothing, and kill it if it does not end."""
+        """Stop a run that takes too long or does nothing. Kill it if it does not end."""
         at, work = self.steady(), running.child.work()
         if work != running.work:
             running.work, running.worked_at = work, at
@@ -299,8 +302,8 @@ class Supervisor:
             if at >= running.stopped_at + UNWIND:
                 running.child.kill()
             elif name.kind is JobKind.ARCHIVE:
-                # Python sometimes loses a signal during an import. A second signal would break the clean-up of other
-                # jobs, but is harmless for the archive.
+                # Python sometimes loses a signal during an import, so the signal is repeated. A second signal would
+                # break the clean-up of other jobs, but is harmless for the archive.
                 running.child.stop()
         elif running.stop_at is not None and at >= running.stop_at:
             self._stop(name, running, "it takes longer than its timeout")
@@ -313,7 +316,7 @@ class Supervisor:
         running.child.stop()
 
     def _keep(self, name: JobName, record: RunRecord) -> None:
-        """Store the record. A full disk stops no job, and not the agent: the next turn tries again."""
+        """Store the record. A full disk stops neither the job nor the agent: the next turn tries again."""
         is_new = self._known.get(name) != record or name not in self._unkept
         self._known[name] = record
         try:

@@ -1,7 +1,8 @@
-"""Answers /metrics, /healthz and /readyz by HTTP, in threads next to the loop of the agent.
+"""HTTP server for /metrics, /healthz and /readyz, in threads next to the agent's loop.
 
 A client has a fixed time for its whole request, and for reading the answer. If there are too many clients, the oldest
-one is disconnected, unless its answer is being made. So a client that sends a byte now and then keeps no other out.
+one is disconnected, unless its answer is being prepared. So a client that sends a byte now and then does not keep other
+clients out.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from zsnapdb.jobs.record import record_file
 from zsnapdb.planning.agent_jobs import HOST, KnownRun, PauseRecord, PlannedJob, RunRecord, jobs_of, not_ready
 
 _SECONDS = 10.0
-"""The seconds that a client has for its request, with the TLS handshake, and then for reading the answer."""
+"""Seconds that a client has for its request with the TLS handshake, and again for reading the answer."""
 _MOST = 16
-"""The greatest number of connected clients."""
+"""Maximum number of connected clients."""
 _POLL_SECONDS = 0.2
-"""The seconds between two searches for clients whose time is over."""
+"""Seconds between two searches for clients whose time is over."""
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -54,7 +55,7 @@ class WebServer:
     """A listening server. It answers from `start` to `close`."""
 
     def __init__(self, settings: HttpSettings, answers: Answers, seconds: float = _SECONDS) -> None:
-        """Listen. A client has that many seconds for its request, and then for reading the answer.
+        """Listen. A client has `seconds` for its request, and again for reading the answer.
 
         Raises ConfigError if it cannot listen, or if the token or the certificate cannot be read.
         """
@@ -84,16 +85,16 @@ class WebServer:
         self._thread.start()
 
     def close(self) -> None:
-        """End answering and listening."""
+        """Stop answering and listening."""
         self._server.shutdown()
         self._server.server_close()
 
 
 @dataclass
 class _Client:
-    """A client, and the moment of the monotonic clock since which the server waits for it.
+    """A client, and the monotonic time since which the server has waited for it.
 
-    `is_served`: the client waits for the server now.
+    `is_served`: the client is waiting for the server now.
     """
 
     since: float
@@ -101,7 +102,7 @@ class _Client:
 
 
 class _Clients:
-    """The connected clients, by their sockets. A socket is closed only after it was taken out."""
+    """The connected clients, by their sockets. A socket is closed only after it was removed from here."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -109,9 +110,9 @@ class _Clients:
         self._lock = threading.Lock()
 
     def admit(self, connection: socket.socket) -> bool:
-        """Admit a client, if necessary in place of the oldest waiting one.
+        """Admit a client; if necessary, it replaces the oldest client for which the server waits.
 
-        Return whether there is room: there is none while an answer is being made for each client.
+        Return whether it was admitted. It is not if an answer is being prepared for every client.
         """
         with self._lock:
             if len(self._known) >= _MOST:
@@ -130,14 +131,14 @@ class _Clients:
                 self._send_away(late)
 
     def _send_away(self, connection: socket.socket) -> None:
-        """Disconnect the client, which ends each blocked call of its thread."""
+        """Disconnect the client, which ends every blocked call of its thread."""
         del self._known[connection]
         with contextlib.suppress(OSError):
-            # For a TLS connection too: its own method changes state that the client's thread is using.
+            # Also for a TLS connection: its own method would change state that the client's thread is using.
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def take_out(self, connection: socket.socket) -> None:
-        """Forget the client, if it is known, because its socket will be closed."""
+        """Forget the client, if it is known. Its socket will then be closed."""
         with self._lock:
             self._known.pop(connection, None)
 
@@ -152,7 +153,7 @@ class _Clients:
 
     @contextlib.contextmanager
     def serving(self, connection: socket.socket) -> Iterator[None]:
-        """Reserve the client's place while the block makes its answer. So there are never more threads than places."""
+        """Reserve the client's place while the block prepares its answer, so that threads never outnumber places."""
         with self._lock:
             client = self._known.get(connection)
             if client is None:
@@ -206,7 +207,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing about clients that disconnect."""
+        """Log nothing if a client disconnects."""
 
 
 def _context(settings: HttpSettings) -> ssl.SSLContext | None:
@@ -261,13 +262,13 @@ def _handler(answers: Answers, token: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Keep no log of requests."""
+            """Do not log requests."""
 
     return Handler
 
 
 class Listener:
-    """Answers by HTTP at the address of the settings; nowhere before the first `use`, and after `close`."""
+    """HTTP server at the address of the settings. It does not listen before the first `use` and after `close`."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -280,10 +281,10 @@ class Listener:
         return self._server.port if self._server is not None else None
 
     def use(self, settings: HttpSettings | None) -> None:
-        """Listen at the address of these settings, and nowhere else. Certificates and tokens are read again.
+        """Listen only at the address of these settings. Certificates and tokens are read again.
 
-        Raises ConfigError if that is impossible. Then a previous other address stays in use; the same address is
-        closed.
+        Raises ConfigError if that is impossible. Then a different previous address stays in use; if the address is the
+        same, it is closed.
         """
         has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
         if self._server is not None and settings == self._settings and not has_files:
@@ -301,7 +302,7 @@ class Listener:
         self._server, self._settings = opened, settings
 
     def close(self) -> None:
-        """End listening."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
         self._server = self._settings = None
@@ -312,12 +313,12 @@ def _place(settings: HttpSettings) -> tuple[str, int]:
 
 
 _HANGS = 120.0
-"""The seconds without a turn after which the agent counts as dead."""
+"""Seconds without a turn after which the agent counts as dead."""
 
 
 @dataclass
 class Pages:
-    """The pages. `settings` are those in use; `turned` is called after each turn that feeds the watchdog."""
+    """The pages. `settings` are those in use. `turned` is called after each turn that notifies the watchdog."""
 
     settings: Settings
     host: Host
@@ -332,16 +333,16 @@ class Pages:
         self._last = self.steady()
 
     def alive(self) -> tuple[str, ...]:
-        """Return why the agent counts as dead. Return nothing if it is alive."""
+        """Return why the agent counts as dead; empty if it is alive."""
         silence = self.steady() - self._last
         return (f"the agent has done nothing for {silence:.0f} s",) if silence > _HANGS else ()
 
     def ready(self) -> tuple[str, ...]:
-        """Return the problems. Return nothing if all is well."""
+        """Return the problems; empty if there are none."""
         records, http = Records(self.settings.agent.state), self.settings.agent.http
         known = [KnownRun(job.name, records.run(job.name)) for job in jobs_of(self.settings)]
         stale = http.stale if http is not None else 0.0
-        # On a full disk the stored results of the jobs are old.
+        # On a full disk, the stored results of the jobs are out of date.
         room = record_file.objections(self.settings.agent.state)
         return (*self.alive(), *room, *not_ready(known, stale, self.host.now()))
 
@@ -359,12 +360,12 @@ class Pages:
 
 
 LOCK = "agent"
-"""The lock of this host that the agent holds."""
+"""Name of the host lock that the agent holds."""
 
 
 @dataclass(frozen=True)
 class JobOverview:
-    """A job, its last run (None: unknown), and the next time of its schedule (None: it runs all the time)."""
+    """A job, its last run (None: unknown), and its next scheduled time (None: it runs continuously)."""
 
     job: PlannedJob
     last: RunRecord | None
@@ -373,10 +374,11 @@ class JobOverview:
 
 @dataclass(frozen=True)
 class AgentOverview:
-    """The jobs of the agent, the current pauses, and whether an agent runs on this host.
+    """The jobs of the agent, the current pauses, and whether an agent is running on this host.
 
-    A pause without an instance is that of the host. `held` are the instances whose jobs do not start now, each with the
-    reason. `difference` says how the configuration of the running agent differs from the given file ("": it does not).
+    A pause without an instance is that of the host. `held` has the instances whose jobs must not start, each with the
+    reason. `difference` states how the running agent's configuration differs from the given file ("": it does not
+    differ).
     """
 
     is_running: bool
@@ -387,7 +389,7 @@ class AgentOverview:
 
 
 def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
-    """Return the state in the agent's files now. `settings` are those of the configuration file."""
+    """Return the current state in the agent's files. `settings` are those of the configuration file."""
     records, now = Records(settings.agent.state), host.now()
     jobs = []
     for job in jobs_of(settings):

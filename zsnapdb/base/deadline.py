@@ -1,4 +1,4 @@
-"""Limits of an exchange: one deadline, one minimum rate and one maximum size; and the rate of a slow connection."""
+"""Limits of an exchange with a peer: a deadline, a minimum rate and a maximum size; and a test for slow connections."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 _PIECE = 256 << 10
-"""Bytes of one write. The rate is checked after each."""
+"""Bytes of one write. The rate is checked after each write."""
 
 
 class ExchangeLimit:
-    """One exchange with a peer. It ends after `seconds`, or, with a rate, when it is `seconds` behind that rate.
+    """One exchange with a peer. It fails after `seconds`. With a rate, it fails when it is `seconds` behind that rate.
 
-    `rate` is the minimum in bytes per second; with 0, bytes do not extend the deadline. A fast phase allows no later
-    pause: an exchange of N bytes lasts at most `seconds + N / rate`, and no pause in it is longer than `seconds`.
+    `rate` is the minimum in bytes per second; with 0, bytes do not extend the deadline. A fast phase does not allow a
+    longer pause later. An exchange of N bytes lasts at most `seconds + N / rate`, and no pause in it is longer than
+    `seconds`.
     """
 
     def __init__(self, seconds: float, rate: float = 0.0, most_bytes: int | None = None) -> None:
@@ -141,9 +142,9 @@ def timed(plain: socket.socket) -> TimedSocket:
 
 
 _SLOW = 60e6
-"""Bytes per second. With a higher limit, a faster store looked slow on a host under CPU load."""
+"""Bytes per second. With a higher value, fast stores would count as slow on a host under CPU load."""
 _TELLING_BYTES = 1 << 20
-"""A shorter answer does not measure the bandwidth: its time is that of the request."""
+"""A shorter answer does not measure the bandwidth: its time is mostly the latency of the request."""
 
 
 def rate_of(size: int, seconds: float) -> float | None:
@@ -152,5 +153,5 @@ def rate_of(size: int, seconds: float) -> float | None:
 
 
 def is_slow(rate: float) -> bool:
-    """Whether additional connections increase the total rate, if one connection has this rate (bytes per second)."""
+    """Return whether more connections would increase the total rate. `rate`: bytes per second of one connection."""
     return rate < _SLOW

@@ -32,7 +32,7 @@ def new_backup_id(now: datetime, randomness: int) -> str:
 
 
 def is_backup_id(text: str) -> bool:
-    """Whether the text has the form of a backup id, with a time of the calendar."""
+    """Whether the text has the form of a backup id and contains a valid date and time."""
     if _BACKUP_ID.fullmatch(text) is None:
         return False
     try:
@@ -44,7 +44,7 @@ def is_backup_id(text: str) -> bool:
 
 def backup_time(backup_id: str) -> datetime:
     """Return the time (UTC) in a backup id. ValueError if the text is not a backup id."""
-    # Slices instead of strptime, which takes ten times as long; there may be tens of thousands of ids.
+    # Slices are ten times as fast as strptime, and there may be tens of thousands of ids.
     day, at = backup_id[:8], backup_id[9:15]
     return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
 
@@ -70,7 +70,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class SnapshotSet:
-    """The snapshots of all volumes of an instance, by role, created by one request in one transaction group."""
+    """The snapshots of all volumes of an instance, by role. One request created them in one transaction group."""
 
     backup_id: str
     snapshots: Mapping[str, Snapshot]
@@ -90,11 +90,11 @@ class BinlogCoordinates:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a state in the server's history. `source` names the origin of the information.
+    """The position of a state in the server's history. `source` names where the position was read.
 
     - `gtids` is None if the server assigns no GTIDs.
     - `coordinates` is None without a binlog.
-    - `fingerprint` identifies the binlog of the coordinates. It is known only if that file was read.
+    - `fingerprint` identifies the binlog of the coordinates. It is None if that file was not read.
     - `last_gtid` is the last GTID in that file before the coordinates. It is None if the file was not read or has none.
     """
 
@@ -114,9 +114,9 @@ class Position:
         return " ".join(words) or "(no binlog)"
 
     def short(self, limit: int) -> str:
-        """Return the position in at most `limit` bytes: complete, or as coordinates and a digest of the GTIDs.
+        """Return the position in at most `limit` bytes: in full, or as coordinates and a digest of the GTIDs.
 
-        A ZFS user property may have 8191 bytes (zfsprops(7)). A GTID set with many sources can be longer.
+        The value of a ZFS user property may have 8191 bytes (zfsprops(7)). A GTID set with many sources can be longer.
         """
         complete = self.describe()
         if len(complete.encode()) <= limit:
@@ -126,13 +126,13 @@ class Position:
 
 
 def parse_gtids(flavour: Flavour, text: str) -> Gtids:
-    """Return the GTIDs in the notation of a server of this flavour. ValueError if they are malformed."""
+    """Return the GTIDs from a text in this flavour's notation. ValueError if they are malformed."""
     return GtidPosition.parse(text) if flavour is Flavour.MARIADB else GtidSet.parse(text)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a long step: finished bytes and total bytes (None: unknown)."""
+    """The progress of a long step: the finished bytes, and the total bytes (None: unknown)."""
 
     step: str
     done: int

@@ -53,8 +53,8 @@ class ZsnapdbError(Exception):
     """An error. The message states the operation, its object and the problem. `hint` tells the user what to do.
 
     Control characters in both, for example from a server or store, are escaped. `about` lists the owners of the clones
-    and commits that the text names: none if it only repeats the request. None: the text may name any object, so only
-    administrators read it (`base/run_context.py`).
+    and commits that the text names. It is empty if the text only repeats the request. If it is None, the text may name
+    any object, so only administrators may read it (`base/run_context.py`).
     """
 
     code = "internal"
@@ -178,7 +178,7 @@ class UnknownNameError(NotFound):
 
 
 class ChangedError(RepositoryError):
-    """The object to replace has another version now. It was not changed."""
+    """The object to replace already has another version. It was not changed."""
 
     code = "changed"
 
@@ -230,13 +230,13 @@ class HistoryError(DamagedError):
 
 
 class AbandonedHistoryError(HistoryError):
-    """Every usable backup is of a state that production no longer has. Nothing was changed."""
+    """Every usable backup is from a history that production has abandoned. Nothing was changed."""
 
     code = "abandoned-history"
 
 
 class AmbiguousPointError(HistoryError):
-    """Several states fit the point: those of several histories, or those between two commits with known times.
+    """Several states match the point: states of several histories, or states between two commits with known times.
 
     Nothing was changed.
     """
@@ -287,7 +287,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def error_class(error: BaseException) -> str:
-    """Return the stable code of an error: that of its class, `interrupted`, or `internal`."""
+    """Return the stable code of an error: the code of its class, `interrupted`, or `internal`."""
     if isinstance(error, ZsnapdbError):
         return error.code
     return "interrupted" if isinstance(error, KeyboardInterrupt) else ZsnapdbError.code
@@ -321,16 +321,16 @@ EXIT_CODES = {
 
 
 def missing_library(extra: str, error: ImportError) -> ConfigError:
-    """Return the error for a library of the extra that cannot be imported."""
+    """Return the error for a library of this extra that cannot be imported."""
     return ConfigError(f"the library {error.name} is missing", hint=how_to_install(*libraries_of(extra, error)))
 
 
 def libraries_of(extra: str, error: ImportError) -> list[str]:
-    """Return the requirements of an extra as the installed package declares them; else the library of the error.
+    """Return the extra's requirements as the installed package declares them; else the library that `error` names.
 
-    zsnapdb itself is not named: it is in no index, where somebody else could register its name.
+    zsnapdb itself is left out: no package index has it, and anybody could register its name there.
     """
-    from importlib import metadata  # every command imports this module, and few of them need this one
+    from importlib import metadata  # every command imports this module, but few need this one
 
     try:
         declared = metadata.requires("zsnapdb") or []
@@ -365,7 +365,7 @@ class RetryClass(StrEnum):
     NEVER = "never"
     """The same command fails the same way until a person has changed something."""
     TWICE = "twice"
-    """It is unknown whether the cause is temporary: two attempts in total, then a person."""
+    """It is unknown whether the cause is temporary: make two attempts in total, then ask a person."""
 
 
 _CLASSES: dict[int, RetryClass] = {
@@ -389,15 +389,15 @@ _CLASSES: dict[int, RetryClass] = {
 assert _CLASSES.keys() == EXIT_CODES.keys()
 
 _PASSING = {CommandTimeout.code}
-"""Codes of temporary errors with a shared exit code: a pool or a guest did not answer in time."""
+"""Codes of temporary errors whose exit code other errors share: a pool or a guest did not answer in time."""
 
 
 def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
     """Return whether to repeat a command that ended with `exit_code`.
 
     `error_code` is `error.code` of its JSON document, if there is one; it is more specific than the exit code. An
-    unknown code, for example of a signal (-9, 137) or of a newer release, gets two attempts. Code 0 is no failure:
-    never.
+    unknown code gets two attempts, for example that of a signal (-9, 137) or of a newer release. Code 0 is a success,
+    which is never repeated.
     """
     if exit_code == CommandError.exit_code and error_code in _PASSING:
         return RetryClass.AGAIN

@@ -1,4 +1,4 @@
-"""Files of this host: atomic replacement, the site's files and secrets, and locks that no other account can open."""
+"""Files of this host: atomic replacement, the site's files and secrets, and locks that only this account can open."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ _UNFINISHED = ".new-"
 def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace or create the file with this content in an existing folder. The file is durable on return.
 
-    A link at this path is replaced, not followed. OSError if the disk refuses; then the old file stays.
+    A link at this path is replaced, not followed. OSError if the write fails; then the old file stays.
     """
     _replace(file, (content,), mode, is_durable=True)
     sync_folder(file.parent)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove unfinished files of killed processes from the folder. No process may write there meanwhile."""
+    """Remove unfinished files of killed processes from the folder. No other process may write there meanwhile."""
     for left in folder.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             left.unlink()
 
 
 def replace_disposable(file: Path, *parts: bytes | bytearray) -> None:
-    """Replace the file as `replace` does, but without waiting for the disk. After a power cut it may have any content.
+    """Replace the file as `replace` does, but without waiting for the disk.
 
-    It is for files that may be lost and whose readers detect a partial one.
+    After a power failure the file may have any content. Use this only for files that may be lost and whose readers
+    detect a partial file.
     """
     _replace(file, parts, 0o600, is_durable=False)
 
@@ -63,7 +64,7 @@ def _replace(file: Path, parts: Iterable[bytes | bytearray], mode: int, *, is_du
 
 
 def sync_folder(folder: Path) -> None:
-    """Make created, renamed and removed entries of the folder durable. OSError if the disk refuses."""
+    """Make created, renamed and removed entries of the folder durable. OSError if the disk reports an error."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -81,9 +82,10 @@ _LOCK_LINE = re.compile(
 
 
 def open_private(path: Path) -> int:
-    """Open the lock file to read and append, and create it if it is missing. No other account can open it.
+    """Open the lock file for reading and appending; create it if it is missing. No other account can open it.
 
-    OSError if that is impossible, ELOOP if it is a link. A file system with one mode for all files keeps that mode.
+    OSError if that is impossible, ELOOP if it is a link. On a file system with one fixed mode for all files, the mode
+    is not changed.
     """
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if os.fstat(opened).st_mode & _OTHERS:
@@ -96,7 +98,8 @@ def open_private(path: Path) -> int:
 def locked_file(path: Path, seconds: float) -> Iterator[None]:
     """Hold the lock file exclusively during the block, on all hosts that mount it (flock works over NFS).
 
-    TimeoutError with the file and the holder if another process holds it for `seconds`. OSError as for `open_private`.
+    TimeoutError if another process still holds it after `seconds`; it names the file and the holder. OSError as for
+    `open_private`.
     """
     deadline = time.monotonic() + seconds
     opened = open_private(path)
@@ -120,7 +123,7 @@ def _is_taken(opened: int) -> bool:
 
 
 def holder(opened: int) -> str:
-    """Return the process that holds a lock on the open file, as far as this host's kernel knows."""
+    """Return the process that holds a lock on the open file, if this host's kernel knows it."""
     status = os.fstat(opened)
     wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
     with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as lines:
@@ -162,7 +165,8 @@ def secret_in(file: Path, what: str, hint: str) -> bytes:
     """Return the content of a file with a secret. ConfigError with `hint` if the file cannot be read.
 
     ConfigError also if another account may read or change the file. Only root and this account may own it, and only the
-    owner may access it. If root is the owner, a group may read it. A link of another account is not followed.
+    owner may access it. If root is the owner, a group may also read it. A link that another account owns is not
+    followed.
     """
     try:
         if file.is_symlink() and not _is_trusted(os.lstat(file).st_uid):
@@ -171,7 +175,7 @@ def secret_in(file: Path, what: str, hint: str) -> bytes:
             )
         with open(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
             _refuse_public(os.fstat(opened.fileno()), file, what)
-            # Wait for a pipe of this account, for example of `--password-file <(command)`.
+            # Wait for the content of this account's pipe, as in `--password-file <(command)`.
             os.set_blocking(opened.fileno(), True)
             content = opened.read()
             if not content and stat.S_ISFIFO(os.fstat(opened.fileno()).st_mode):
@@ -203,9 +207,9 @@ def _refuse_public(status: os.stat_result, file: Path, what: str) -> None:
 
 
 def password_in(file: Path, what: str) -> SecretStr:
-    """Return the password in a file that contains nothing else.
+    """Return the password in a file that contains only the password.
 
-    ConfigError if the file cannot be read, or if another account may read or change it.
+    ConfigError if the file cannot be read, or if another account can read or change it.
     """
     body = secret_in(
         file, what, "the file must contain only the password, and be readable by the user that runs zsnapdb"
@@ -222,7 +226,7 @@ _HINT = "run zsnapdb as root, or make the folder for its account"
 
 
 def make_private(folder: Path) -> None:
-    """Create the folder and missing parents, and make it accessible only to this account, its owner.
+    """Create the folder and missing parents, and make the folder accessible only to this account, its owner.
 
     Raises PreflightError if the folder is a link, belongs to another account, or cannot be created.
     """
@@ -230,7 +234,9 @@ def make_private(folder: Path) -> None:
 
 
 def make_passable(folder: Path) -> None:
-    """Create a folder like `make_private`, but let other accounts traverse it to their own files. They cannot list it.
+    """Create a folder like `make_private`, but let other accounts pass through to their own files.
+
+    They cannot list the folder.
 
     QEMU opens its NVRAM file under its own account.
     """

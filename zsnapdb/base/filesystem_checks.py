@@ -1,4 +1,4 @@
-"""Tests of a folder's file system for the abilities that later steps need."""
+"""Checks whether a folder's file system supports the operations that later steps need."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _create_file(name: str, at: int) -> int:
 
 
 class Ability(Enum):
-    """An ability of a file system: its description, and a test that runs in an open folder with a file `file`."""
+    """An ability of a file system: its description, and a test that runs in an open folder with a file named `file`."""
 
     PRIVATE = ("keep files from other accounts", _is_private)
     LINK = ("make hard links", _links)
@@ -80,9 +80,9 @@ NEW_FILE = frozenset({Ability.PRIVATE, Ability.LINK})
 
 
 def lacking(folder: Path, needed: Collection[Ability]) -> dict[Ability, str]:
-    """Test the needed abilities. Return the missing ones, each with the error of the system.
+    """Test the needed abilities. Return the missing ones, each with the system's error.
 
-    The test leaves nothing in the folder. OSError if no file can be created in it.
+    The test leaves nothing in the folder. OSError if no file can be created in the folder.
     """
     trial = tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)
     lacks: dict[Ability, str] = {}

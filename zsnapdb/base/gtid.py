@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-Interval = tuple[int, int]  # first and last number, both included
+Interval = tuple[int, int]  # first and last number, both inclusive
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEAD = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})")
@@ -82,9 +82,9 @@ class GtidSet:
         return GtidSet.of([*self._pairs(), *other._pairs()])
 
     def _followed_by(self, other: GtidSet) -> GtidSet | None:
-        """Return the union if the other is one interval directly after the last one of its source; else None.
+        """Return the union if `other` is one interval directly after the last interval of the same source; else None.
 
-        This fast path covers the usual order of transactions, of which there may be millions.
+        This fast path covers the usual order of transactions. There may be millions of them.
         """
         if len(other.intervals) != 1:
             return None
@@ -100,7 +100,7 @@ class GtidSet:
             others, at = other.intervals.get(source, ()), 0
             for first, last in intervals:
                 start = first
-                # Both are sorted, so each interval of the other is read only once.
+                # Both are sorted, so each interval of `other` is read only once.
                 while at < len(others) and others[at][0] <= last:
                     if others[at][0] > start:
                         remaining.append((source, (start, others[at][0] - 1)))
@@ -113,7 +113,7 @@ class GtidSet:
         return GtidSet.of(remaining)
 
     def contains(self, other: GtidSet) -> bool:
-        """Whether every transaction of the other is in this set."""
+        """Whether this set contains every transaction of `other`."""
         return not other.minus(self).intervals
 
     def count(self) -> int:
@@ -148,7 +148,7 @@ class GtidPosition:
         return cls(dict(sorted(heads.items())))
 
     def contains(self, other: GtidPosition) -> bool:
-        """Whether this position has every domain of the other, with at least the other's sequence number."""
+        """Whether this position has every domain of `other`, with at least the same sequence number."""
         return all(domain in self.heads and self.heads[domain][1] >= head[1] for domain, head in other.heads.items())
 
     def __str__(self) -> str:
@@ -168,9 +168,9 @@ def contains(outer: Gtids, inner: Gtids) -> bool:
 
 
 def joined(previous: Gtids | None, more: Gtids | None) -> Gtids | None:
-    """Return the GTIDs after the transactions `more` were added to `previous`.
+    """Return `previous` with the transactions of `more` added.
 
-    None means unknown GTIDs. ValueError if the two are of different families.
+    None means unknown GTIDs. ValueError if the two belong to different server families.
     """
     if previous is None or more is None:
         return previous if more is None else more

@@ -1,4 +1,4 @@
-"""Patterns of all untrusted names: from a repository, a data directory, a clone, a process list or a caller."""
+"""Patterns for all untrusted names: from a repository, a data directory, a clone, a process list or a caller."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def is_line(text: str) -> bool:
 def is_dataset(text: str) -> bool:
     """Whether the text is a valid ZFS dataset name (zfs(8), "ZFS File System Hierarchy").
 
-    ZFS allows at most 255 bytes, and no component `.` or `..`. The pool's name starts with a letter, so the text is
-    never an option.
+    ZFS allows at most 255 bytes, and no component `.` or `..`. A pool name starts with a letter, so a program never
+    takes the text for an option.
     """
     return len(text) <= 255 and _is_dataset_form(text)
 
 
 @functools.lru_cache(1024)
 def _is_dataset_form(text: str) -> bool:
-    # The documents of ten thousand backups repeat the same few dataset names.
+    # The documents of ten thousand backups contain the same few dataset names.
     return _DATASET.fullmatch(text) is not None
 
 
 def is_dataset_or_snapshot(text: str) -> bool:
-    """Whether the text is a valid name of a dataset or of a snapshot that a user can create."""
+    """Whether the text is a valid name of a dataset, or of a snapshot that a user can create."""
     dataset, separator, short = text.partition("@")
     is_named = not separator or _SNAPSHOT.fullmatch(short) is not None
     return len(text) <= 255 and "%" not in text and is_dataset(dataset) and is_named
@@ -74,9 +74,10 @@ def printable(text: str) -> str:
 
 
 def without_surrogates(text: str) -> str:
-    """Return the text with U+FFFD for each surrogate, which Python uses for a non-UTF-8 byte of the command line.
+    """Return the text with each surrogate replaced by U+FFFD.
 
-    Such a text can be stored as JSON (RFC 8259, section 8.2).
+    Python uses surrogates for non-UTF-8 bytes of a command line. Only a text without surrogates can be stored as JSON
+    (RFC 8259, section 8.2).
     """
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
@@ -111,10 +112,10 @@ def _file_name(text: str) -> str:
 
 
 Line = Annotated[str, StringConstraints(max_length=65536), AfterValidator(_line)]
-"""One line for programs, such as the value of a variable."""
+"""One line that programs read, such as the value of a variable."""
 
 ShortLine = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_line)]
-"""One short line for programs, such as a version."""
+"""One short line that programs read, such as a version."""
 
 Words = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(printable)]
 """One line for people: a reason, a finding, a host name. Control characters are replaced."""
@@ -143,7 +144,7 @@ MountPoint = Annotated[str, AfterValidator(_mount_point)]
 PropertyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_:.-]{0,254}$")]
 PropertyValue = Annotated[str, StringConstraints(max_length=8191), AfterValidator(_line)]
 VariableName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z0-9_]{1,64})?$")]
-"""A server variable, or one of a server component: component.variable."""
+"""Name of a server variable, or of a component's variable: component.variable."""
 
 ServerWord = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,64}$")]
 """Name of a storage engine or collation of a server."""
@@ -165,7 +166,9 @@ def _moment(moment: datetime) -> datetime:
 
 _LAST_YEAR = 9999
 Moment = Annotated[datetime, AfterValidator(_moment)]
-"""A time in UTC. A time without a zone could not be compared, and arithmetic near the year 9999 fails."""
+"""A time in UTC. A time without a zone is refused because it cannot be compared; so is one near the year 9999, where
+arithmetic fails.
+"""
 
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
 """A finite duration."""
@@ -216,9 +219,9 @@ def first_problem(error: ValidationError) -> str:
 
 
 SUBJECT_VARIABLE = "ZSNAPDB_SUBJECT"
-"""Environment variable with the subject for whom a service runs a command."""
+"""Environment variable with the subject for whom a service runs the command."""
 ISSUER_VARIABLE = "ZSNAPDB_SUBJECT_ISSUER"
-"""Environment variable with the issuer of id tokens that authenticated the subject, if there was one."""
+"""Environment variable with the issuer of the id token that authenticated the subject, if there was one."""
 FORMS = "unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH"
 _PATTERN = re.compile(
     r"unix:[A-Za-z_][A-Za-z0-9_.-]{0,31}"
@@ -231,7 +234,7 @@ _MOST = 100
 
 
 def is_subject(text: str) -> bool:
-    """Whether the text names a subject."""
+    """Whether the text is a valid name of a subject."""
     return len(text) <= _MOST and _PATTERN.fullmatch(text) is not None
 
 
@@ -245,20 +248,20 @@ Subject = Annotated[str, AfterValidator(_subject)]
 
 
 def is_same(one: str, other: str) -> bool:
-    """Return whether both names count as one. An issuer may change the case of a mail address or a project."""
+    """Return whether both names mean the same subject. An issuer may change the case of a mail address or a project."""
     return one.casefold() == other.casefold()
 
 
 def current_subject() -> str:
     """Return the subject of this process from its environment; "" if there is none.
 
-    Only root can set the variable for a command of root: `zsnapdb-clone` and the sudo rule do not pass it on.
+    Only root can set this variable for a command that root runs: `zsnapdb-clone` and the sudo rule remove it.
     """
     given = os.environ.get(SUBJECT_VARIABLE, "")
     return given if is_subject(given) else ""
 
 
 def current_issuer() -> str:
-    """Return the issuer of id tokens that authenticated this process's subject; "" if there is none."""
+    """Return the issuer of the id token that authenticated this process's subject; "" if there is none."""
     given = os.environ.get(ISSUER_VARIABLE, "")
     return given if current_subject() and _ISSUER.fullmatch(given) is not None else ""

@@ -1,4 +1,4 @@
-"""Start of external programs, the child processes of long-running work, and requests to stop it."""
+"""Start of external programs: short ones, child processes for long work, and requests to stop."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin
 NO_HOME = "/dev/null"
 """A home directory in which no account can create a file."""
 NO_LOGIN_PATHS: Mapping[str, str] = MappingProxyType({"MYSQL_TEST_LOGIN_FILE": f"{NO_HOME}/mylogin.cnf"})
-"""Hides login paths from MySQL clients: they override all option files (refman 8.4, "Environment Variables" and
-"Command-Line Options that Affect Option-File Handling").
+"""Hides login paths from MySQL clients, because login paths override all option files (refman 8.4, "Environment
+Variables" and "Command-Line Options that Affect Option-File Handling").
 """
 
 
@@ -33,7 +33,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def search_path() -> str:
-    """Return the search path for programs: the absolute folders of PATH, then the usual system folders."""
+    """Return the folders to search for programs: the absolute folders of PATH, then the usual system folders."""
     named = os.environ.get("PATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys((*(folder for folder in named if os.path.isabs(folder)), *_FOLDERS)))
 
@@ -44,7 +44,7 @@ def for_programs() -> dict[str, str]:
 
 
 def for_terminal() -> dict[str, str]:
-    """Return the whole environment of an interactive client. It keeps no history of statements."""
+    """Return the whole environment of an interactive client. The client keeps no history of statements."""
     terminal = os.environ.get("TERM", "")
     shown = {"TERM": terminal} if _TERMINAL.fullmatch(terminal) else {}
     histories = dict.fromkeys(("MYSQL_HISTFILE", "MARIADB_HISTFILE"), os.devnull)
@@ -52,16 +52,16 @@ def for_terminal() -> dict[str, str]:
 
 
 def for_site(**more: str) -> dict[str, str]:
-    """Return the environment of the site's own program: that of zsnapdb without secrets, plus the variables `more`."""
+    """Return the whole environment of the site's own program: that of zsnapdb without secrets, plus `more`."""
     return {name: value for name, value in os.environ.items() if not is_secret_name(name)} | more
 
 
 MOST_BYTES = 1 << 30
-"""Limit of a program's output to a pipe; a listing of millions of snapshots is shorter."""
+"""Maximum bytes of a program's output to a pipe; a listing of millions of snapshots is shorter."""
 MOST_IN_FILE = 256 << 20
-"""Limit of the output of a site's program to a temporary file."""
+"""Maximum bytes that a site's program may write to a temporary file."""
 _LOOK_SECONDS = 0.2
-"""Time until the end of a program is noticed while a remaining child process holds its output open."""
+"""Seconds between two checks whether a program ended while its child process holds the output open."""
 _KILLED_SECONDS = 10.0
 
 Output = IO[Any] | int
@@ -79,7 +79,7 @@ def run(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end. `own_group`: Ctrl-C on the terminal does not reach it.
 
-    A child process that outlives the program and holds its output open is not waited for.
+    If a child process outlives the program and holds the output open, `run` does not wait for the child.
 
     Raises:
         OSError: the program cannot be started
@@ -163,7 +163,7 @@ def _too_much(process: subprocess.Popen[bytes], most: int) -> CommandError:
 
 
 def kill(process: subprocess.Popen[bytes], *, is_group: bool = False) -> None:
-    """Kill the program. Wait at most 10 seconds, because a call into a suspended pool cannot be killed."""
+    """Kill the program. Wait at most 10 seconds for its end, because a call into a suspended pool cannot be killed."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if is_group:
             os.killpg(process.pid, signal.SIGKILL)
@@ -183,9 +183,10 @@ def start(
     own_session: bool = False,
     zone: str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a program with unbuffered pipes and return its process. `own_session`: it outlives our terminal.
+    """Start a program with unbuffered pipes and return its process.
 
-    `zone` is its time zone (None: that of this host).
+    `own_session`: it continues when our terminal closes. `zone` is the program's time zone (None: the host's time
+    zone).
 
     Raises:
         OSError: the program cannot be started
@@ -204,29 +205,29 @@ def start(
 
 
 def become_user(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
-    """Replace this process with an interactive program (environment None: that of a client of a server)."""
+    """Replace this process with an interactive program. `environment` None: that of an interactive database client."""
     os.execve(argv[0], list(argv), for_terminal() if environment is None else environment)  # noqa: S606 - no shell
 
 
 class Stop(Protocol):
-    """A request to stop that may come at any moment."""
+    """A request to stop, which may come at any moment."""
 
     def is_set(self) -> bool:
         """Whether the stop was requested."""
 
     def wait(self, seconds: float, /) -> bool:
-        """Wait until the stop is requested, at most this long. Return whether it was requested."""
+        """Wait at most `seconds` for the request to stop. Return whether it came."""
 
 
 class Running(Protocol):
-    """Something that was started, such as a Popen."""
+    """Something that runs or has ended, such as a Popen."""
 
     def poll(self) -> int | None:
-        """Return its exit code, negative if a signal ended it; None while it runs."""
+        """Return the exit code, negative if a signal ended it; None while it runs."""
 
 
 class Process(Running, Protocol):
-    """A child process of this one. Only its creator waits for its end."""
+    """A child process of this process. Only its creator waits for its end."""
 
     @property
     def pid(self) -> int: ...

@@ -14,15 +14,15 @@ from zsnapdb.base.errors import UsageError
 _SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST = 36500 * 86400.0
-"""Seconds. A date can be this far in the past or the future."""
+"""Seconds. The longest allowed distance of a date from now."""
 
 
 WRITTEN = "written"
-"""The validation context of values that a person wrote: a number without a unit is refused."""
+"""Key of the validation context for values that a person wrote: a number without a unit is then refused."""
 
 
 def _bare_number(value: object) -> str | None:
-    """Return the number of a quantity without a unit, as a person wrote it. None if it has a unit, or is 0.
+    """Return the number of a quantity that a person wrote without a unit. None if it has a unit or is 0.
 
     Raises:
         ValueError: it is negative, infinite or NaN.
@@ -36,13 +36,13 @@ def _bare_number(value: object) -> str | None:
 
 
 def _require_unit(quantity: str, *choices: str) -> None:
-    """Raise ValueError with the spellings to choose from."""
+    """Raise ValueError that lists the valid spellings."""
     written = (f'"{choice}"' for choice in dict.fromkeys(choices))
     raise ValueError(f"{quantity} needs a unit: write {' or '.join(written)}")
 
 
 def _size_choices(number: str) -> tuple[str, ...]:
-    """Return spellings of a size without a unit. A number from 1024 is a count of bytes."""
+    """Return possible spellings of a size without a unit. A number from 1024 on is taken as bytes."""
     if "." in number or int(number) < 1 << 10:
         return f"{number}GiB", f"{number}MiB"
     units = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -51,7 +51,7 @@ def _size_choices(number: str) -> tuple[str, ...]:
 
 
 def _duration_choices(number: str) -> tuple[str, ...]:
-    """Return spellings of a duration without a unit, seconds first. A number from 3600 is a count of seconds."""
+    """Return possible spellings of a duration without a unit, seconds first. From 3600 on, it is taken as seconds."""
     seconds = float(number)
     if seconds < 3600:
         return f"{number}s", f"{number}d"
@@ -59,7 +59,7 @@ def _duration_choices(number: str) -> tuple[str, ...]:
 
 
 def binary_size(text: str) -> str | None:
-    """Return a size in the binary unit that is similar to its unit: "32MiB" for "32MB". None for another text."""
+    """Return a size with the similar binary unit: "32MiB" for "32MB". None for any other text."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]{1,3})?)\s*([KMGT])B?", text.strip(), re.IGNORECASE)
     return f"{match[1]}{match[2].upper()}iB" if match is not None else None
 
@@ -142,7 +142,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_setting(seconds: float) -> str:
-    """Return a duration as in a configuration: in the largest unit without remainder, such as `7d`."""
+    """Return a duration as users write it in the configuration: in the largest unit without remainder, such as `7d`."""
     for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"

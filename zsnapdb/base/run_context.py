@@ -1,4 +1,4 @@
-"""The context of a run: its id, and the audience of a command that root runs for another account."""
+"""The context of a run: its id, and the person for whom root runs the command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from zsnapdb.base.errors import EXIT_CODES, ZsnapdbError
 
 VARIABLE = "ZSNAPDB_RUN_ID"
-"""Environment variable by which the starter of a run, such as the agent, passes the id."""
+"""Environment variable in which the agent or another caller passes the run id."""
 PATTERN = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}"
 
 
@@ -42,13 +42,13 @@ def adopt_run_id(given: str) -> None:
 
 @functools.cache
 def run_id() -> str:
-    """Return the run id of this process: that of the environment if valid, else a new one."""
+    """Return the run id of this process: the id in the environment if it is valid, else a new id."""
     given = os.environ.get(VARIABLE, "")
     return given if is_run_id(given) else new_run_id()
 
 
 AUDIENCE_VARIABLE = "ZSNAPDB_AUDIENCE"
-"""Environment variable with the clone owner for whom a command runs. Only root can set it for a command of root."""
+"""Environment variable with the clone owner for whom a command runs. Only root can set it for root's commands."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Audience:
         return self.sees_all or owner == self.owner
 
     def told(self, error: ZsnapdbError) -> ZsnapdbError:
-        """Return the error as this audience may read it, with the same code and exit code."""
+        """Return the error with only the text that this audience may read. Code and exit code stay the same."""
         if self.sees_all or (error.about is not None and all(self.sees(owner) for owner in error.about)):
             return error
         reduced = ZsnapdbError(describe_exit_code(error.exit_code), hint=ASK, about=())

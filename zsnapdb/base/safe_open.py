@@ -1,8 +1,8 @@
-"""Safe access for root to files in folders that the database server's account owns. No other module accesses them.
+"""Safe access for root to files in folders that the database server's account owns. Only this module accesses them.
 
 The server's account can replace any file in its folders with a link, a pipe or a hard link at any moment. So a path is
 walked folder by folder, each opened relative to its parent (openat(2)). A link is followed only in a folder where no
-other account can create one; the last component is never followed. Only regular files are read or written.
+other account can create links. A link as the last component is never followed. Only regular files are read or written.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import BinaryIO
 from zsnapdb.base.errors import PreflightError
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""With O_DIRECTORY, open(2) also mounts a snapshot below .zfs; O_PATH alone would not."""
+"""With O_DIRECTORY, open(2) also mounts a snapshot below .zfs; with O_PATH alone it would not."""
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """O_NONBLOCK: opening a pipe does not wait for its other end."""
 _BELOW_OPENED = re.compile(r"(?P<opened>/proc/self/fd/[0-9]{1,9})(?P<rest>/.*|)", re.DOTALL)
-"""A path below a folder that this process has opened; the walk starts there (proc(5), /proc/PID/fd)."""
+"""A path below a folder that this process has opened. The walk starts at that folder (proc(5), /proc/PID/fd)."""
 _SPECIAL = "is not a regular file"
 _MOST_LINKS = 40
 _DEEPEST = 64
@@ -78,7 +78,7 @@ def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
 
 
 def _start(path: str) -> tuple[str, deque[str]]:
-    """Return the folder in which the walk along the path starts, and the remaining names."""
+    """Return the folder where the walk along the path starts, and the remaining names."""
     below = _BELOW_OPENED.fullmatch(path)
     if below is None:
         return "/", deque(_names(path))
@@ -89,7 +89,7 @@ def _start(path: str) -> tuple[str, deque[str]]:
 def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
     """Open the folder `names` below `root` for the block, as `folder` does. With `makes`, create missing folders.
 
-    The root may be behind links. UnsafeFileError for any link below it, even one of root.
+    The path of `root` may contain links. UnsafeFileError for any link below `root`, even if root owns it.
     """
     opened, at = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), root
     try:
@@ -146,8 +146,8 @@ def _link_target(name: str, at: int, path: Path) -> str:
 def refuse_links(path: Path, below: Path) -> None:
     """Raise UnsafeFileError if there is any link between the folder `below` and `path`.
 
-    It is for received or cloned trees, in which even a link of root may come from another account. A path that does not
-    exist yet is accepted.
+    Use it for received or cloned trees: there another account may have made even a link that root owns. A path that
+    does not exist yet is accepted.
     """
     at = below
     for name in path.relative_to(below).parts:
@@ -187,7 +187,7 @@ def _open_file(file: Path, flags: int, mode: str) -> BinaryIO:
         try:
             opened = os.open(file.name, flags | _FILE, 0o600, dir_fd=at)
         except OSError as error:
-            # ELOOP: O_NOFOLLOW met a link. ENXIO: O_NONBLOCK met a pipe without a reader (open(2)).
+            # O_NOFOLLOW reports a link by ELOOP. O_NONBLOCK reports a pipe without a reader by ENXIO (open(2)).
             problem = {errno.ELOOP: "is a symbolic link", errno.ENXIO: _SPECIAL}.get(error.errno or 0)
             if problem is None:
                 raise
@@ -197,7 +197,7 @@ def _open_file(file: Path, flags: int, mode: str) -> BinaryIO:
     if is_shared or not stat.S_ISREG(status.st_mode):
         os.close(opened)
         raise _unsafe(file, "has a second name (a hard link)" if stat.S_ISREG(status.st_mode) else _SPECIAL)
-    # The opener keeps the path as the object's name, for messages.
+    # With an opener, the object's name is the path, as messages need it.
     return open(file, mode, opener=lambda _path, _flags: opened)  # type: ignore[return-value]
 
 
@@ -222,7 +222,7 @@ def read_text(file: Path) -> str:
 def read_bytes(file: Path) -> bytes:
     """Return the content of the file.
 
-    UnsafeFileError as for `open_to_read`, and if it is longer than 64 MiB, more than a server writes into such files.
+    UnsafeFileError as for `open_to_read`. Also if it is longer than 64 MiB: no server writes that much into such files.
     """
     with open_to_read(file) as opened:
         content = opened.read(_MOST_TEXT + 1)
@@ -232,7 +232,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) -> None:
-    """Replace the file with a new one of `owner` (None: of this account). An old file or link is not modified."""
+    """Replace the file with a new file that `owner` owns (None: this account). An old file or link is not modified."""
     beside = f".{file.name}.{secrets.token_hex(4)}"
     with folder(file.parent) as at:
         opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
@@ -249,14 +249,14 @@ def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) ->
 
 
 def rewrite_text(file: Path, text: str) -> None:
-    """Replace the file's content. It keeps its owner and permissions. UnsafeFileError as for `open_to_read`."""
+    """Replace the file's content, but not its owner and permissions. UnsafeFileError as for `open_to_read`."""
     with open_to_read(file) as opened:
         status = os.fstat(opened.fileno())
     write_text(file, text, Owner(status.st_uid, status.st_gid), stat.S_IMODE(status.st_mode))
 
 
 def give(file: Path, owner: Owner | None, mode: int) -> None:
-    """Change the owner and permissions of a regular file that has one hard link."""
+    """Change the owner and permissions of a regular file, which may have only one hard link."""
     with open_to_change(file) as opened:
         _give(opened.fileno(), owner)
         os.fchmod(opened.fileno(), mode)
@@ -270,9 +270,9 @@ def _give(opened: int, owner: Owner | None) -> None:
 def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
     """Change the owner of the folder `names` below `root` and of its content. Return the number of changed entries.
 
-    Only the uid and gid of `former` are changed, each on its own; those of root never change. Links are changed
-    themselves and never followed. Other filesystems mounted below are skipped, and so is the folder `last`, but not its
-    content. UnsafeFileError if folders are nested deeper than a server nests them.
+    Only a uid or gid that equals that of `former` is changed; those of root never change. A link itself is changed, not
+    its target. Other filesystems mounted below are skipped. The folder `last` is skipped, but not its content.
+    UnsafeFileError if folders are nested deeper than any server nests them.
     """
     left_out = None
     if last is not None:
@@ -335,14 +335,14 @@ class _Giving:
 
 
 def _new_owner(status: os.stat_result, owner: Owner, former: Owner) -> tuple[int, int] | None:
-    """Return the new uid and gid of a file, or None if it keeps its own. Those of root never change."""
+    """Return the new uid and gid of a file, or None if neither changes. Those of root never change."""
     uid = owner.uid if status.st_uid == former.uid != 0 else status.st_uid
     gid = owner.gid if status.st_gid == former.gid != 0 else status.st_gid
     return (uid, gid) if (uid, gid) != (status.st_uid, status.st_gid) else None
 
 
 def make_folder(path: Path, owner: Owner | None) -> None:
-    """Create a folder that only `owner` can enter, or change its owner. UnsafeFileError if it is a link."""
+    """Create a folder that only `owner` can enter; if it exists, change its owner. UnsafeFileError if it is a link."""
     with folder(path.parent) as at:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, 0o700, dir_fd=at)
@@ -356,7 +356,7 @@ def make_folder(path: Path, owner: Owner | None) -> None:
 
 
 def remove(file: Path) -> None:
-    """Remove a file, or a link itself. Do nothing if it does not exist."""
+    """Remove a file, or a link but not its target. Do nothing if it does not exist."""
     with contextlib.suppress(FileNotFoundError), folder(file.parent) as at:
         os.unlink(file.name, dir_fd=at)
 

@@ -1,4 +1,4 @@
-"""HTTP connections on timed sockets: `within` limits a request until the last byte of its answer."""
+"""HTTP connections on timed sockets: `within` limits a request from its start to the last byte of the answer."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ def fields_of(text: bytes | str) -> dict[str, object]:
 
 
 def exact_fields_of(text: bytes | str) -> dict[str, object]:
-    """Return the fields of the JSON object. ValueError as for `fields_of`, and if parsers could disagree.
+    """Return the fields of the JSON object. ValueError as for `fields_of`, and if JSON parsers may read it differently.
 
-    They disagree on duplicate names in an object and on numbers that are not JSON (RFC 8259, sections 4 and 6).
+    Parsers differ on duplicate names in an object and on numbers that are not JSON (RFC 8259, sections 4 and 6).
     """
     try:
         document: object = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
@@ -49,7 +49,7 @@ def _no_number(_text: str) -> object:
 
 
 CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-"""Characters that end a line, control a terminal, or are surrogates; for a regular expression."""
+"""Characters that end a line, control a terminal, or are surrogates, for use in a regular expression."""
 
 _UNPRINTED = re.compile(rf"(?![\n\t])[{CONTROL}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 

@@ -1,1 +1,1 @@
-"""The command line: parse, call a job, print. No decisions."""
+"""The command line: it parses arguments, calls a job, and prints the result. It makes no decisions."""

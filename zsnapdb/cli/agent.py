@@ -41,7 +41,7 @@ def _tell(text: str) -> None:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs with the configuration of this command."""
+    """Return the environment of jobs: they use the configuration of this command."""
     import os
 
     return {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else dict(os.environ)
@@ -50,9 +50,9 @@ def _environment(config: Path | None) -> dict[str, str]:
 def agent(context: typer.Context, config: ConfigFile = None) -> None:
     """Run the agent's jobs of this configuration until SIGTERM. SIGHUP reloads the configuration.
 
-    The sections [instance.NAME.agent] and [agent] define the jobs. Each job is a process of its own, and an instance
-    has one running job at most. A missed run is repeated once. All commands also work without the agent, from cron or
-    systemd timers.
+    The sections [instance.NAME.agent] and [agent] define the jobs. Each job is a separate process, and at most one job
+    of an instance runs at a time. After missed runs, one run follows. All commands also work without the agent, from
+    cron or systemd timers.
     """
     context.obj = config
     if context.invoked_subcommand is not None:
@@ -70,7 +70,7 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
 
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, hang_up)
-    # SIGCHLD wakes the agent, so it records a result as soon as the job ends.
+    # SIGCHLD wakes the agent, so that it records a result as soon as the job ends.
     signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
     file = ConfigurationFile(config or DEFAULT_PATH, lambda: load(config))
     serve(file, JobStarter(_environment(config)), THIS_HOST, stop, reload, _tell)
@@ -79,7 +79,7 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
 def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show the last result and the next run of each job, and the pauses. Works without a running agent.
 
-    It also reports whether a running agent uses an older configuration than the file.
+    It also reports whether a running agent still uses an older configuration.
     """
     from zsnapdb.agent.web import overview
     from zsnapdb.config.settings import DEFAULT_PATH
@@ -100,7 +100,7 @@ def agent_run(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Run a job of the agent now, and keep its result like that of a scheduled run. Ends with the job's exit code."""
+    """Run a job of the agent now, and keep its result like that of a scheduled run. Exit with the job's exit code."""
     from functools import partial
 
     from zsnapdb.agent.children import start
@@ -125,7 +125,7 @@ def agent_pause(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Pause the jobs of an instance. Running jobs continue. Objectives are still judged."""
+    """Pause the jobs of an instance. Running jobs continue. Objectives are still checked."""
     from zsnapdb.agent.records import pause
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.base.host import THIS_HOST

@@ -52,14 +52,14 @@ def prepare() -> None:
 
 
 def built() -> Command:
-    """Return the whole application with all commands loaded, for several runs of `main`."""
+    """Return the whole application with all commands loaded, for repeated calls of `main`."""
     whole: Any = get_command(app)
     load_all(whole)
     return whole  # type: ignore[no-any-return]
 
 
 def main(whole: Command | None = None) -> None:
-    """Run the command line and end with its exit code. `whole` is the result of an earlier call of `built`."""
+    """Run the command line and exit with its exit code. `whole` is the result of an earlier call of `built`."""
     prepare()
     main_process.open_standard_streams()
     main_process.own_umask()

@@ -1,4 +1,4 @@
-"""Configuration and instance of a command. The modules that read a configuration are imported on demand."""
+"""Configuration and instance of a command. Modules that read a configuration are imported only when needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
 
 _read: ContextVar[dict[Path | None, Settings | ZsnapdbError] | None] = ContextVar("read", default=None)
-"""Configurations that the present command has read, and the errors of unreadable ones."""
+"""Configurations that the current command has read, and the errors of those that it could not read."""
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def configuration(file: Path | None) -> Settings:
         try:
             read[file] = load(file)
         except ZsnapdbError as error:
-            # If a later read succeeded, the command would continue although its evidence was skipped.
+            # If a later read succeeded, the command would continue without the evidence that was skipped.
             read[file] = error
     known = read[file]
     if isinstance(known, ZsnapdbError):
@@ -77,7 +77,7 @@ def instance_context(
 ) -> tuple[Settings, Instance]:
     """Return the configuration and the named (or only) instance. Its jobs report progress on stderr.
 
-    The clocks of this host are recorded.
+    This host's clocks are recorded.
 
     - `repository` None: the repository of the instance.
     - `binary`: the only server program to start. None: those of the configuration.

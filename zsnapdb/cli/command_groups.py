@@ -19,14 +19,14 @@ from zsnapdb.cli.log_options import log_options
 from zsnapdb.cli.options import CloneName, command_prefix, guid_option, name_variables
 
 _NO_LIMIT = 1000
-"""Limit in characters for the first sentence of a command's help. All sentences are shorter."""
+"""Maximum characters of the first sentence of a command's help. All sentences are shorter."""
 
 
 class GroupCommands(Mapping[str, Any]):
-    """The commands of a group by name. A command is loaded on demand and kept."""
+    """The commands of a group by name. A command is loaded when it is needed, and then kept."""
 
     def __init__(self, words: tuple[str, ...] = (), loaded: Mapping[str, Any] | None = None) -> None:
-        """Take the words of the group, and commands that are not declared."""
+        """Take the words of the group, and additional commands that are not declared."""
         self._words = words
         self._loaded = dict(loaded or {})
         depth = len(words)
@@ -66,7 +66,10 @@ class CommandGroup(TyperGroup):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of the name, or None. Its options get variables if the group has a prefix."""
+        """Return the command with this name, or None.
+
+        If the group has a prefix, the command's options get variables.
+        """
         command = self.commands.get(cmd_name)
         _add_log_options(command)
         if ctx.auto_envvar_prefix:
@@ -74,7 +77,7 @@ class CommandGroup(TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each command with its first sentence below its heading. Commands without a heading come first."""
+        """Write each command, with its first sentence, below its heading. Commands without a heading come first."""
         sections: dict[str, list[tuple[str, str]]] = {"Commands": [], **{str(heading): [] for heading in Heading}}
         for name in self.list_commands(ctx):
             entry = self.commands.declared(name)
@@ -89,7 +92,7 @@ class CommandGroup(TyperGroup):
 
 
 def load_all(group: CommandGroup) -> None:
-    """Load every command of the group, and of the groups in it."""
+    """Load every command of the group, including those of its subgroups."""
     for command in group.commands.values():
         if isinstance(command, CommandGroup):
             load_all(command)
@@ -136,7 +139,7 @@ def _function(run: str) -> Callable[..., None]:
 
 
 def _docstring(run: str) -> str:
-    """Return the docstring of a command's function from the compiled module, without importing it."""
+    """Return the docstring of a command's function from the compiled module. The module is not imported."""
     module, _, name = run.rpartition(".")
     spec = importlib.util.find_spec(f"zsnapdb.cli.{module}")
     code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
@@ -145,7 +148,7 @@ def _docstring(run: str) -> str:
 
 
 def _add_log_options(command: Any) -> None:
-    """Add the options of the log to a command, unless it passes unknown options on or has them."""
+    """Add the log options to a command, unless it already has them or passes unknown options on."""
     names = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
     if command is not None and not command.ignore_unknown_options and "--log-level" not in names:
         command.params.extend(log_options(hidden=True))

@@ -1,4 +1,4 @@
-"""The commands of `zsnapdb`, each declared once. `command_groups.py` builds the command line from them."""
+"""The commands of `zsnapdb`. Each is declared once here. `command_groups.py` builds the command line from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 
 
 class Heading(StrEnum):
-    """Headings of the help of `zsnapdb`, in their order."""
+    """Headings in the help of `zsnapdb`, in their order."""
 
     BACKUP = "Backup"
     RESTORE = "Restore"
@@ -19,7 +19,7 @@ class Heading(StrEnum):
 
 
 class EvidenceKeeper(Enum):
-    """Owner of the evidence log of a command: its instance, or the instances of its clone."""
+    """Owner of the evidence log to which a command writes: its instance, or the instances of its clone."""
 
     OF_INSTANCE = "instance"
     OF_CLONE = "clone"
@@ -30,7 +30,7 @@ class Command:
     """A command. `run` is its function below `zsnapdb.cli`, whose docstring is its help.
 
     - `documents`: the views below `zsnapdb.report` that it prints under `--json` (MODULE:VIEW,VIEW).
-    - `notifies`: its start and end are sent to the targets of the configuration.
+    - `notifies`: its start and end are sent to the configured targets.
     - `only_with`: the option without which it changes nothing and leaves no evidence.
     - `passes_words_on`: unknown words are arguments of another program.
     - `examples`: command lines for its help and its manual page, declared without the words of the command.
@@ -48,7 +48,7 @@ class Command:
 
     @property
     def epilog(self) -> str | None:
-        """The end of its help: the examples, in lines that click does not wrap. None if there is none."""
+        """The end of the command's help: the examples, in lines that click does not wrap. None if there are none."""
         return "\n".join(["\b", "Examples:", *(f"  zsnapdb {one}" for one in self.examples)]) if self.examples else None
 
 
@@ -56,7 +56,7 @@ class Command:
 class Group:
     """A group of commands. `run` is the function of the group itself.
 
-    `shows_help`: without a word it shows its help.
+    `shows_help`: without arguments, the group shows its help.
     """
 
     help: str
@@ -428,4 +428,4 @@ COMMANDS: Mapping[str, Command | Group] = {
     else one
     for words, one in _DECLARED.items()
 }
-"""Each command and group by its words, in the order of the help. Its examples are complete command lines."""
+"""Each command and group by its words, in the order of the help. The examples are complete command lines."""

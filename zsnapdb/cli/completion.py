@@ -1,4 +1,4 @@
-"""`zsnapdb completion`, and the names for completion in a shell."""
+"""`zsnapdb completion`, and the names that a shell offers for completion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 _VARIABLE = "_ZSNAPDB_COMPLETE"
-"""Variable that the script of a shell sets when it asks for completions."""
+"""Variable that the shell's script sets when it requests completions."""
 
 
 class Shell(Enum):
@@ -33,7 +33,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
 
 
 def answer_shells() -> None:
-    """Let the command line answer a shell that asks for completions."""
+    """Let the command line answer a shell that requests completions."""
     if _VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
@@ -41,7 +41,7 @@ def answer_shells() -> None:
 
 
 def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
-    """Return the names that start with `beginning`, or none if the search fails. A shell shows no error."""
+    """Return the names that start with `beginning`; none if the search fails, because a shell shows no error."""
     from zsnapdb.base.errors import ZsnapdbError
 
     try:
@@ -88,7 +88,7 @@ def clones(incomplete: str) -> list[str]:
 
 
 def backups(incomplete: str) -> list[str]:
-    """Return the stored snapshot sets on this host that start with `incomplete`, and `latest`.
+    """Return the snapshot sets on this host with a stored backup that start with `incomplete`, and `latest`.
 
     No repository is read.
     """
@@ -125,7 +125,7 @@ def documented(incomplete: str) -> list[str]:
 
 
 def tables(context: typer.Context, incomplete: str) -> list[str]:
-    """Return tables of the running server, or schemas before the dot. Returns none if the server does not answer."""
+    """Return tables of the running server, or schemas before the dot; none if the server does not answer."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.setup.examples import table_names

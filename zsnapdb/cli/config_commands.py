@@ -141,9 +141,9 @@ def notify_test(
 
 
 def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: bool) -> None:
-    """Show the targets that the message reached.
+    """Show the targets that got the message.
 
-    Raises: typer.Exit with code 9 if a target was not reached.
+    Raises: typer.Exit with code 9 if a target did not get it.
     """
     from zsnapdb.base.errors import CommandError
     from zsnapdb.report.agent import NotifiedView

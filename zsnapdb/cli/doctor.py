@@ -175,7 +175,7 @@ def _ask(commands: Iterable[str], json: bool) -> None:
 
 
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002
-    """Return the diagnoses. An error is printed in the format of the answer and ends the command."""
+    """Return the diagnoses. An error is printed in the requested format, and ends the command."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.doctor import instance_checks as job
     from zsnapdb.report import view
@@ -194,7 +194,7 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
         show_errors([unexpected_system_error(error)])
         raise typer.Exit(_EXIT["unfit"]) from None
     except Exception:
-        # Exit code 1 would mean "fit, with warnings" to a monitor.
+        # With exit code 1, a monitor would read "fit, with warnings".
         traceback.print_exc()
         raise typer.Exit(_EXIT["unfit"]) from None
 

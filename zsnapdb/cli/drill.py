@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def repeatable_drill(instance: Instance) -> Repeatable:
-    """Return the declaration of a drill. Its evidence in the repository has the run id, for drills of every host."""
+    """Return the declaration of a drill.
+
+    Its evidence in the repository has the run id, even for drills of other hosts.
+    """
     from zsnapdb.jobs.trial.drill import drill_of_run
 
     def known() -> CommandAnswer | None:
@@ -33,7 +36,7 @@ def repeatable_drill(instance: Instance) -> Repeatable:
 
 
 def answer_of(done: DrillResult) -> CommandAnswer:
-    """Return the output of a drill and its exit code, also for a failed drill."""
+    """Return the output of a drill and its exit code, even if the drill failed."""
     from zsnapdb.jobs.trial.drill import exit_code
     from zsnapdb.report.trial import DrillView
 
@@ -45,7 +48,7 @@ def drill_machine(
 ) -> None:
     """Drill the machine, or show the plan.
 
-    Raises: typer.Exit with the exit code of the drill.
+    Raises: typer.Exit with the drill's exit code.
     """
     from zsnapdb.jobs.restore.machine_restore import MachineWork
     from zsnapdb.jobs.trial import machine_drill
@@ -65,7 +68,7 @@ def drill_machine(
 
 
 def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
-    """Raise UsageError if an option is given that the drill of a virtual machine does not have."""
+    """Raise UsageError for an option that drills of virtual machines do not support."""
     given = {"--history": history is not None, "--binary": binary is not None}
     wrong = [name for name, is_given in given.items() if is_given]
     if wrong:

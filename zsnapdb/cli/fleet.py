@@ -1,4 +1,4 @@
-"""`zsnapdb fleet`: all instances of all hosts, and the jobs that move between hosts."""
+"""`zsnapdb fleet`: all instances of all hosts, and jobs that the fleet starts on its hosts."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def ready() -> None:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs: the present one, this configuration, and progress as JSON.
+    """Return the environment of jobs: the current one, this configuration, and progress as JSON.
 
-    A job ends when this command ends for any reason. The fleet starts it again, perhaps on another host.
+    A job ends when this command ends for any reason. The fleet then starts the job again, perhaps on another host.
     """
     import os
 

@@ -1,10 +1,10 @@
 """The fork server, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`, which forks jobs with all modules imported.
 
-The agent owns one, and so does the helper of `zsnapdb serve`. Requests arrive through the socket of that descriptor
-(`zsnapdb/agent/job_starter.py`). A job has its own descriptors, environment, arguments and process name, and reads the
-configuration itself. It inherits only the imported modules and the inherited state of the server. The server runs no
-code of a job and ends with its owner. If loaded code has changed, for example by an upgrade, the server ends before the
-fork. The owner then starts that job as a new process and starts another server.
+The agent owns a fork server, and so does the helper of `zsnapdb serve`. Requests arrive through the socket with that
+descriptor (`zsnapdb/agent/job_starter.py`). A job has its own descriptors, environment, arguments and process name, and
+reads the configuration itself. It inherits only the imported modules and the state that the server itself inherited.
+The server runs no code of a job, and ends with its owner. If loaded code has changed, for example by an upgrade, the
+server ends before the fork. The owner then starts that job as a new process, and starts another server.
 
 A child of the server forks the job and ends, so the job becomes a child of the owner
 (`zsnapdb/agent/children.py`).
@@ -34,31 +34,31 @@ from zsnapdb.cli import app
 from zsnapdb.cli.process_attributes import set_process_title
 
 GRAIN = 2.0
-"""Largest lag in seconds of a file system's clock behind the clock of the process."""
+"""Maximum seconds by which a file system's clock may be behind the clock of the process."""
 
 _Stamp = tuple[int, int, int, int]
 
 
 class LoadedCode:
-    """The files of all modules, libraries and the interpreter at the time when the process loaded them.
+    """The files of all modules, libraries and the interpreter, as they were when the process loaded them.
 
-    The kernel sets the time of a file's last change (ctime) with every write, rename and link.
+    Every write, rename and link of a file sets the time of its last change (ctime) in the kernel.
     """
 
     def __init__(self, began: float) -> None:
-        """Record the start time (time.time()). Import the modules afterwards."""
+        """Record the start time (time.time()). The modules must be imported after this."""
         self._began = began
         self._stamps: dict[str, _Stamp | None] = {}
         self._is_mixed = False
 
     def finish(self) -> None:
-        """Record the loaded files. A file that changed during the imports may have been loaded in either version."""
+        """Record the loaded files. If a file changed during the imports, either version may have been loaded."""
         self._stamps = {path: _stamp(path) for path in sorted(_of_modules() | _mapped())}
         begun = int((self._began - GRAIN) * 1e9)
         self._is_mixed = any(stamp is None or stamp[3] >= begun for stamp in self._stamps.values())
 
     def has_changed(self) -> bool:
-        """Whether a loaded file was or may have been replaced."""
+        """Whether a loaded file has been replaced, or may have been."""
         return self._is_mixed or any(_stamp(path) != stamp for path, stamp in self._stamps.items())
 
 
@@ -69,13 +69,13 @@ def _of_modules() -> set[str]:
 
 
 def _mapped() -> set[str]:
-    """Return the mapped files: the interpreter and the libraries. Source: proc_pid_maps(5)."""
+    """Return the mapped files: interpreter and libraries. Source: proc_pid_maps(5)."""
     lines = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
     return {words[5] for words in lines if len(words) == 6 and words[5].startswith("/")}
 
 
 def _stamp(path: str) -> _Stamp | None:
-    """Return the identity of a file's content, None if the file does not exist."""
+    """Return the identity of a file's content; None if the file does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -118,13 +118,13 @@ _NOT_OF_JOBS = (
     "zsnapdb.store.cloud",
     "zsnapdb.verbs.",
 )
-"""Prefixes of modules that jobs do not load, or load themselves."""
+"""Prefixes of modules that jobs do not load, or that they load themselves."""
 _UNWRITTEN = 120
-"""The exit code of an interpreter that could not write its outputs (Python's own)."""
+"""Python's exit code of an interpreter that could not write its output."""
 
 
 class _End:
-    """The last action of a job: it ends without destroying the imported modules."""
+    """The last action of a job: it ends the process without destroying the imported modules."""
 
     code: int | None = None
 
@@ -147,7 +147,10 @@ def import_all() -> None:
 
 
 def complete_models() -> None:
-    """Build the validators of all models. Otherwise each job would build those that it uses, such as the settings."""
+    """Build the validators of all models.
+
+    Otherwise each job would have to build those that it uses, such as the settings.
+    """
     for model in _below(BaseModel):
         if model.__module__.startswith("zsnapdb.") and not model.__pydantic_complete__:
             model.model_rebuild(raise_errors=False)
@@ -160,7 +163,7 @@ def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
-    """Fork jobs on request. Returns only in a job, with the descriptors and environment of the job in place."""
+    """Fork jobs on request. Return only in a job, after the job's descriptors and environment are set."""
     line.send(READY)
     while True:
         packet, descriptors, flags, _ = socket.recv_fds(line, LARGEST, 4)
@@ -177,12 +180,12 @@ def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
 
 
 def _is_one_thread() -> bool:
-    """Whether this process has only one thread, by the kernel. A fork would copy no other thread."""
+    """Whether this process has only one thread, as the kernel reports. A fork would copy no other thread."""
     return len(os.listdir("/proc/self/task")) == 1
 
 
 def _forked(line: socket.socket) -> bool:
-    """Fork a job by a child that ends at once, and send its process id. Return True in the job."""
+    """Fork a job through a child that ends at once, and send the job's process id. Return True in the job."""
     reading, writing = os.pipe()
     between = os.fork()
     if between == 0:
@@ -197,7 +200,7 @@ def _forked(line: socket.socket) -> bool:
     os.close(writing)
     answer = os.read(reading, 32)
     os.close(reading)
-    # After the end of the child the job has the owner as its parent.
+    # When the child has ended, the owner becomes the parent of the job.
     os.waitpid(between, 0)
     line.send(answer or NOT_STARTED)
     return False
@@ -212,7 +215,7 @@ def _become(request: StartRequest, streams: Streams, pipe: int) -> None:
         os.dup2(source, target)
     for number in os.listdir("/proc/self/fd"):
         if int(number) > 2:
-            # The descriptor that listed the folder is already closed.
+            # The descriptor that was used to list the folder is already closed.
             with contextlib.suppress(OSError):
                 os.close(int(number))
     if request.is_apart:
@@ -228,20 +231,20 @@ _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 
 
 def main() -> None:
-    """Serve until the owner ends. In a job: run the job."""
+    """Serve until the owner ends. In a job, run the job."""
     end = _End()
-    # Functions registered with atexit run in reverse order: this one runs after all that the job registers.
+    # Functions that are registered with atexit run in reverse order. So this one runs after all that the job registers.
     atexit.register(end)
     code = LoadedCode(time.time())
     if _ON_INTERRUPT is not signal.SIG_IGN:
-        # Ctrl-C reaches all processes of a terminal, and the server has nothing to clean up.
+        # Ctrl-C reaches all processes of a terminal, but the server has nothing to clean up.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     app.prepare()
     import_all()
     complete_models()
     whole = app.built()
     code.finish()
-    # The collector of a job never looks at frozen objects: it would copy every page of them.
+    # A job's garbage collector ignores frozen objects. Otherwise it would cause a copy of every page with such objects.
     gc.collect()
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])), code)
@@ -252,7 +255,7 @@ def main() -> None:
         end.code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         raise
     except KeyboardInterrupt:
-        # The interpreter then ends itself by the signal.
+        # The interpreter then ends itself with the signal.
         end.code = None
         raise
 

@@ -1,7 +1,7 @@
 """`--once RUN`: a repeated command with the same run id returns the earlier answer and does nothing twice.
 
-Each verb declares its object and how to detect the results of a run. This module decides the action. `backup` does not
-need it: the manifest, which all hosts see, has the id, and a later backup resumes an interrupted one.
+Each verb declares its object, and how to detect the results of a run. This module decides the action. `backup` does not
+need this module: the manifest, which all hosts can read, has the run id, and a later backup resumes an interrupted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """Output and exit code of a command. `kept` is the recorded form of the output if that contains secrets."""
+    """Output and exit code of a command. If the output contains secrets, `kept` is the form to record."""
 
     view: Printable
     exit_code: int = 0
@@ -39,11 +39,11 @@ class RecordedAnswer:
     recorded: Mapping[str, Any]
 
     def text(self) -> str:
-        """Return the text for people."""
+        """Return the text as people read it."""
         return self.recorded_text
 
     def document(self) -> str:
-        """Return the document for programs."""
+        """Return the document as programs read it."""
         return json.dumps(self.recorded)
 
 
@@ -87,8 +87,7 @@ def show_once(host: Host, run: str | None, command: Repeatable, make: Callable[[
 
     Raises:
         typer.Exit: with the exit code of the answer if that is not 0.
-        UsageError, PreflightError: the run id belongs to another command, was abandoned, or its object no longer
-        exists.
+        UsageError, PreflightError: the run belongs to another command, was abandoned, or its object no longer exists.
         BusyError: the run is in progress.
     """
     answer = make() if run is None else _answer_once(host, run, command, make)

@@ -1,4 +1,4 @@
-"""The options of the log. They stand before the command or after it: `zsnapdb -q backup` and `zsnapdb backup -q`."""
+"""The log options. They may be before or after the command: `zsnapdb -q backup` and `zsnapdb backup -q`."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ _LEVEL, _FORMAT, _PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB
 
 
 def _sets(variable: str, fixed: str = "") -> Callable[[Any], Any]:
-    """Return the callback of an option, which sets the variable of the log. Child processes inherit the variable."""
+    """Return the callback of an option. It sets the log's variable, which child processes inherit."""
 
     def set_it(value: Any) -> Any:
         if value:
@@ -25,16 +25,16 @@ def _sets(variable: str, fixed: str = "") -> Callable[[Any], Any]:
 
 
 def wants_json_progress(words: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether a command line, or a variable, asks for the progress as JSON."""
+    """Whether a command line or a variable requests progress as JSON."""
     return "--json-progress" in words or environment.get(_PROGRESS, "").lower() in ("1", "true", "yes")
 
 
 VALUED_LOG_OPTIONS = ("--log-level", "--log-format")
-"""Options of the log that take a value."""
+"""Log options that take a value."""
 
 
 def log_options(*, hidden: bool) -> list[Any]:
-    """Return new options of the log for a command. Commands hide them: the help of `zsnapdb` explains them once."""
+    """Return new log options for a command. Commands hide them, because the help of `zsnapdb` explains them once."""
 
     def option(text: str, variable: str, *names: str, fixed: str = "") -> Any:
         return typer.Option(

@@ -1,4 +1,4 @@
-"""The log of a command: lines on stderr or in systemd's journal. Options and variables choose level and format."""
+"""The log of a command: lines on stderr or in systemd's journal. Options and variables set its level and format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.cli.progress_bars import SCREEN
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
 
 LEVEL, FORMAT, PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB_JSON_PROGRESS"
-"""Names of the variables. Each option sets its variable, so child processes log in the same way."""
+"""Names of the variables. Each option sets its variable, so that child processes log in the same way."""
 JOURNAL = Path("/run/systemd/journal/socket")
 _NO_FIELDS: Mapping[str, Value] = {}
 _about: ContextVar[Mapping[str, Value]] = ContextVar("about", default=_NO_FIELDS)
@@ -25,7 +25,7 @@ _about: ContextVar[Mapping[str, Value]] = ContextVar("about", default=_NO_FIELDS
 
 @dataclass(frozen=True)
 class LogStyle:
-    """Level and format of the log. With `has_json_progress` all lines are JSON, including progress."""
+    """Level and format of the log. With `has_json_progress`, all lines including progress are JSON."""
 
     level: LogLevel = LogLevel.INFO
     format: LogFormat = LogFormat.TEXT
@@ -33,7 +33,7 @@ class LogStyle:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> LogStyle:
-        """Return the style that the environment asks for. Unknown values are ignored."""
+        """Return the style that the environment requests. Unknown values are ignored."""
         # Progress lines may name objects that a restricted audience must not see.
         level = LogLevel.ERROR.value if environment.get(run_context.AUDIENCE_VARIABLE) else environment.get(LEVEL, "")
         named = environment.get(FORMAT, "")
@@ -87,7 +87,7 @@ def warn(text: str) -> None:
 
 
 def log_end(words: str, exit_code: int, seconds: float) -> None:
-    """Write the last line of a command: for programs always, for people only with -v."""
+    """Write the last line of a command: always for programs, but for people only with -v."""
     level = LogLevel.DEBUG if style().format is LogFormat.TEXT else LogLevel.INFO
     text = f"{words} ended with {exit_code} after {seconds:.1f} s"
     write(level, f"{text}, run {run_context.run_id()}", event="ended", exit_code=exit_code, seconds=round(seconds, 3))
@@ -98,6 +98,6 @@ def _send(message: bytes, path: Path) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
             out.sendto(message, str(path))
     except OSError:
-        # This host has no journal, or the message is too long for a datagram.
+        # The host has no journal, or the message is too long for a datagram.
         return False
     return True

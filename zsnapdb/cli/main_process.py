@@ -1,4 +1,4 @@
-"""Exit codes of signals, errors and closed pipes. `zsnapdb/base/errors.py` lists the codes."""
+"""Exit codes of signals, errors and closed pipes. `zsnapdb/base/errors.py` defines the codes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _STREAMS = 3
 _MOST_RECORDED = 4000
 _DESTRUCTOR_SECONDS = 0.01
-"""Seconds until the interrupt is repeated. The destructor that swallowed it must have ended by then."""
+"""Seconds until the interrupt is repeated. By then, the destructor that swallowed it must have ended."""
 _CLIENT_OF_FLEET = "temporalio.bridge.temporal_sdk_bridge"
 _PassedOn = (KeyboardInterrupt, EOFError, OSError)
 """Exceptions that typer would turn into its own exit code or message."""
 
 
 class Failure(Exception):
-    """An error on its way past typer. `error` is the original error with its notes."""
+    """An error that passes through typer. `error` is the original error with its notes."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -41,16 +41,16 @@ class Failure(Exception):
 
 
 class Root(CommandGroup):
-    """The group of all commands. Interrupts and errors of the system leave it as `Failure`."""
+    """The group of all commands. Interrupts and system errors leave it as `Failure`."""
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options of `zsnapdb` with those of the log."""
+        """Return the options of `zsnapdb`, including the log options."""
         if not any("--log-level" in parameter.opts for parameter in self.params):
             self.params.extend(log_options(hidden=False))
         return super().get_params(ctx)
 
     def make_context(self, *words: Any, **options: Any) -> Any:
-        """Parse the command line. Options that print and end, such as --help, do so here."""
+        """Parse the command line. Options that print and exit, such as --help, do so here."""
         with _past_typer():
             return super().make_context(*words, **options)
 
@@ -73,21 +73,20 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _hang_up(number: int, _frame: FrameType | None) -> None:
-    """Interrupt once: at the end of a session both the kernel and the shell send SIGHUP to the same process.
+    """Interrupt only once: at the end of a session, both the kernel and the shell send SIGHUP to the same process.
 
-    A second interrupt would end the cleanup after the first. The handler remains a function, because a child process
-    would inherit an ignored signal.
+    A second interrupt would end the cleanup after the first one. The handler remains a function, because child
+    processes would inherit an ignored signal.
     """
     signal.signal(number, lambda *_: None)
     raise KeyboardInterrupt
 
 
 def _again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that came within a destructor, a moment later.
+    """Repeat, a moment later, an interrupt that came during a destructor.
 
-    A destructor drops every exception, and the interpreter calls this hook there (sys.unraisablehook). An exception
-    raised now would be dropped too. SIGTERM repeats every signal: SIGHUP interrupts only once, and SIGINT may be
-    ignored.
+    The interpreter drops exceptions in destructors and calls this hook (sys.unraisablehook). It would also drop an
+    exception raised now. SIGTERM repeats every signal: SIGHUP interrupts only once, and SIGINT may be ignored.
     """
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
@@ -111,8 +110,8 @@ def interrupt_on_signals() -> None:
 class SignalledStop:
     """A request to stop, set by a signal.
 
-    The handler runs at any moment in the waiting thread. A lock, as threading.Event has, would deadlock that thread. So
-    a pipe ends the wait (pipe(7), self-pipe).
+    The handler may run at any moment in the waiting thread. The lock in a threading.Event could deadlock that thread.
+    So a pipe ends the wait (pipe(7), self-pipe).
     """
 
     def __init__(self) -> None:
@@ -125,8 +124,8 @@ class SignalledStop:
         self.wake()
 
     def wake(self) -> None:
-        """End the present or the next wait early. This does not request the stop."""
-        # A full pipe ends the waiting as well.
+        """End the current or the next wait early. This does not request the stop."""
+        # A full pipe also ends the wait.
         with contextlib.suppress(BlockingIOError):
             os.write(self._writing, b"\0")
 
@@ -135,7 +134,10 @@ class SignalledStop:
         return self._was_set
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the stop is requested or `wake` is called, at most this long. Return whether it was requested."""
+        """Wait until the stop is requested or `wake` is called, for at most `seconds`.
+
+        Return whether it was requested.
+        """
         select.select([self._reading], [], [], seconds)
         if not self._was_set:
             with contextlib.suppress(BlockingIOError):
@@ -144,7 +146,7 @@ class SignalledStop:
 
 
 def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
-    """Return a stop that each of these signals requests, unless the signal was ignored from the beginning."""
+    """Return a stop that each of these signals requests. A signal that was ignored from the start remains ignored."""
     stop = SignalledStop()
     for number in numbers:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -155,26 +157,26 @@ def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
 def open_standard_streams() -> None:
     """Open /dev/null for each closed standard stream.
 
-    Otherwise the next file or socket would get the number of the stream, and a child process would write into it.
+    Otherwise the next file or socket would get the stream's number, and a child process would write into that file.
     """
     for number in range(_STREAMS):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    # The interpreter has no object for a stream that was closed at its start.
+    # If a stream was closed at the start, the interpreter has no object for it.
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - it stays open
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
-    # File names may contain bytes that are not UTF-8. They are printed escaped and end no command.
+    # File names may contain bytes that are not UTF-8. They are printed escaped, and cause no error.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def own_umask() -> None:
-    """Set umask 022 whatever the shell has set, because servers must enter the folders that zsnapdb creates.
+    """Set umask 022, even if the shell has another one, because servers must enter folders that zsnapdb creates.
 
-    With `umask 077` the account of a restored server could not enter its own folders. Secret files get their mode
+    With `umask 077`, the account of a restored server could not enter its own folders. Secret files get their mode
     explicitly.
     """
     os.umask(0o022)
@@ -183,7 +185,7 @@ def own_umask() -> None:
 def exit_code_of(command: Callable[[], object]) -> int:
     """Run a typer command to its end, print its error, and return the exit code.
 
-    An expected error is printed without a traceback. Nothing is printed if the reader of stdout has closed it.
+    An expected error is printed without a traceback. If the reader of stdout has closed the pipe, nothing is printed.
     """
     began = time.monotonic()
     try:
@@ -208,7 +210,7 @@ def exit_code_of(command: Callable[[], object]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """Flush the output and end the process with the code of `exit_code_of`.
+    """Flush the output and end the process with the code that `exit_code_of` returned.
 
     Threads of the fleet's client library sometimes use Python objects during the interpreter's shutdown, which aborts
     the process. If that library was imported, os._exit skips the shutdown.
@@ -223,7 +225,10 @@ def leave(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def _signs_of_life() -> Iterator[None]:
-    """Write signs of life for programs during the block, if they are wanted. Otherwise their code is not imported."""
+    """Write signs of life for programs during the block, if they are requested.
+
+    Otherwise their code is not imported.
+    """
     if not wants_json_progress(sys.argv, os.environ):
         yield
         return
@@ -240,7 +245,7 @@ def _log_end(code: int, seconds: float) -> None:
 
 
 def command_arguments(argv: Sequence[str]) -> list[str]:
-    """Return the words of a command up to its first option. Options before the command are skipped."""
+    """Return the words of a command up to its first option. Options before the command are left out."""
     rest = list(argv)
     while rest and rest[0].startswith("-"):
         rest = rest[2 if rest[0] in VALUED_LOG_OPTIONS else 1 :]
@@ -311,7 +316,7 @@ def _failed(whole: ZsnapdbError) -> int:
 
 
 def record_for_administrators(text: str) -> None:
-    """Write a text to the system log that the reader of this command's output may not see."""
+    """Write a text to the system log. The reader of this command's output may not see it."""
     import syslog
 
     syslog.openlog("zsnapdb", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
@@ -319,7 +324,7 @@ def record_for_administrators(text: str) -> None:
 
 
 def _print_document(text: str) -> None:
-    """Print the document of an error. A full stdout is ignored: stderr has the error, and the exit code stays."""
+    """Print the document of an error. If stdout is full, ignore that: stderr has the error, and the exit code stays."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -340,7 +345,7 @@ def unexpected_system_error(error: OSError) -> ZsnapdbError:
 
 
 def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
-    """Begin the message with "you may not" if the system denied access to another account than root.
+    """Begin the message with "you may not" if the system denied the access and the account is not root.
 
     The exit code stays.
     """
@@ -353,7 +358,7 @@ def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
 
 
 def _was_denied(error: BaseException) -> bool:
-    """Whether a denial of the system is in the chain of the error's causes."""
+    """Whether the chain of the error's causes contains a denial by the system."""
     cause = error.__cause__
     while cause is not None:
         if isinstance(cause, PermissionError):

@@ -91,7 +91,7 @@ def _end(tools: Toolbox, *, is_ephemeral: bool) -> None:
 def _end_on_signals(end: Callable[[], None]) -> None:
     """Let a signal call `end` and then end the process. A second signal ends the process at once.
 
-    An exception would wait for the thread that reads stdin, which ends only with the next line.
+    If the handler raised an exception, Python would wait for the thread that reads stdin until its next line.
     """
 
     def ended(*_: object) -> None:

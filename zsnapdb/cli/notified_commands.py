@@ -1,4 +1,4 @@
-"""Notifications and evidence records about the start and end of commands."""
+"""Notifications and evidence records for the start and end of commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wrap_with_notifications(job: str, command: Command, function: Callable[..., 
 def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Mapping[str, Any]) -> None:
     """Enter the notifications and the evidence log of the command.
 
-    Errors of the configuration or of a name are ignored here, because the command reports them.
+    Errors in the configuration or in a name are ignored here, because the command itself reports them.
     """
     config, named = options.get("config"), options.get("instance")
     if command.notifies:
@@ -72,7 +72,7 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
 def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
     """Run the block, an action on the clone or set `name`, and record its end in evidence logs.
 
-    The log is that of the clone's instance. Without a clone of that name nothing is written.
+    The log is that of the clone's instance. If there is no clone with this name, nothing is written.
     """
     if not any(repository.evidence for repository in settings.repository.values()):
         # Clones are searched only if a repository keeps an evidence log.
@@ -111,7 +111,7 @@ def evidence_of_pool(instance: Instance, changed: str) -> None:
 
 @contextlib.contextmanager
 def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]:
-    """Run the block, a job of the instance, and record its end in the evidence log, if there is one.
+    """Run the block, a job of the instance, and record its end in the evidence log, if the repository has one.
 
     `about` names the object of the job, such as a clone.
     """
@@ -127,7 +127,7 @@ def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]
 
 
 def _keeping(settings: Settings, name: str) -> Instance | None:
-    """Return the instance if it is configured and its repository keeps an evidence log."""
+    """Return the instance if it is configured and its repository has an evidence log; else None."""
     from zsnapdb.jobs.base.instance import Instance
 
     with contextlib.suppress(ZsnapdbError):
@@ -138,9 +138,9 @@ def _keeping(settings: Settings, name: str) -> Instance | None:
 
 @contextlib.contextmanager
 def evidencing_keys(job: str, settings: Settings, repository: str | None = None) -> Iterator[list[PolicyChange]]:
-    """Run the block, which adds the keys that it changed to the list, and record them in evidence logs.
+    """Run the block, which adds the keys that it changed to the list. Record them in evidence logs.
 
-    The logs are those of all instances whose repository keeps one. `repository` limits them to this repository.
+    These are the logs of all instances whose repository keeps one. `repository` limits them to one repository.
     """
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health.evidence_records import recorded_keys

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def option(name: str, metavar: str, text: str, **more: Any) -> Any:
-    """Return an option with a value. `metavar` stands for the value in the help, and `text` is the help."""
+    """Return an option with a value. In the help, `metavar` stands for the value, and `text` describes the option."""
     return typer.Option(name, metavar=metavar, help=text, **more)
 
 
 def flag(name: str, text: str) -> Any:
-    """Return an option without a value, or with one of few values. `text` is its help."""
+    """Return an option without a value, or with one of a few values. `text` is its help."""
     return typer.Option(name, help=text)
 
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
-    """Return an argument. `metavar` stands for it in the help, and `text` is the help."""
+    """Return an argument. In the help, `metavar` stands for the argument, and `text` describes it."""
     return typer.Argument(metavar=metavar, help=text, **more)
 
 
@@ -88,7 +88,7 @@ WaitTime = Annotated[
 
 
 def _adopted(given: str | None) -> str | None:
-    """Make the given id the id of this run, before any code asks for it.
+    """Make the given id the id of this run, before any code reads the run id.
 
     Raises: UsageError if it is not a run id.
     """
@@ -152,7 +152,7 @@ HandoverName = Annotated[
     str, option("--handover", "HOW", f"Final state of the restored server: {', '.join(HANDOVER_KINDS)}.")
 ]
 GREATEST_SERVER_ID = 2**32 - 1
-"""Greatest server_id of both servers (refman 8.4, "server_id")."""
+"""Maximum server_id in both families (refman 8.4, "server_id")."""
 
 RestoredPort = Annotated[
     int | None,
@@ -265,15 +265,15 @@ OTHERS = frozenset(
         *("CLONE", "SOCKET", "DEFAULTS_FILE"),
     )
 )
-"""Variables that belong to no option of a single command: those of every command, and those that hooks receive."""
+"""Variables that belong to no option of a single command: those of all commands, and those that hooks get."""
 _LIKENESS = 0.85
-"""Least similarity (ratio of difflib) at which one name may be a typing error for another."""
+"""Minimum similarity (ratio of difflib) at which a name counts as a misspelling of another."""
 
 
 def name_variables(command: Any, prefix: str) -> None:
     """Give each option of a command a variable with its name: `PREFIX_WAIT` sets `--wait`.
 
-    Help does not show a variable whose name follows from the option.
+    The help does not show a variable whose name follows from that of the option.
     """
     for parameter in getattr(command, "params", ()):
         if parameter.param_type_name != "option":
@@ -286,7 +286,7 @@ def name_variables(command: Any, prefix: str) -> None:
 
 
 def command_prefix(group_prefix: str, command: str) -> str:
-    """Return the first part of the variable names of a command's options."""
+    """Return the prefix of the variables for a command's options."""
     return f"{group_prefix}_{_word(command)}"
 
 
@@ -295,11 +295,11 @@ def _word(name: str) -> str:
 
 
 def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
-    """Raise UsageError if a variable looks like one of zsnapdb and belongs to no option.
+    """Raise UsageError if a variable looks like one of zsnapdb's variables but belongs to no option.
 
-    The variable would be ignored silently. It looks like one if it starts with the name of a command or resembles a
-    known name. Other variables are allowed: orchestrators set names such as ZSNAPDB_VERSION. `tree` builds the group of
-    all commands when it is needed.
+    zsnapdb would silently ignore it. It looks like one if its name starts with that of a command or resembles a known
+    name. Other variables are allowed: orchestrators set names such as ZSNAPDB_VERSION. `tree` builds the group of all
+    commands when it is needed.
     """
     ours = sorted(name for name in environment if name.startswith(f"{PREFIX}_") and name not in OTHERS)
     if not ours:
@@ -315,14 +315,14 @@ def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that resembles this one, None if there is none."""
+    """Return the known name that is most similar to this name; None if none is similar."""
     begin = len(PREFIX) + 1
     close = difflib.get_close_matches(name[begin:], [one[begin:] for one in known], 1, _LIKENESS)
     return f"{PREFIX}_{close[0]}" if close else None
 
 
 def commands(group: Any, prefix: str = PREFIX) -> Iterator[Any]:
-    """Yield every command below the group. The options of each have their variables."""
+    """Yield every command below the group. The options of each command have their variables."""
     for name, command in group.commands.items():
         here = command_prefix(prefix, name)
         if hasattr(command, "commands"):

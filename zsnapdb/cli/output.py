@@ -33,9 +33,9 @@ class Printable(Protocol):
 
 
 def show(view: Printable, json: bool) -> None:
-    """Print a result. Bars are cleared first, and tables fit the terminal.
+    """Print a result. Progress bars are removed first, and tables fit the terminal.
 
-    In a pipe an empty list prints nothing on stdout and a note on stderr.
+    If stdout is a pipe, an empty list prints nothing on stdout and a note on stderr.
     """
     from zsnapdb.cli import log_writer
     from zsnapdb.report.view import TabularView, empty_note
@@ -58,7 +58,7 @@ def show_at_once(view: View, json: bool) -> None:
 
 
 def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
-    """Return the writer of a result that is printed while it arrives."""
+    """Return the function that prints each part of a result as soon as the part arrives."""
     return document if json else text
 
 

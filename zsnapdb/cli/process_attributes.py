@@ -1,4 +1,4 @@
-"""The process of a command: its title, its end with the parent, and its memory."""
+"""The process of a command: its title, its end together with its parent, and its memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
 _NEW_OBJECTS = 10_000
-"""New objects until the collector examines the young generation. Python's default is 700 (gc, set_threshold)."""
+"""Number of new objects after which the collector examines the young generation.
+
+Python's default: 700 (gc, set_threshold).
+"""
 
 
 def collect_rarely() -> None:
     """Make the garbage collector run rarely, and not at the end of the process.
 
-    A command creates some hundred thousand objects during its imports and keeps them. Their repeated
-    examination took a third of the processor time of a short command.
+    A command creates some hundred thousand objects during its imports and keeps them. Repeated examinations of these
+    objects took a third of a short command's processor time.
     """
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
     atexit.register(gc.freeze)
@@ -29,8 +32,8 @@ def collect_rarely() -> None:
 def set_process_title(words: Sequence[str]) -> None:
     """Set /proc/self/cmdline, and so the text of `ps`, to these words, as far as they fit.
 
-    The space is that of the original command line. If the kernel does not report its address, the text stays unchanged.
-    Source: proc_pid_stat(5), arg_start and arg_end.
+    The available space is that of the original command line. If the kernel does not report its address, the text is not
+    changed. Source: proc_pid_stat(5), arg_start and arg_end.
     """
     with contextlib.suppress(OSError, IndexError, ValueError):
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
@@ -45,15 +48,15 @@ _ARENA_MAX, _MMAP_THRESHOLD = -8, -3
 """Parameters of mallopt(3), from malloc.h of glibc."""
 _HEAPS = 2
 _LARGE = 128 << 10
-"""Smallest size in bytes of an object with its own pages, which are returned when it is freed (glibc's first value)."""
+"""Minimum bytes of an object that gets its own pages, which are returned when it is freed (glibc's initial value)."""
 
 
 def give_back_memory() -> None:
-    """Limit all later threads to two heaps, and give large objects their own pages permanently.
+    """Limit all later threads to two heaps, and let large objects always have their own pages.
 
-    The GNU C library has up to eight heaps per processor. Each keeps the largest size that its threads ever used, and
-    glibc raises the threshold for large objects over time (mallopt(3)). So a service whose threads read documents of
-    some MiB would grow for hours. Other C libraries stay unchanged.
+    The GNU C library uses up to eight heaps per processor. Each heap keeps the largest size that its threads ever used,
+    and glibc raises the threshold for large objects over time (mallopt(3)). So a service whose threads read documents
+    of some MiB would grow for hours. With other C libraries, this does nothing.
     """
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -62,7 +65,7 @@ def give_back_memory() -> None:
 
 
 VARIABLE = "ZSNAPDB_ENDS_WITH"
-"""Environment variable with the process id of the parent that asks for this."""
+"""Environment variable with the process id of a parent that requests this."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -71,8 +74,8 @@ def end_with_parent(environment: MutableMapping[str, str]) -> None:
 
     The command then undoes its changes.
 
-    The variable is removed from the environment, so child processes are not affected. The kernel watches the thread of
-    the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this.
+    The variable is removed from the environment, so that child processes are not affected. The kernel watches the
+    thread of the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this.
     """
     parent = environment.pop(VARIABLE, None)
     if parent is None or sys.platform != "linux":
@@ -82,5 +85,5 @@ def end_with_parent(environment: MutableMapping[str, str]) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGTERM), 0, 0, 0) != 0:
         return
     if str(os.getppid()) != parent:
-        # The parent ended before the call of prctl.
+        # The parent ended before prctl was called.
         os.kill(os.getpid(), signal.SIGTERM)

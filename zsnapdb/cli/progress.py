@@ -1,4 +1,7 @@
-"""Events of jobs on stderr: lines, and progress as bars or as JSON for programs, with a line every few seconds."""
+"""Events of jobs on stderr: messages, and progress as bars, or as JSON for programs.
+
+A line follows every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from zsnapdb.cli.progress_bars import Bars
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
 EVERY_SECONDS = 5.0
-"""Longest silence of a command."""
+"""Maximum seconds without output of a command."""
 
 
 class Pulse:
-    """The present step of the command and the time of its last line.
+    """The current step of the command, and the time of its last line.
 
-    A process has one pulse, as it runs one command.
+    A process has only one pulse, because it runs one command.
     """
 
     def __init__(self) -> None:
@@ -28,7 +31,7 @@ class Pulse:
         self._step, self._begun, self._told = "", 0.0, 0.0
 
     def note(self, step: str, *, is_told: bool = True) -> None:
-        """Record the present step of the command. `is_told`: a line has just reported it."""
+        """Record the current step of the command. `is_told`: a line has just reported this step."""
         with self._lock:
             now = time.monotonic()
             if step != self._step:
@@ -38,7 +41,7 @@ class Pulse:
 
     @contextlib.contextmanager
     def beating(self, words: str, every: float = EVERY_SECONDS) -> Iterator[None]:
-        """Write a line during the block after `every` seconds of silence. `words` are the words of the command."""
+        """During the block, write a line after `every` seconds without output. `words` are the words of the command."""
         self.note(words)
         ended = threading.Event()
         thread = threading.Thread(target=self._beat, args=(ended, every), name="pulse", daemon=True)

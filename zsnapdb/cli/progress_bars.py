@@ -1,6 +1,6 @@
-"""Bars on a terminal: one for each step of a command, with bytes, rate and remaining time.
+"""Progress bars on a terminal: one per step of a command, with bytes, rate and remaining time.
 
-rich draws the bars. It is imported for the first bar, because short commands have none.
+rich draws the bars. It is imported when the first bar is drawn, because short commands have no bars.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from zsnapdb.base.domain_types import Progress
 
 _SECONDS = 0.1
-"""Seconds between two drawings. A shorter step has no bar."""
+"""Minimum seconds between two drawings. A shorter step has no bar."""
 _MOST = 6
-"""Highest number of bars: those of the newest steps."""
+"""Maximum number of bars. The newest steps have them."""
 _WIDTH = 30
 
 
 class Screen:
-    """The terminal behind stderr; a process has one. It knows the number of lines with bars above the cursor."""
+    """The terminal behind stderr; a process has only one. It knows the number of lines with bars above the cursor."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -42,10 +42,10 @@ class Screen:
 
     @contextlib.contextmanager
     def cleared(self) -> Iterator[None]:
-        """Run the block, which writes permanent lines, with the bars removed. No other thread draws during it."""
+        """Run the block, which writes permanent lines, after removing the bars. Meanwhile no other thread draws."""
         with self._lock:
             if self._lines:
-                # ECMA-48: CPL moves up to the start of a line, ED erases all from there on.
+                # ECMA-48: CPL moves up to the start of a line. ED erases everything from there on.
                 _write(f"\x1b[{self._lines}F\x1b[J")
                 self._lines = 0
             yield
@@ -79,7 +79,7 @@ class Bars:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def show(self, progress: Progress) -> None:
-        """Record the progress of a step, and draw all bars if the last drawing is old enough."""
+        """Record the progress of a step. Draw all bars if the last drawing is old enough."""
         now = time.monotonic()
         with self._lock:
             known = self._steps.get(progress.step)
@@ -105,7 +105,7 @@ class Bars:
 
 
 def amount(progress: Progress, rate: float) -> str:
-    """Return the progress of a step as text, with its remaining time and its rate. `rate` is in bytes per second."""
+    """Return the progress of a step as text, with remaining time and rate. `rate` is in bytes per second."""
     text = f"{progress.done / 2**20:.0f} MiB"
     if progress.total is None:
         text += " of an unknown size"
@@ -116,7 +116,7 @@ def amount(progress: Progress, rate: float) -> str:
 
 
 def _text(steps: list[_Step]) -> str:
-    """Return a line for each step, "" on a terminal that cannot move its cursor."""
+    """Return a line for each step; "" on a terminal that cannot move its cursor."""
     from rich.progress_bar import ProgressBar
     from rich.table import Column, Table
     from rich.text import Text
@@ -125,7 +125,7 @@ def _text(steps: list[_Step]) -> str:
     if console.is_dumb_terminal:
         return ""
     table = Table.grid(Column(no_wrap=True), Column(), Column(no_wrap=True), padding=(0, 1))
-    # A terminal with few lines scrolls, and lines beyond its top cannot be redrawn.
+    # A terminal with few lines scrolls, and lines above its top cannot be redrawn.
     for step in steps[-max(1, console.height - 2) :]:
         done, total = step.progress.done, step.progress.total
         rate = done / max(step.seen - step.began, 0.001)
@@ -137,7 +137,7 @@ def _text(steps: list[_Step]) -> str:
 
 
 def _console() -> Console:
-    """Return rich's console of stderr with its size and colours. NO_COLOR disables colours."""
+    """Return rich's console for stderr, with its size and colours. NO_COLOR disables colours."""
     from rich.console import Console
 
     return Console(file=sys.stderr, highlight=False)

@@ -219,7 +219,7 @@ def prune(
 
 
 def _show_problems(planned: PrunePlan) -> int:
-    """Print unreadable and missing objects to stderr. Return the exit code that follows."""
+    """Print unreadable and missing objects to stderr. Return the resulting exit code."""
     errors = list(planned.backups.unreadable.values())
     show_errors(errors)
     is_lacking = show_missing(planned.missing)
@@ -390,7 +390,7 @@ def generate_key(
 
 @contextlib.contextmanager
 def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
-    """Run the block with the evidence logs of the configuration.
+    """Run the block with the evidence logs of the configuration, if there is one.
 
     Keys are often generated before a configuration exists.
     """

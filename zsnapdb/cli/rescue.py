@@ -111,13 +111,13 @@ def rescue(
 
 WholeTable = Annotated[str | None, typer.Option("--table", metavar="SCHEMA.TABLE", hidden=True)]
 WholeSchema = Annotated[str | None, typer.Option("--schema", metavar="SCHEMA", hidden=True)]
-"""Options that people try with `restore` and `undo`. They lead to `rescue`."""
+"""Options that people try with `restore` and `undo`. The error refers them to `rescue`."""
 
 
 def refuse_part(
     command: str, config: Path | None, instance: str | None, table: str | None, schema: str | None, to: str
 ) -> None:
-    """Raise UsageError with the command of `rescue` if a table or schema is named. `command` does not take it."""
+    """Raise UsageError with the right `rescue` command if a table or schema is named. `command` accepts none."""
     part = table if table is not None else schema
     if part is None:
         return

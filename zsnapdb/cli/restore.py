@@ -1,4 +1,4 @@
-"""`zsnapdb restore`, of servers and of virtual machines, `zsnapdb rewind` and `zsnapdb runbook`."""
+"""`zsnapdb restore` of servers and of virtual machines, `zsnapdb rewind` and `zsnapdb runbook`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def restore(
 
 @dataclass(frozen=True)
 class RestoreWay:
-    """Options of the command that servers and machines share."""
+    """Options of the command that apply to both servers and machines."""
 
     target: str | None
     resume: bool
@@ -113,14 +113,14 @@ class RestoreWay:
     once: str | None
 
     def confirm(self, step: Step | MachineStep) -> bool:
-        """Ask for a confirmation of the step, if the command shall."""
+        """Ask for a confirmation of the step, if the command requires one."""
         return not self.step or typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
 
 
 def restore_server(
     settings: Settings, instance: Instance, request: RestoreRequest, further: str | None, way: RestoreWay, json: bool
 ) -> None:
-    """Restore, continue to the point `further`, resume, abandon, or show the plan, by the options."""
+    """Restore, continue to the point `further`, resume, abandon, or show the plan, as the options require."""
     from zsnapdb.report import restore as report
 
     may_go = way.with_foreign_snapshots
@@ -191,7 +191,7 @@ def _refuse_server_options(
     origin: str,
     further: str | None,
 ) -> None:
-    """Raise UsageError if an option is given that a virtual machine without a server does not have."""
+    """Raise UsageError for an option that is not valid for a virtual machine without a server."""
     given = {
         "--handover": handover != "stopped",
         "--history": history is not None,
@@ -212,7 +212,7 @@ def _refuse_server_options(
 def _show_plan(
     settings: Settings, instance: Instance, request: RestoreRequest, later: ContinueRequest | None, json: bool
 ) -> None:
-    """Show the plan and the findings of its preflight. Exit as the restore would if it were refused.
+    """Show the plan and its preflight findings. If the restore would be refused, exit with the same code.
 
     The modules that execute a plan are not imported.
     """
@@ -245,7 +245,7 @@ def is_port(text: str) -> bool:
 def handover_of(
     kind: str, port: int | None, server_id: int | None, source: str | None, user: str, password_file: Path | None
 ) -> Handover:
-    """Return the handover of the options.
+    """Return the handover that the options describe.
 
     Raises: UsageError if the options are invalid.
     """
@@ -270,7 +270,7 @@ def handover_of(
 def restore_machine(
     settings: Settings, instance: Instance, to: str, name: str | None, accepts_older: bool, way: RestoreWay, json: bool
 ) -> None:
-    """Restore, resume, abandon, or show the plan, by the options."""
+    """Restore, resume, abandon, or show the plan, as the options require."""
     from zsnapdb.jobs.restore import machine_restore as job
     from zsnapdb.report import restore as report
 
@@ -304,13 +304,13 @@ def restore_machine(
 
 
 def describe_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
-    """Return a description of the restore that is equal for a repeated command."""
+    """Return a description of the restore. It is equal for a repeated command."""
     where = f" as {place}" if place else ""
     return f"{instance} to {to}{where}, {handover}"
 
 
 def _show_machine_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
-    """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
+    """Show the plan and its preflight findings. If the restore would be refused, exit with the same code."""
     from zsnapdb.jobs.restore import machine_restore as job
     from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report import restore as report
@@ -453,7 +453,7 @@ def rewind(
 
 
 def _show_rewind_plan(settings: Settings, instance: Instance, planned: RewindPlan, json: bool) -> None:
-    """Show the plan and the findings of its preflight. Exit as the rewind would if it were refused."""
+    """Show the plan and its preflight findings. If the rewind would be refused, exit with the same code."""
     from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report import restore as report

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
-"""Seconds in which running commands can undo their changes. The systemd unit gives the helper 90 s."""
+"""Seconds that running commands have to undo their changes. The systemd unit gives the helper 90 s."""
 
 
 def serve(
@@ -102,7 +102,7 @@ def serve_helper(config: ConfigFile = None) -> None:
     limits = configuration(config).serve
     stop = stop_on_signals((signal.SIGTERM, signal.SIGINT))
     environment = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
-    # Users wait for these commands, so their modules are already imported. Requests to issuers start a new process.
+    # Users wait for these commands, so their modules are imported in advance. Requests to issuers start a new process.
     starter = JobStarter({**CLEAN, **environment}, frequent=math.inf)
     runner = ChildRunner(starter.apart, environment)
     reader = ChildRunner(starter.apart, environment, most=4, patience=10.0, grace=5.0)  # does not wait for changes
@@ -121,7 +121,7 @@ def serve_helper(config: ConfigFile = None) -> None:
             run=runner,
             protection=ProtectionReader(reader, recent),
             beat=lambda clone: _beat(config, clone),
-            # Tokens stay expired after the clock is set back.
+            # Expired tokens stay expired even if the clock is set back.
             now=THIS_HOST.latest,
             fleet=FleetSnapshot(THIS_HOST),
             logins=logins,
@@ -164,16 +164,16 @@ def _beat(config: Path | None, clone: str) -> None:
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import lifecycle
 
-    # A reset that swaps datasets changes the dataset, whose name identifies the heartbeats.
+    # A reset that replaces datasets changes the dataset whose name identifies the heartbeats.
     lifecycle.beat(configuration(config), THIS_HOST, clone)
 
 
 def _credentials(
     config: Path | None, removal_time: Callable[[], datetime] | None, fetcher: RunCommand, exchanger: RunCommand
 ) -> tuple[IssuerKeys, CredentialBook, LoginHandler | None]:
-    """Return the keys of issuers, the credentials, and the handler of log-ins.
+    """Return the keys of issuers, the credentials, and the handler of logins.
 
-    Without the library for signatures there are no log-ins.
+    If the library for signatures is missing, there are no logins.
 
     Raises: ConfigError if an issuer is configured and the library is missing.
     """
@@ -207,7 +207,7 @@ _MOST_OF_GRANT = 16 * 1024
 
 
 class RoleOption(Enum):
-    """Role of the holder of a token."""
+    """Role of a token's holder."""
 
     VIEWER = "viewer"
     DEVELOPER = "developer"

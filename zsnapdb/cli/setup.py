@@ -119,7 +119,7 @@ def setup(
 
 
 def _completed(chosen: SetupAnswers, made: SetupPlan, config: Path | None) -> SetupPlan:
-    """Ask for the answers that a person may have forgotten, and return the plan with them."""
+    """Ask for answers that a person may have forgotten to give. Return the plan that includes them."""
     from zsnapdb.jobs.setup import discovery as job
 
     if made.around.is_silent and not made.refusals:
@@ -191,5 +191,5 @@ def _ask(view: View, json: bool) -> None:
 
 
 def _has_reader() -> bool:
-    """Whether stdin and stderr are a terminal for a question."""
+    """Whether stdin and stderr are a terminal, so that a question can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()

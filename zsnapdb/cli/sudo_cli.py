@@ -1,9 +1,10 @@
-"""`zsnapdb-clone`: clones for people without root, by one rule of sudo.
+"""`zsnapdb-clone`: clones for people without root, through one sudo rule.
 
 The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So all their
-input is hostile: arguments, values and environment. `verbs/requests.py` lists the accepted arguments. The program keeps
-only environment variables for text output, and reads neither ZSNAPDB_CONFIG nor variables of options. The configuration
-is always /etc/zsnapdb/zsnapdb.toml. Only the owner may change a clone. The owner is the account that sudo names.
+input counts as hostile: arguments, values and environment. `verbs/requests.py` lists the accepted arguments. The
+program keeps only environment variables that concern text output. It reads neither ZSNAPDB_CONFIG nor the variables of
+options. The configuration is always /etc/zsnapdb/zsnapdb.toml. Only the owner may change a clone. The owner is the
+account that sudo names.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _run() -> None:
     # Errors and evidence name the executed command.
     sys.argv[1:] = request.words
     if caller.name != _ROOT:
-        # No later error may name objects of others: neither of the configuration nor of damaged clones.
+        # From here on, no error may name other people's objects, neither from the configuration nor from damaged
+        # clones.
         os.environ[run_context.AUDIENCE_VARIABLE] = owner_text(caller.name)
     with _hiding_unexpected():
         _run_request(request, caller)
@@ -100,7 +102,7 @@ def _run_request(request: DelegatedRequest, caller: Caller) -> None:
     from zsnapdb.jobs.clone.expected_clone import CAUSER_VARIABLE, GUID_VARIABLE, ExpectedClone
 
     settings = load()
-    # A clone of another owner may have the name by the time the command runs.
+    # When the command runs, a clone of another owner may have this name.
     meant = ExpectedClone(owner=caller.name).variables() if caller.name != _ROOT else {}
     if caller.name != _ROOT:
         os.environ[CAUSER_VARIABLE] = caller.name
@@ -117,7 +119,7 @@ def _run_request(request: DelegatedRequest, caller: Caller) -> None:
     if request.wants_login_file:
         catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
         os.environ.update(meant)
-        # The evidence record of a new clone already says that its owner has the login.
+        # The evidence record of a new clone already states that its owner has the login.
         is_deed = request.command == "login"
         with evidence_of_clone(settings, request.clone) if is_deed else contextlib.nullcontext():
             if "--new" in request.words:
@@ -134,7 +136,7 @@ def _login_line(path: Path) -> str:
 
 @contextlib.contextmanager
 def _hiding_unexpected() -> Iterator[None]:
-    """Show an unexpected error of the block only to administrators, unless the caller is one."""
+    """Show an unexpected error in the block only to administrators. The caller may be one."""
     try:
         yield
     except (ZsnapdbError, OSError, main_process.Failure):
@@ -147,7 +149,7 @@ def _hiding_unexpected() -> Iterator[None]:
 
 
 def _zsnapdb(words: Sequence[str]) -> None:
-    """Run the command line of zsnapdb. Returns on success, and raises the error or exit otherwise."""
+    """Run the command line of zsnapdb. Return on success; otherwise raise the error or exit."""
     from zsnapdb.cli.app import app
 
     try:

@@ -1,1 +1,1 @@
-"""For programs of users: clones of this host, by the same commands that people use."""
+"""Library for users' programs: clones of this host, through the same commands that people use."""

@@ -23,7 +23,7 @@ from zsnapdb.documents.api import BegunOperation, LogsDocument, PointsDocument, 
 from zsnapdb.verbs import requests as verbs
 
 SECONDS = 3600.0
-"""Longest wait for one result in seconds. A clone of a backup that must be received first may take that long."""
+"""Maximum wait for one result in seconds. A clone of a backup that must be received first can take that long."""
 _ATTEMPTS = 6
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _MOST_RETRY_AFTER = 30.0
@@ -50,7 +50,7 @@ class ApiPause:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request, and the host that gave it. `retry_after` is in seconds (None: not given)."""
+    """The answer to a request, and the host that sent it. `retry_after` is in seconds (None: not given)."""
 
     status: int
     body: bytes = field(repr=False)
@@ -60,7 +60,7 @@ class ApiAnswer:
 
 @dataclass(frozen=True)
 class LostAnswer:
-    """A missing answer with the reason. The request may have been executed."""
+    """A missing answer, with the reason. The request may have been executed."""
 
     reason: str
 
@@ -74,8 +74,8 @@ AnyClone = str | models.KnownClone | models.ReachableClone
 class CloneOptions(TypedDict, total=False):
     """Options of a new clone besides instance and name: the fields of `NewClone`, by their names.
 
-    The clone has the newest set, the point `at`, or the set or commit `source`. With `heartbeat` (seconds) it is
-    destroyed soon after this time without a heartbeat.
+    The clone has the newest set, the point `at`, or the set or commit `source`. With `heartbeat` (seconds), it is
+    destroyed soon after this time has passed without a heartbeat.
     """
 
     at: Annotated[
@@ -89,7 +89,7 @@ class CloneOptions(TypedDict, total=False):
 
 
 def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
-    """Return the given options by their names in the API and the command line."""
+    """Return the given options by the names that they have in the API and on the command line."""
     given: dict[str, str | Literal[True]] = {}
     for name, value in options.items():
         if value is not None and value is not False:
@@ -99,7 +99,7 @@ def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
 
 
 def new_key() -> str:
-    """Return a key that identifies repetitions of the same request."""
+    """Return a key that identifies repetitions of one request."""
     return secrets.token_urlsafe(18)
 
 
@@ -108,15 +108,15 @@ def create(
 ) -> Exchange[models.ReachableClone]:
     """Return a new clone with the newest set, the point `at`, or the set or commit `source`.
 
-    `key` is the Idempotency-Key (None: a new one). A second call with the same key returns the clone of the first.
-    After a lost answer the same key is used, so no second clone is created.
+    `key` is the Idempotency-Key (None: a new one). A second call with the same key returns the clone of the first call.
+    If an answer is lost, the request is repeated with the same key, so no second clone is created.
     """
     answer = yield from _followed(_creation(key or new_key(), instance, name, options))
     return _reachable(parsed(models.MadeClone, answer.body, _WHO), answer.host)
 
 
 def _reachable(made: models.MadeClone, host: str) -> models.ReachableClone:
-    """Return the clone. The host that answered is that of a clone which listens at every address."""
+    """Return the clone. If it listens at every address, its host is the one that answered."""
     address = made.clone.bind_address
     return models.reachable(made, host if address in models.EVERY_ADDRESS else address)
 
@@ -129,7 +129,7 @@ def take_back(key: str, instance: str, name: str | None, options: CloneOptions) 
         try:
             yield from _followed(_request(verbs.CancelOperationVerb, operation))
         except CloneCommandError:
-            # The operation had ended with a clone or with an error.
+            # The operation had already ended, with a clone or with an error.
             answer = yield from _answered(_request(verbs.GetOperationVerb, operation))
     if answer.status < _LEAST_ERROR and answer.status != _ACCEPTED:
         yield from destroy(parsed(models.CloneChange, answer.body, _WHO).clone)
@@ -143,7 +143,7 @@ def _creation(key: str, instance: str, name: str | None, options: CloneOptions) 
 def _request(
     verb: type[verbs.RoleVerb], of: AnyClone = "", sent: Mapping[str, object] | None = None, key: str | None = None
 ) -> ApiRequest:
-    """Return the request for a verb about the named object. `sent` goes to the query or the body, by the route.
+    """Return the request for a verb about the named object. The route decides whether the query or the body has `sent`.
 
     A change has this key (None: a new one), so it is executed only once. A clone that is given as an object is named
     with its GUID, so that the request never reaches a later clone of the same name.
@@ -181,7 +181,7 @@ def get(clone: AnyClone) -> Exchange[models.KnownClone]:
 
 
 def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClone]:
-    """Return a clone of one's own with its login. `new`: it first gets a new password, and its sessions end."""
+    """Return your own clone with its login. `new`: the clone first gets a new password, and its sessions end."""
     found = yield from _followed(_request(verbs.GetCloneVerb, clone))
     known = parsed(models.CloneChange, found.body, _WHO).clone
     verb = verbs.NewLoginVerb if new else verbs.GetLoginVerb
@@ -191,22 +191,22 @@ def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClo
 
 
 def reset(clone: AnyClone) -> Exchange[int | None]:
-    """Reset the clone to its original data. Return the number of undone row changes, None if it was replaced."""
+    """Reset the clone to its original data. Return the number of undone row changes; None if the data was replaced."""
     return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
 
 
 def start(clone: AnyClone) -> Exchange[models.KnownClone]:
-    """Start the server of the clone. A running server is not touched."""
+    """Start the clone's server. If it is already running, do nothing."""
     return (yield from _document(models.CloneChange, _request(verbs.StartCloneVerb, clone))).clone
 
 
 def stop(clone: AnyClone) -> Exchange[models.KnownClone]:
-    """Stop the server of the clone. Its data and its lease stay."""
+    """Stop the clone's server. The clone keeps its data and its lease."""
     return (yield from _document(models.CloneChange, _request(verbs.StopCloneVerb, clone))).clone
 
 
 def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[models.KnownClone]:
-    """Let the lease end `ttl` from now (None: as long as that of a new clone). It is never shortened."""
+    """Let the lease end `ttl` from now (None: the lease of a new clone). A lease is never shortened."""
     sent = {"ttl": ttl} if ttl is not None else {}
     return (yield from _document(models.CloneChange, _request(verbs.ExtendCloneVerb, clone, sent))).clone
 
@@ -222,7 +222,7 @@ def unprotect(clone: AnyClone) -> Exchange[models.KnownClone]:
 
 
 def commit(clone: AnyClone, message: str = "") -> Exchange[models.CloneCommit]:
-    """Commit the present state of the clone. `source` of a new clone takes its id."""
+    """Commit the present state of the clone. The commit's id can be the `source` of a new clone."""
     return (yield from _document(models.CloneCommit, _request(verbs.CommitCloneVerb, clone, {"message": message})))
 
 
@@ -232,7 +232,7 @@ def branches(clone: AnyClone) -> Exchange[models.KnownBranches]:
 
 
 def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[models.KnownBranches]:
-    """Create a branch at a branch or commit (None: at the present state, which is committed if necessary)."""
+    """Create a branch at a branch or commit (None: at the present state, which is first committed if necessary)."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
     return (yield from _document(models.KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
@@ -243,7 +243,7 @@ def switch_branch(clone: AnyClone, branch: str) -> Exchange[models.SwitchedClone
 
 
 def delete_branch(clone: AnyClone, branch: str) -> Exchange[models.KnownBranches]:
-    """Delete a branch of the clone; its commits stay."""
+    """Delete a branch of the clone. The branch's commits are kept."""
     return (yield from _document(models.KnownBranches, _request(verbs.DeleteBranchVerb, clone, {"branch": branch})))
 
 
@@ -254,7 +254,7 @@ def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[models.
 
 
 def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[models.StateDifference]:
-    """Compare two branches or commits of the clone. `limit` is the highest number of shown rows of each table."""
+    """Compare two branches or commits of the clone. `limit` is the maximum number of rows shown per table."""
     sent = {"before": before, "after": after, "limit": limit}
     return (yield from _document(models.StateDifference, _request(verbs.DiffBranchesVerb, clone, sent)))
 
@@ -265,7 +265,7 @@ def logs(clone: AnyClone, lines: int = 100) -> Exchange[tuple[str, ...]]:
 
 
 def beat(clone: AnyClone) -> Exchange[None]:
-    """Send a heartbeat for the clone. A failed heartbeat is not repeated, because another one follows soon."""
+    """Send a heartbeat for the clone. A failed heartbeat is not repeated, because the next one follows soon."""
     answer = yield _request(verbs.BeatCloneVerb, clone)
     if not isinstance(answer, ApiAnswer):
         raise CloneCommandError(answer.reason if answer is not None else "no answer", exit_code=6, code="unreachable")
@@ -274,7 +274,7 @@ def beat(clone: AnyClone) -> Exchange[None]:
 
 
 def destroy(clone: AnyClone) -> Exchange[None]:
-    """Destroy the clone. A clone that no longer exists is no error.
+    """Destroy the clone. If it no longer exists, that is no error.
 
     A clone that is given as an object is not destroyed if another clone has its name now: the host then answers as for
     a missing clone.
@@ -311,7 +311,7 @@ def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
 
 
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
-    """Return the answer. A lost or unavailable answer is requested again a few times."""
+    """Return the answer. If the answer is lost or is 503, send the request again, a few times."""
     pause, answer = _FIRST_PAUSE, (yield request)
     for _ in range(_ATTEMPTS - 1):
         if isinstance(answer, ApiAnswer) and answer.status != _UNAVAILABLE:
@@ -345,7 +345,7 @@ def _error(answer: ApiAnswer) -> CloneCommandError:
 
 
 class WithThreads:
-    """A client whose methods return after the end of the request."""
+    """A client whose methods return when the request has ended."""
 
     def _run(self, asked: Exchange[T]) -> T:
         raise NotImplementedError
@@ -359,7 +359,7 @@ class WithAsyncio:
 
 
 class RequestedClone(Generic[P, T]):
-    """A method of both clients, which drives the exchange of a function."""
+    """A method of both clients. It performs the exchange of a function."""
 
     def __init__(self, make: Callable[P, Exchange[T]]) -> None:
         self._make, self.__doc__ = make, make.__doc__

@@ -1,7 +1,7 @@
 """The process that keeps a clone for this program: `zsnapdb clone keep`.
 
-It sends heartbeats and resets the clone on request. A test resets its clone in less time than a command needs to start.
-If this program is killed, stdin of the process is closed, and the process ends.
+It sends heartbeats, and resets the clone on request. Such a reset takes less time than the start of a command. If this
+program is killed, the process's stdin is closed, and the process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class CloneHolder:
-    """The running process. Only one thread uses it at a time."""
+    """The running process that holds a clone. Only one thread may use it at a time."""
 
     process: subprocess.Popen[bytes]
     _turn: threading.Lock = field(init=False, repr=False, compare=False, default_factory=threading.Lock)
@@ -39,7 +39,7 @@ class CloneHolder:
     def ask(self, word: str, seconds: float) -> bytes:
         """Return the document that answers the word.
 
-        Raises: CloneCommandError if it is an error, or if no answer comes in time.
+        Raises: CloneCommandError if the document is an error, or if no answer comes in time.
         """
         with self._turn:
             assert self.process.stdin is not None
@@ -63,7 +63,7 @@ class CloneHolder:
             if left > 0 and select.select([descriptor], [], [], left)[0]:
                 part = os.read(descriptor, 1 << 16)
             if not part or len(line) > _MOST_BYTES:
-                # A late answer would be read as the answer to the next word.
+                # A late answer would be taken for the answer to the next word.
                 self.process.kill()
                 raise CloneCommandError("the process that holds the clone did not answer")
             line += part
@@ -72,7 +72,7 @@ class CloneHolder:
 
 @contextlib.contextmanager
 def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
-    """Hold a clone by this command for the block.
+    """Hold a clone with this command during the block.
 
     Raises: CloneCommandError if the program does not exist.
     """
@@ -98,11 +98,14 @@ def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
 
 
 HEARTBEAT = 30.0
-"""Seconds until a clone without a holder is destroyed. With a `zsnapdb reap` every 20 s, none stays for a minute."""
+"""Seconds after which a clone without a holder may be destroyed.
+
+If `reap` runs every 20 s, none exists for a minute.
+"""
 _PER_BEAT = 3
-"""Heartbeats in that time: a late or lost one ends no clone."""
+"""Number of heartbeats in this time, so that a late or lost heartbeat does not end the clone."""
 _PATIENCE = 10.0
-"""Longest wait for a running heartbeat at the end, in seconds."""
+"""Maximum seconds to wait at the end for a heartbeat that is in progress."""
 
 
 @contextlib.contextmanager
@@ -126,7 +129,7 @@ def beating(beat: Callable[[], None], seconds: float) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def beating_task(beat: Callable[[], Awaitable[None]], seconds: float) -> AsyncIterator[None]:
-    """Send heartbeats from a task during the block, like `beating`. The event loop must not be blocked for long."""
+    """Send heartbeats from a task during the block, as `beating` does. The event loop must not be blocked for long."""
 
     async def run() -> None:
         while True:

@@ -1,6 +1,6 @@
-"""Clones for programs: created, reset and destroyed by the commands of this host, whose JSON has the results.
+"""Clones for programs: this host's commands create, reset and destroy them, and their JSON has the results.
 
-root runs `zsnapdb clone`. A member of the group of `zsnapdb-clone` runs that program by sudo. This module reads no
+root runs `zsnapdb clone`. A member of the group of `zsnapdb-clone` runs that program through sudo. This module reads no
 server, pool or configuration.
 """
 
@@ -22,7 +22,7 @@ from zsnapdb.documents.api import ShownLogin
 ROOT = ("zsnapdb", "clone")
 MEMBER = ("sudo", "-n", "zsnapdb-clone")
 _SECONDS = 3600.0
-"""Longest time of a command in seconds. A clone of a backup that must be received first may take that long."""
+"""Maximum duration of a command in seconds. A clone of a backup that must be received first can take that long."""
 
 _UNKNOWN = "unknown-name"
 """The code of the error if no clone has the name, or another clone has it now."""
@@ -35,11 +35,11 @@ def _words_of(clone: ReachableClone) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class LocalClones:
-    """The clones of this host. `command` is the command to run (None: `ROOT` for root, otherwise `MEMBER`)."""
+    """The clones of this host. `command` is the command to run (None: `ROOT` for root, `MEMBER` for others)."""
 
     command: Sequence[str] | None = None
     _holders: dict[str, CloneHolder] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """Processes that hold clones for a block, by clone id."""
+    """Processes that hold clones during a block, by clone id."""
 
     @property
     def _words(self) -> tuple[str, ...]:
@@ -61,10 +61,10 @@ class LocalClones:
         return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
     def reset(self, clone: ReachableClone) -> int | None:
-        """Reset the clone to its original data. Address and password stay, sessions end.
+        """Reset the clone to its original data. Address and password stay the same; sessions end.
 
-        Return the number of undone row changes, None if the data was replaced. If a process holds the clone, it does
-        the reset, and no command starts.
+        Return the number of undone row changes; None if the data was replaced. If a process holds the clone, that
+        process does the reset, and no command is started.
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
@@ -85,7 +85,7 @@ class LocalClones:
 
     @contextlib.contextmanager
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
-        """Yield a new clone, which a process holds until the end of the block. Then the clone is destroyed.
+        """Yield a new clone. Another process holds it until the end of the block. Then the clone is destroyed.
 
         If this process is killed, the holding process ends too. The next `zsnapdb reap` after `heartbeat` seconds
         destroys the clone.
@@ -106,7 +106,7 @@ class LocalClones:
     def _run(self, verb: str, *words: str) -> str:
         """Run a command and return its JSON.
 
-        Raises: CloneCommandError if it does not end with 0.
+        Raises: CloneCommandError if its exit code is not 0.
         """
         argv = [*self._words, verb, *words, "--json"]
         try:

@@ -15,13 +15,13 @@ from zsnapdb.client.errors import CloneCommandError
 URL, TOKEN = "ZSNAPDB_URL", "ZSNAPDB_TOKEN"
 _ROOT = "/api/v1"
 _FORM = re.compile(r"[!-~]{1,8192}")
-"""Allowed text of a header. An id token of a CI is long."""
+"""Allowed text of a header. Id tokens of CI systems are long."""
 _USAGE = 2
 
 
 @dataclass(frozen=True)
 class ApiConnection:
-    """Base URL, host and token of the API. `ca_file` has the CA of its certificate (None: the known CAs)."""
+    """Base URL, host and token of the API. `ca_file` has the CA of the API's certificate (None: the known CAs)."""
 
     base: str
     host: str
@@ -37,7 +37,7 @@ class ApiConnection:
         return {
             "Authorization": f"Bearer {self.token}",
             "Accept": "application/json",
-            # Compressed data can expand to a thousand times the received size.
+            # Compressed data can expand to a thousand times its size.
             "Accept-Encoding": "identity",
         }
 
@@ -52,8 +52,8 @@ def connection(
 ) -> ApiConnection:
     """Return the connection from the arguments, or else from ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
-    Raises: CloneCommandError if one is missing or invalid, or if the token would leave this host unencrypted. No error
-    contains the token.
+    Raises: CloneCommandError if a value is missing or invalid, or if the token would leave this host unencrypted. No
+    error contains the token.
     """
     where = url if url is not None else environment.get(URL, "")
     if not where:
@@ -83,7 +83,7 @@ def connection(
 def _parts(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        # The port is read only for its error.
+        # The port is read here only because an invalid port raises an error.
         _ = parts.port
     except ValueError:
         raise other_form() from None
@@ -103,5 +103,5 @@ def other_form() -> CloneCommandError:
 
 
 def unusable(message: str, hint: str) -> CloneCommandError:
-    """Return the error for unusable arguments. No request was sent."""
+    """Return the error for invalid arguments. No request was sent."""
     return CloneCommandError(message, hint, _USAGE, code="usage")

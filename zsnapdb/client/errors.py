@@ -1,4 +1,4 @@
-"""Errors of commands on clones, for programs."""
+"""Errors of commands on clones, for use in programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from __future__ import annotations
 class CloneCommandError(Exception):
     """A command ended with an exit code other than 0. The error has its message, hint and exit code.
 
-    `code` is the kind of the error ("" if there is none). `status` is the HTTP status if the request was sent by HTTP.
+    `code` is the kind of the error ("" if there is none). `status` is the HTTP status if the request was sent over
+    HTTP.
     """
 
     def __init__(

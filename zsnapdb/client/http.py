@@ -1,4 +1,4 @@
-"""Clones of a host by HTTP, for programs with threads (`Client`) and with asyncio (`AsyncClient`).
+"""Clones of a host over HTTP, for programs with threads (`Client`) and with asyncio (`AsyncClient`).
 
 Both need the extra `client` (httpx). Their common logic is in `api_protocol.py`.
 """
@@ -35,7 +35,10 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Limit the time of this thread's requests by clients from `limit`. They then raise httpx.TimeoutException."""
+    """Limit the duration of this thread's requests by clients from `limit`.
+
+    After it, they raise httpx.TimeoutException.
+    """
     _thread.ends = time.monotonic() + seconds
     try:
         yield
@@ -44,7 +47,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def limit(client: httpx.Client) -> httpx.Client:
-    """Apply the time limit of the thread to every connection of the client, also by a proxy. Return the client."""
+    """Apply the thread's time limit to every connection of the client, even through a proxy. Return the client."""
     for transport in (client._transport, *client._mounts.values()):
         if isinstance(transport, httpx.HTTPTransport):
             transport._pool._network_backend = _Backend(transport._pool._network_backend)
@@ -105,22 +108,22 @@ class _Backend(httpcore.NetworkBackend):
 
 
 _SECONDS = 120.0
-"""Longest time of one answer in seconds. The API answers after ten seconds that an operation continues."""
+"""Maximum wait for one answer in seconds. After ten seconds, the API answers that an operation continues."""
 _MOST_BYTES = 16 << 20
-"""Largest size of one answer in bytes: a list of some ten thousand clones."""
+"""Maximum size of one answer in bytes, enough for a list of some ten thousand clones."""
 
 
 def _options(to: ApiConnection) -> Mapping[str, Any]:
-    """Return the options of httpx. It follows no redirect, because the token is only for this host."""
+    """Return the options of httpx. It follows no redirects, because only this host may get the token."""
     try:
         url = httpx.URL(to.base)
-        # Both lines raise errors early, which httpx and the resolver would otherwise raise at each request.
+        # Both lines raise errors now that httpx and the resolver would otherwise raise at each request.
         _ = url.host
         url.raw_host.decode("ascii").encode("idna")
     except (httpx.InvalidURL, UnicodeError):
         raise other_form() from None
     verify = _authority(to.ca_file) if to.ca_file is not None else True
-    # A proxy of the environment does not lead to this host, and would see the token.
+    # A proxy from the environment does not lead to this host, but would see the token.
     return {"timeout": _SECONDS, "verify": verify, "trust_env": not to.is_local, "follow_redirects": False}
 
 
@@ -141,7 +144,7 @@ def _request_arguments(to: ApiConnection, request: api_protocol.ApiRequest) -> M
 
 
 def _add(body: bytearray, part: bytes) -> None:
-    """Append a part of an answer. An endless answer does not fill the memory.
+    """Append a part of an answer, so that an endless answer cannot fill the memory.
 
     Raises: CloneCommandError if the answer is too long.
     """
@@ -186,8 +189,8 @@ class _Connected:
 class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
     """The clones of a host. `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
-    Methods take a clone by its name or by its object. Each method returns after the end of its request, and raises
-    CloneCommandError on a failure.
+    Methods accept a clone's name or its object. Each method returns when its request has ended, and raises
+    CloneCommandError if the request failed.
     """
 
     def _open(self) -> None:
@@ -209,10 +212,10 @@ class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
     def clone(
         self, instance: str, name: str | None = None, **options: Unpack[api_protocol.CloneOptions]
     ) -> Iterator[ReachableClone]:
-        """Yield a new clone and destroy it at the end of the block, even if the block or the wait for the clone raises.
+        """Yield a new clone. Destroy it at the end of the block, even if the block or the wait for the clone fails.
 
         Heartbeats are sent during the block. If this process is killed, the next `zsnapdb reap` after `heartbeat`
-        seconds destroys the clone. None: no heartbeats, and the clone is destroyed when its lease ends.
+        seconds destroys the clone. With None, no heartbeats are sent, and the clone is destroyed when its lease ends.
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
         key = api_protocol.new_key()
@@ -258,8 +261,8 @@ class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
 class AsyncClient(_Connected, api_protocol.CloneMethods, api_protocol.WithAsyncio):
     """The clones of a host, for asyncio: `Client` with methods that are awaited.
 
-    Methods take a clone by its name or by its object. Each method returns after the end of its request, and raises
-    CloneCommandError on a failure.
+    Methods accept a clone's name or its object. Each method returns when its request has ended, and raises
+    CloneCommandError if the request failed.
     """
 
     def _open(self) -> None:
@@ -281,10 +284,10 @@ class AsyncClient(_Connected, api_protocol.CloneMethods, api_protocol.WithAsynci
     async def clone(
         self, instance: str, name: str | None = None, **options: Unpack[api_protocol.CloneOptions]
     ) -> AsyncIterator[ReachableClone]:
-        """Yield a new clone and destroy it at the end of the block, even if the block or the wait for the clone raises.
+        """Yield a new clone. Destroy it at the end of the block, even if the block or the wait for the clone fails.
 
         Heartbeats are sent during the block. If this process is killed, the next `zsnapdb reap` after `heartbeat`
-        seconds destroys the clone. None: no heartbeats, and the clone is destroyed when its lease ends.
+        seconds destroys the clone. With None, no heartbeats are sent, and the clone is destroyed when its lease ends.
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
         key = api_protocol.new_key()

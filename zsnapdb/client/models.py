@@ -55,7 +55,7 @@ class KnownClones(Document):
 
 
 class CloneCommit(Document):
-    """A committed state of a clone. `source` of a new clone takes its id."""
+    """A committed state of a clone. Its id can be the `source` of a new clone."""
 
     id: str
     clone: str
@@ -71,7 +71,7 @@ class CloneBranch(Document):
 
 
 class KnownBranches(Document):
-    """The branches of a clone. `made`: the commit that was created for the new branch (None: none)."""
+    """The branches of a clone. `made`: the commit that was created to start the new branch (None: none)."""
 
     clone: str
     current: str
@@ -80,7 +80,7 @@ class KnownBranches(Document):
 
 
 class SwitchedClone(Document):
-    """A clone after a switch. `committed`: the previous branch got a new commit, `left_head`."""
+    """A clone after a switch. `committed`: the previous branch got the new commit `left_head`."""
 
     clone: KnownClone
     branch: str
@@ -91,7 +91,7 @@ class SwitchedClone(Document):
 
 
 class BranchCommit(Document):
-    """A commit of a branch. `branches` are those with this commit as their newest."""
+    """A commit of a branch. `branches` are the branches whose newest commit it is."""
 
     id: str
     parent: str | None
@@ -107,7 +107,7 @@ class BranchLog(Document):
 
 
 class TableDifference(TableDifferenceFields):
-    """A table at two states. Its values are untrusted text."""
+    """A table in two states. Its values are untrusted text."""
 
     reason: str | None = None
 
@@ -121,7 +121,7 @@ class StateDifference(BranchDifferenceDocument):
 
 
 class KnownInstance(Document):
-    """An instance that can be cloned. `masked`: its clones are masked. `pool`: prepared clones are available."""
+    """An instance that can be cloned. `masked`: its clones are masked. `pool`: pool clones are available."""
 
     name: str
     masked: bool
@@ -212,7 +212,7 @@ D = TypeVar("D", bound=Document)
 
 
 def parsed(model: type[D], text: str | bytes, what: str) -> D:
-    """Return the document in the text. `what` names the sender in the error.
+    """Return the document in the text. `what` is the name of the sender in an error.
 
     Raises: CloneCommandError if the text is another document.
     """

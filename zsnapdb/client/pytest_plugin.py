@@ -1,8 +1,8 @@
 """Fixtures of pytest: a clone of a real server for each worker, and clean data for each test.
 
-`zsnapdb_clone` is one clone for the whole session of a worker (of pytest-xdist; otherwise of the session).
-`zsnapdb_data` is that clone with its original data: the changes of the previous test are undone. If a session is
-killed, the next `zsnapdb reap` after the time of a heartbeat destroys its clone.
+`zsnapdb_clone` is one clone for the whole session, or with pytest-xdist for each worker. `zsnapdb_data` is that clone
+with its original data: the changes of the previous test are undone. If a session is killed, the next `zsnapdb reap`
+after the heartbeat time destroys the session's clone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance
 
 
 class SessionClones(Protocol):
-    """Source of clones: this host, or a host by HTTP."""
+    """Source of clones: this host, or a host over HTTP."""
 
     def clone(
         self, instance: str, name: str, **options: Unpack[CloneOptions]
@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def zsnapdb_clones(pytestconfig: pytest.Config) -> Iterator[SessionClones]:
-    """Yield the clones of this host, or of the host whose URL is given."""
+    """Yield the clones of this host, or of the host whose URL is configured."""
     url = os.environ.get(URL) or str(pytestconfig.getini(_URL))
     if not url:
         yield LocalClones(tuple(pytestconfig.getini(_COMMAND)) or None)
@@ -65,7 +65,7 @@ def zsnapdb_clones(pytestconfig: pytest.Config) -> Iterator[SessionClones]:
 
 @pytest.fixture(scope="session")
 def zsnapdb_clone(pytestconfig: pytest.Config, zsnapdb_clones: SessionClones) -> Iterator[ReachableClone]:
-    """Yield a clone for this worker. Its tests share it with all changes."""
+    """Yield a clone for this worker. All tests of the worker share it and see each other's changes."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "one")
     name = f"pytest-{worker}-{secrets.token_hex(4)}"[:32]
     at, ttl = (str(pytestconfig.getini(one)) or None for one in (_AT, _TTL))
@@ -77,7 +77,7 @@ def zsnapdb_clone(pytestconfig: pytest.Config, zsnapdb_clones: SessionClones) ->
 def zsnapdb_data(zsnapdb_clones: SessionClones, zsnapdb_clone: ReachableClone) -> Iterator[ReachableClone]:
     """Yield the clone of this worker with its original data.
 
-    After the test its sessions are ended and its changes undone.
+    After the test, the clone's sessions are ended and the test's changes are undone.
     """
     yield zsnapdb_clone
     zsnapdb_clones.reset(zsnapdb_clone)

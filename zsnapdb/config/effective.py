@@ -1,4 +1,4 @@
-"""Settings in effect: the origin, the written form and the line of each. Secrets are never in them."""
+"""Settings in effect: the origin of each, its value as users write it, and its line. Secrets are never included."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from zsnapdb.config.services import HIDDEN
 from zsnapdb.config.settings import Settings
 
 KeyPath = tuple[str | int, ...]
-"""The names of the tables above a value and its key. A number is a place in an array of tables, from 0."""
+"""The names of the tables above a value, then its key. A number is an index in an array of tables, from 0."""
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """Return the line of each value in a TOML document, from 1: the first line of its statement.
+    """Return the line of each value in a TOML document, counted from 1: the first line of the value's statement.
 
-    The text is valid TOML. Each statement is parsed alone, below the header of its table.
+    The text is valid TOML. Each statement is parsed separately, below the header of its table.
     """
     found: dict[KeyPath, int] = {}
     counts: dict[KeyPath, int] = {}
@@ -55,7 +55,7 @@ def _parsed(statement: str) -> dict[str, Any] | None:
 
 
 def _table(parsed: Mapping[str, Any], statement: str, counts: dict[KeyPath, int]) -> KeyPath:
-    """Return the path of the table that a header begins. `counts`: the number of tables in each array so far."""
+    """Return the path of the table that this header starts. `counts`: the number of tables in each array so far."""
     path: KeyPath = ()
     inner: Any = parsed
     while inner:
@@ -72,7 +72,7 @@ def _table(parsed: Mapping[str, Any], statement: str, counts: dict[KeyPath, int]
 
 
 def _leaf_paths(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the path of each value that is no table and no list of tables."""
+    """Yield the path of each value that is neither a table nor a list of tables."""
     if isinstance(value, dict) and value:
         for key, below in value.items():
             yield from _leaf_paths(below, (*path, key))
@@ -88,13 +88,13 @@ UNITS: dict[Any, str] = {
     quantities._duration: "duration",
     quantities._level: 'a number, or "auto"',
 }
-"""The kind of a quantity by the function that converts it."""
+"""The kind of a quantity, by the function that converts the quantity."""
 _TIMES = (("w", 7 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def metadata_of(field: FieldInfo) -> list[Any]:
-    """Return the constraints of the value, also of an optional value."""
+    """Return the constraints of a setting's value, even if the value is optional."""
     every = list(field.metadata)
     for part in get_args(field.annotation):
         if get_origin(part) is Annotated:
@@ -104,13 +104,13 @@ def metadata_of(field: FieldInfo) -> list[Any]:
 
 
 def unit_of(field: FieldInfo) -> str:
-    """Return the kind of the quantity (see UNITS); "" if the value is none."""
+    """Return the kind of the quantity (see UNITS); "" if the value is not a quantity."""
     units = [UNITS.get(item.func) for item in metadata_of(field) if isinstance(item, BeforeValidator)]
     return next((unit for unit in units if unit), "")
 
 
 def quantity(value: Any, unit: str) -> str:
-    """Return a default or a limit as users write it in the configuration, without quotes."""
+    """Return a default or a limit without quotes, as users write it in the configuration."""
     if unit in ("size", "duration") and isinstance(value, int | float) and value:
         for name, length in _SIZES if unit == "size" else _TIMES:
             if value % length == 0:
@@ -120,7 +120,7 @@ def quantity(value: Any, unit: str) -> str:
 
 
 def toml(value: Any, unit: str = "") -> str:
-    """Return a value as TOML has it."""
+    """Return the value in TOML notation."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Enum):
@@ -136,11 +136,11 @@ def toml(value: Any, unit: str = "") -> str:
 
 
 _COMMANDS = ("run", "script", "command", "start", "stop")
-"""Keys with a command, whose arguments may be secrets."""
+"""Keys whose value is a command. A command's arguments may be secrets."""
 
 
 class SettingOrigin(StrEnum):
-    """Where the value of a setting is from."""
+    """Origin of a setting's value."""
 
     FILE = "file"
     ENVIRONMENT = "environment"
@@ -150,9 +150,9 @@ class SettingOrigin(StrEnum):
 
 @dataclass(frozen=True)
 class EffectiveSetting:
-    """A setting: its key, its value as TOML (None: not set), and its origin.
+    """A setting: its key, its value in TOML notation (None: not set), and its origin.
 
-    `line` is its line in the configuration file. The value of a hidden setting is a secret, and is not in it.
+    `line` is its line in the configuration file. A hidden setting has a secret, so its value is left out.
     """
 
     key: str
@@ -163,7 +163,7 @@ class EffectiveSetting:
 
 
 def effective(settings: Settings, lines: Mapping[KeyPath, int]) -> Iterator[EffectiveSetting]:
-    """Yield every setting in the order of the sections. `lines` are those of the values in the file."""
+    """Yield every setting in the order of the sections. `lines` gives the line of each value in the file."""
     for path, value, field in _leaves(settings, ()):
         line = _line(path, lines)
         origin = SettingOrigin.FILE if line is not None else SettingOrigin.DEFAULT
@@ -177,7 +177,7 @@ def effective(settings: Settings, lines: Mapping[KeyPath, int]) -> Iterator[Effe
 
 
 def environment(variables: Mapping[str, str]) -> Iterator[EffectiveSetting]:
-    """Yield the variables of zsnapdb that are set."""
+    """Yield the environment variables of zsnapdb that are set."""
     for name, value in sorted(variables.items()):
         if name.startswith("ZSNAPDB_"):
             hidden = is_secret_name(name)
@@ -185,7 +185,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[EffectiveSetting]:
 
 
 def matching(settings: tuple[EffectiveSetting, ...], key: str) -> tuple[EffectiveSetting, ...]:
-    """Return the settings of a key or table: by its whole name, or else by a part of the name."""
+    """Return the settings whose whole key or table is `key`; if there are none, those whose key contains `key`."""
     whole = tuple(one for one in settings if f"{one.key}.".replace("[", ".").startswith(f"{key}."))
     return whole or tuple(one for one in settings if f".{key}." in f".{one.key}.".replace("[", "."))
 
@@ -206,7 +206,7 @@ def _leaves(model: BaseModel, path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any
 
 
 def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int | None:
-    """Return the line of a setting. Keys of the table `s3` may be next to `url`."""
+    """Return the line of a setting. A key of the table `s3` may also be directly in the repository, next to `url`."""
     for sought in (path, (*path[:2], *path[3:]) if path[2:3] == ("s3",) and path[0] == "repository" else path):
         below = [line for known, line in lines.items() if known[: len(sought)] == sought]
         if below:
@@ -215,7 +215,7 @@ def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int | None:
 
 
 def _inherited(path: KeyPath, settings: Settings) -> str:
-    """Return the table of the default repository, for an instance without its own; "" if there is none."""
+    """Return the table of the default repository if the instance has no repository of its own; else ""."""
     if path[0] != "instance" or path[2:] != ("keep",):
         return ""
     repository = settings.instance[str(path[1])].repository

@@ -1,4 +1,4 @@
-"""Errors of the configuration: a TOML reader, undefined names, the mistake and the most similar known key."""
+"""Errors of the configuration: its TOML mistakes, undefined names, invalid values, and the most similar known key."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SECRET = re.compile(
     r"pass|secret|token|key|canar|webhook|ping|(^|\.)(run|script|command|start|stop|arguments|options|client|sql)$",
     re.IGNORECASE,
 )
-"""Keys whose values are secrets, or commands whose arguments may be secrets."""
+"""Keys whose value is a secret, or a command whose arguments may be secrets."""
 _KEY = r"(?P<key>[\w-]+(?:\.[\w-]+)*)"
 _UNQUOTED = re.compile(rf"{_KEY}\s*=\s*(?P<value>[^\s,{{}}\[\]\"'#][^,{{}}\[\]\"'#]*)")
 _HALF_QUOTED = (
     re.compile(rf"{_KEY}\s*=\s*[\"'](?P<value>[^\"'#]*)(?:#.*)?$"),
     re.compile(rf"{_KEY}\s*=\s*(?P<value>[^\s\"'\[{{][^\"'#\[{{]*)[\"']\s*(?:#.*)?$"),
 )
-"""A value with a quote only before it, and only after it."""
+"""Patterns of a value with a quote only at its start, and of one with a quote only at its end."""
 _OTHER_QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u201f\xab\xbb`"
 _SWITCHES = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _NOTHING = ("none", "null", "nil")
@@ -39,7 +39,7 @@ _NOTHING = ("none", "null", "nil")
 
 @dataclass(frozen=True)
 class TomlMistake:
-    """A mistake in a TOML text: its line from 1, a sentence about it, and its repair."""
+    """A mistake in a TOML text: its line (from 1), a sentence that describes it, and its repair."""
 
     line: int
     problem: str
@@ -47,7 +47,7 @@ class TomlMistake:
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
-    """Return the tables of a TOML text. Raise ConfigError with `name`, the line and its repair if it is invalid."""
+    """Return the tables of a TOML text. If it is invalid, raise ConfigError with `name`, the line and the repair."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -60,9 +60,9 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Place:
-    """The place of an error: all lines, its line from 1, its column from 0, and tomllib's words.
+    """The place of an error: all lines of the text, the error's line (from 1) and column (from 0), tomllib's message.
 
-    `begin` is the line where its statement begins.
+    `begin` is the line where the wrong statement begins.
     """
 
     lines: list[str]
@@ -77,7 +77,7 @@ class _Place:
 
     @property
     def rest(self) -> str:
-        """The line from the column, without a comment."""
+        """The rest of the line from the error's column on, without a comment."""
         return self.line[self.column :].partition("#")[0].strip()
 
 
@@ -100,11 +100,11 @@ def explain_toml(text: str, message: str) -> TomlMistake:
 
 
 _Said = tuple[str, str] | None
-"""A problem and its repair. None: it is another mistake."""
+"""A problem and its repair. None: the mistake is of another kind."""
 
 
 def _open_statement(lines: list[str]) -> int:
-    """Return the line of a statement that goes on after these lines. 0: the last one is complete."""
+    """Return the line of the statement that these lines do not complete. 0: every statement is complete."""
     if _is_complete("\n".join(lines)):
         return 0
     statement, start = "", 1
@@ -137,7 +137,7 @@ def _repeated_section(place: _Place) -> _Said:
 
 
 def _header(line: str) -> str | None:
-    """Return the header of a section without spaces. None if the line is none."""
+    """Return the header of a section without spaces. None if the line is not a header."""
     found = re.match(r"\s*(\[[^\]]+\]+)", line)
     return re.sub(r"\s", "", found[1]) if found is not None else None
 
@@ -235,14 +235,14 @@ def _unquoted(place: _Place) -> _Said:
 
 
 def _number(value: str) -> str | None:
-    """Return a number without zeros in front and with a digit before the point. None if it is another value."""
+    """Return the number without leading zeros and with a digit before the point. None if it is another value."""
     if re.fullmatch(r"0+[0-9]+", value):
         return str(int(value))
     return f"0{value}" if re.fullmatch(r"\.[0-9]+", value) else None
 
 
 def _quoted(key: str, value: str) -> str:
-    """Return the value as a text of TOML, in the form that zsnapdb accepts."""
+    """Return the value as a TOML string in the form that zsnapdb accepts."""
     if value.lower().endswith("b"):
         value = binary_size(value) or value
     if key.rpartition(".")[2] == "cron":
@@ -251,7 +251,7 @@ def _quoted(key: str, value: str) -> str:
 
 
 def _corrected_line(key: str, value: str, read: str, without: str) -> str:
-    """Return how the key is written. If `read` may be a secret, return the advice `without` a value."""
+    """Return the correct spelling of key and value. If `read` may be a secret, return the advice `without` a value."""
     if _SECRET.search(key) or "=" in read or re.search(r"://.*@", read) or not read.isprintable() or not read:
         return without
     return f"write `{key} = {value}`"
@@ -287,7 +287,7 @@ _EXPLANATIONS: tuple[Callable[[_Place], _Said], ...] = (
     _unquoted,
     _list_or_table,
 )
-"""Each is asked in this order; the first answer counts."""
+"""They are called in this order, and the first result that is not None is used."""
 
 
 S = TypeVar("S", bound=BaseModel)
@@ -340,7 +340,7 @@ _OTHER_WORDS = {
     ),
     r"(bw|rate|upload)_?limit|throttle": '`bandwidth = "20MiB"` of a repository limits the bytes sent in a second',
 }
-"""Words that other programs and people use for settings, as patterns, and how a setting is written here."""
+"""Patterns of names that other programs and people use for settings, and our spelling of each setting."""
 
 _TABLES = {
     "volumes": 'must be a table, such as `volumes = { parent = "tank/mysql", data = "tank/mysql/data" }`',
@@ -361,11 +361,11 @@ _KINDS = {
     "path_type": "must be a path in quotes",
     "date_from_datetime_parsing": "must be a day, such as 2027-01-31",
 }
-"""The required type of a value in words, by the kind of pydantic's error."""
+"""The required type of a value, in words, by pydantic's error type."""
 
 
 def _plain(item: ErrorDetails, settings: type[BaseModel]) -> str:
-    """Return the fault of a value, in the words of a configuration."""
+    """Return the error of a value in the terms of a configuration file."""
     if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
         section, key = _section_at(settings, item["loc"]), item["loc"][-1]
         if section is None or len(item["loc"]) == 1:
@@ -376,7 +376,7 @@ def _plain(item: ErrorDetails, settings: type[BaseModel]) -> str:
 
 
 def _hint(location: tuple[int | str, ...], settings: type[BaseModel]) -> str:
-    """Return how a setting with an unknown name is written: by its meaning, a similar name, or its other place."""
+    """Return the right spelling of an unknown setting: a synonym, a similar name, or the same name in another table."""
     key, known = str(location[-1]), _known_keys(settings, location)
     for pattern, advice in _OTHER_WORDS.items():
         is_here = set(re.findall(r"`(\w+_file)`", advice)) <= {*known}
@@ -391,7 +391,7 @@ def _hint(location: tuple[int | str, ...], settings: type[BaseModel]) -> str:
 
 
 def _places(model: type[BaseModel], key: str, path: str = "") -> Iterator[str]:
-    """Yield the tables below `model` that have the key."""
+    """Yield the tables below `model` that have this key."""
     for name, field in model.model_fields.items():
         if name == key and path:
             yield path
@@ -410,8 +410,8 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
     """Return all errors of a document for the model `settings`.
 
     The model compares the keys of a section only if each value is valid by itself. So invalid values are removed from a
-    copy, and the rest is validated again. Errors of a section as a whole are ignored if it lost a value that way,
-    because the lost value may be the only cause.
+    copy, and the copy is validated again. If a section lost a value that way, errors of the section as a whole are
+    ignored: the lost value may be their only cause.
     """
     rest, errors, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
     while True:
@@ -429,7 +429,7 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
 
 
 def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool:
-    """Remove the value at a location from a document. Return whether one existed that is no section or list."""
+    """Remove the value at a location from a document. Return whether there was one that is no section or list."""
     table: Any = document
     for part in location[:-1]:
         if not isinstance(table, dict) or part not in table:
@@ -441,9 +441,9 @@ def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool
 
 
 def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[str, str]:
-    """Return the message and the hint (may be "") for errors of a document for the model `settings`.
+    """Return the message and the hint ("" if there is none) for validation errors of a document.
 
-    Unknown keys are first: a missing key may be one of them with another name.
+    Unknown keys come first: an unknown key may be a misspelling of a missing one.
     """
     lines, hints = [], []
     for item in sorted(errors, key=lambda one: one["type"] != "extra_forbidden"):
@@ -459,7 +459,7 @@ def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[
 
 
 def settings_in(text: str, name: str, model: type[S], example: str) -> S:
-    """Return the settings in the TOML text. Raise ConfigError with `name` and all errors."""
+    """Return the settings in the TOML text. If it is invalid, raise ConfigError with `name` and all errors."""
     raw = read_toml(text, name)
     try:
         return model.model_validate(raw, context=WRITTEN)
@@ -471,7 +471,7 @@ def settings_in(text: str, name: str, model: type[S], example: str) -> S:
 def unknown_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a sentence for each invalid or undefined name of an instance or repository.
 
-    `raw` is the TOML document, whose values may have any type; values of a wrong type are skipped.
+    `raw` is the unvalidated TOML document. Values of a wrong type are skipped.
     """
     instances, repositories = _table(raw, "instance"), _table(raw, "repository")
     sentences = [sentence for name, table in instances.items() for sentence in _of_instance(name, table, repositories)]
@@ -508,7 +508,7 @@ def _of_instance(name: str, table: object, repositories: Mapping[str, Any]) -> I
 
 
 def _choices(names: Iterable[str]) -> str:
-    """Return the configured names in brackets; "" if there is none."""
+    """Return the configured names in brackets; "" if there are none."""
     known = ", ".join(sorted(names))
     return f" (configured: {known})" if known else ""
 

@@ -1,4 +1,4 @@
-"""Reader of fleet.toml: the repositories of `zsnapdb fleet`, and default objectives."""
+"""Settings of `zsnapdb fleet` (fleet.toml): its repositories, and default objectives."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RepositoryName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
 
 
 class FleetSettings(ConfigSection):
-    """The repositories of a fleet. Their instances are found by listing them.
+    """The repositories of a fleet. zsnapdb finds the instances by listing the repositories.
 
-    `objectives` apply to instances whose backups have none. A host is red if no repository got data from it for longer
-    than `heard_within`. `cache` is the local folder for data already read. `readers` is the number of concurrent
+    `objectives` apply to instances whose backups record none. A host is red if no repository received data from it
+    within `heard_within`. `cache` is the local folder for data already read. `readers` is the number of concurrent
     requests.
     """
 

@@ -1,4 +1,4 @@
-"""Reader of fleet-jobs.toml: when which instance of which host is backed up, verified and drilled."""
+"""Settings of a fleet's jobs (fleet-jobs.toml): the schedules of backups, verifications and drills of each instance."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ClockTime = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 class FleetScheduleSettings(ConfigSection):
     """Schedule of a fleet job: a cron expression in a time zone, or an interval in seconds, counted from 1970.
 
-    A run starts up to `jitter` seconds later. After `timeout` it is stopped and counts as failed. Only one run of a job
-    is active at a time.
+    A run starts up to `jitter` seconds after its scheduled time. After `timeout` the run is stopped and counts as
+    failed. Only one run of a job is active at a time.
     """
 
     cron: Annotated[str, Field(max_length=200), AfterValidator(five_fields)] | None = None
@@ -45,7 +45,7 @@ class FleetScheduleSettings(ConfigSection):
 class FleetInstanceSettings(ConfigSection):
     """An instance: its host, the bucket whose limit applies to its jobs, and its own schedules.
 
-    The schedule of `defaults` applies if one is omitted; `skip` names jobs that it does not have at all.
+    If a schedule is omitted, that of `defaults` applies. `skip` names the jobs that this instance never runs.
     """
 
     host: FleetHostName
@@ -56,14 +56,14 @@ class FleetInstanceSettings(ConfigSection):
 
 
 class FleetDefaultsSettings(ConfigSection):
-    """Schedules of instances without their own."""
+    """Default schedules of all instances."""
 
     backup: FleetScheduleSettings | None = None
     verify: FleetScheduleSettings | None = None
 
 
 class DrillPoolSettings(ConfigSection):
-    """Drills: each instance once per `every`, on any free host that runs drills."""
+    """Drills: each instance is drilled once per `every`, on any free host that runs drills."""
 
     every: Annotated[Seconds, Field(ge=3600, le=366 * 86400.0)]
     jitter: Annotated[Seconds, Field(ge=0, le=86400)] = 3600.0
@@ -71,13 +71,13 @@ class DrillPoolSettings(ConfigSection):
 
 
 class BucketSettings(ConfigSection):
-    """Number of concurrent jobs of a bucket, on all hosts together."""
+    """Maximum number of concurrent jobs that use a bucket, on all hosts together."""
 
     limit: Annotated[int, Field(ge=1, le=1000)]
 
 
 class WindowSettings(ConfigSection):
-    """A time in which no job starts on these hosts. A window that ends before it starts ends on the next day."""
+    """A period in which no job starts on these hosts. If its end is before its start, it ends on the next day."""
 
     hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1)] = ("*",)
     days: Annotated[tuple[Weekday, ...], Field(min_length=1)] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -93,10 +93,11 @@ class WindowSettings(ConfigSection):
 
 
 class FleetJobsSettings(ConfigSection):
-    """All jobs of a fleet. Instance names are unique in it.
+    """All jobs of a fleet. Instance names are unique within the fleet.
 
-    `rollout` are host patterns: changes are applied in this order, hosts without a pattern last. With `verify_anywhere`
-    any host that runs drills also verifies instances, which needs only their repositories.
+    `rollout` lists host patterns: changes are applied to hosts in this order, and last to hosts that match no pattern.
+    With `verify_anywhere`, any host that runs drills also verifies instances; this needs only access to their
+    repositories.
     """
 
     engine: EngineSettings

@@ -19,8 +19,8 @@ _Words = Annotated[
 class ControlSettings(ConfigSection):
     """Stop and start of the server: by its systemd unit, or by two commands of the site.
 
-    By default the unit of the running server is used. `timeout` applies to a stop and to a start. `server_id_file` is
-    an option file that the server reads and that only zsnapdb writes: MariaDB gets its new server_id there.
+    By default zsnapdb uses the unit of the running server. `timeout` limits each stop and each start. `server_id_file`
+    is an option file that the server reads and only zsnapdb writes: it sets a new server_id of MariaDB.
     """
 
     unit: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]{0,200}$")] | None = None
@@ -51,12 +51,12 @@ _Time = Annotated[Seconds, Field(gt=0, le=100 * 365 * 86400.0)] | None
 class ObjectiveSettings(ConfigSection):
     """The objectives of an instance. An omitted objective is not checked.
 
-    Some limit an age: `rpo` the newest restorable point, `backup_age` the newest restorable backup, `archive_lag` the
-    end of the binlog archive, `drill_age` the newest passed drill. `verify_age` and `deep_verify_age` limit the time
-    since the last check of the backup whose check is oldest. `window`: every point this far back can be restored.
-    `copies`: maximum age of the newest restorable point in each repository. `immutable_for`: the store protects a
-    backup from removal for at least this long after its creation. `restore_time`: the longest restore, estimated from
-    drills. `warn_at`: the fraction of a limit at which a warning starts.
+    Four limit an age. `rpo`: age of the newest restorable point. `backup_age`: of the newest restorable backup.
+    `archive_lag`: of the binlog archive's end. `drill_age`: of the newest passed drill. `verify_age` and
+    `deep_verify_age` limit the time since the last check of the backup whose check is oldest. `window`: every point in
+    this period before now can be restored. `copies`: maximum age of the newest restorable point in each repository.
+    `immutable_for`: minimum time after its creation for which the store protects a backup from removal. `restore_time`:
+    maximum duration of a restore, estimated from drills. `warn_at`: the fraction of a limit at which a warning starts.
     """
 
     rpo: _Time = None
@@ -79,7 +79,7 @@ _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]+$", max_leng
 class HostBootSettings(ConfigSection):
     """Kernel for a machine that boots from files of this host instead of its disks (direct kernel boot).
 
-    Paths of such files in a repository are not trusted, so a restored machine has the files named here, or none.
+    Such paths in a repository are not trusted. A restored machine gets the files named here, or none.
     """
 
     kernel: _LocalFile
@@ -92,7 +92,7 @@ class VmSourceSettings(ConfigSection):
 
     `freeze_deadline`: maximum time, in seconds, that the file systems inside the guest stay frozen. 0: never frozen.
     `client`: command line of the database client that the guest agent runs in a drill. None: the client of the server's
-    family, by the socket as root. `drill_memory`: memory of the machine in a drill, in bytes (None: that of the
+    family, as root through the socket. `drill_memory`: memory of the machine in a drill, in bytes (None: that of the
     machine).
     """
 
@@ -111,7 +111,10 @@ class VmSourceSettings(ConfigSection):
 
 
 class SilencedRule(ConfigSection):
-    """A rule that is silent up to and including the day `until` (UTC), and why. `instance` None: all instances."""
+    """A silenced rule: its name, the last day of silence (`until`, UTC), and the reason.
+
+    `instance` None: all instances.
+    """
 
     rule: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
     reason: Annotated[str, Field(min_length=8, max_length=500)]
@@ -120,6 +123,6 @@ class SilencedRule(ConfigSection):
 
 
 class DoctorSettings(ConfigSection):
-    """Rules that `zsnapdb doctor` silences."""
+    """Rules that `zsnapdb doctor` does not report."""
 
     silenced: tuple[SilencedRule, ...] = ()

@@ -16,7 +16,7 @@ _ADDRESS = r"^[A-Za-z0-9][A-Za-z0-9._%+=-]*@[A-Za-z0-9.-]+$"
 _PROGRAM = r"^/"
 
 Url = Annotated[str, Field(pattern=_URL, max_length=2000), HIDDEN]
-"""A secret address: everybody who has it can send to it."""
+"""A secret address: anybody who knows it can send messages to it."""
 Address = Annotated[str, Field(pattern=_ADDRESS, max_length=320)]
 Program = Annotated[str, Field(pattern=_PROGRAM)]
 TARGET_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
@@ -36,7 +36,7 @@ class NotifiedJob(StrEnum):
 
 
 class NotificationEvent(StrEnum):
-    """Event of a notification. Success after a problem is sent to the targets that got the problem."""
+    """Event of a notification. A success after a problem is sent to the targets that got the problem."""
 
     START = "start"
     SUCCESS = "success"
@@ -51,7 +51,7 @@ class NotificationEvent(StrEnum):
 
     @property
     def is_of_objective(self) -> bool:
-        """Return whether it is about an objective, not a job: drill is the name of a job and of an objective."""
+        """Return whether it is about an objective, not a job: `drill` is the name of a job and of an objective."""
         return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
 
 
@@ -67,8 +67,9 @@ class NotificationChannel(StrEnum):
 class NotificationTarget(ConfigSection):
     """A target of notifications: exactly one of `ping`, `ping_file`, `webhook`, `webhook_file`, `email` and `script`.
 
-    A ping target is for a single job (`of`), so that no success hides another failure. `repeat`: interval at which a
-    continuing problem is sent again. No `instances`: all.
+    A ping target is for a single job (`of`), so that the success of one job cannot hide the failure of another.
+    `repeat`: interval at which a continuing problem is sent again. Without `instances`, it gets events of all
+    instances.
     """
 
     ping: Url | None = None
@@ -114,7 +115,7 @@ class NotificationTarget(ConfigSection):
 
 
 class NotificationSettings(ConfigSection):
-    """Targets by name, and limits. An attempt takes at most `timeout` seconds, all of a command's together `budget`."""
+    """Targets by name, and time limits: `timeout` for one attempt, `budget` for all attempts of a command together."""
 
     to: dict[Annotated[str, Field(pattern=TARGET_NAME)], NotificationTarget] = Field(default_factory=dict)
     timeout: Annotated[Seconds, Field(ge=1, le=60)] = 10.0

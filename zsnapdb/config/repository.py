@@ -1,4 +1,4 @@
-"""Settings of a repository: address, retention, and how streams are created, encrypted and locked there."""
+"""Settings of a repository: its address and retention, and the creation, encryption and lock of its backups."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ Count = Annotated[int, Field(ge=0, le=100_000), BeforeValidator(_count)]
 
 
 class KeepRules(ConfigSection):
-    """Rules that decide which snapshot sets are kept. A rule that is 0 keeps nothing."""
+    """Rules that decide which snapshot sets are kept. A rule with the value 0 keeps nothing."""
 
     last: Count = 0
     hourly: Count = 0
@@ -177,9 +177,9 @@ class StreamSettings(ConfigSection):
 
 
 class EncryptionSettings(ConfigSection):
-    """Keys that can read the backups of this host, and keys whose manifests this host trusts.
+    """Keys that can decrypt the backups of this host, and keys whose signed manifests this host trusts.
 
-    Every value is a public key or the path of a secret.
+    Each value is a public key or the path of a secret file.
     """
 
     example: ClassVar[str] = '{ recipients = ["age1..."], signing_key_file = "/etc/zsnapdb/signing-key" }'
@@ -189,9 +189,9 @@ class EncryptionSettings(ConfigSection):
     signing_key_file: AbsolutePath | None = None
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
     accept_plain: StrictBool = False
-    """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
+    """Whether a host that encrypts also uses unencrypted backups, such as those from before encryption was set."""
     signing: Literal["none"] | None = None
-    """`"none"`: this host deliberately signs nothing. Then it trusts anybody who can write to the repository."""
+    """`"none"`: this host deliberately signs nothing. Then it trusts everyone who can write to the repository."""
 
     @model_validator(mode="after")
     def _one_decision(self) -> EncryptionSettings:
@@ -201,9 +201,10 @@ class EncryptionSettings(ConfigSection):
 
 
 class ObjectLockSettings(ConfigSection):
-    """Lock of the objects in the bucket: who may end a lock, and its minimum duration (seconds).
+    """Lock of the objects in the bucket: who may end a lock early, and the minimum duration in seconds.
 
-    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, not even the owner.
+    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, not even the bucket's
+    owner.
     """
 
     mode: Literal["governance", "compliance"]
@@ -296,7 +297,7 @@ class RepositorySettings(ConfigSection):
     @model_validator(mode="wrap")
     @classmethod
     def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Accept keys of the table `s3` next to `url`, where they were before this table existed."""
+        """Accept keys of the table `s3` directly next to `url`: before this table existed, they were there."""
         flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
         if not flat or not isinstance(read, dict) or "s3" in read:
             return handler(read)

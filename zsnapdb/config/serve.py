@@ -17,10 +17,11 @@ _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 
 
 class LoginSettings(ConfigSection):
-    """Login of people to the page by an issuer: OpenID Connect, authorization code flow with PKCE.
+    """Login of people to the page through an issuer: OpenID Connect, authorization code flow with PKCE.
 
-    `client_id` is the issuer's id of zsnapdb, and the audience of people's id tokens. `client_secret_file` is a file of
-    root with the client's secret (None: it is a public client). `scopes` are requested in addition to `openid`.
+    `client_id` is the id under which the issuer knows zsnapdb, and the audience of people's id tokens.
+    `client_secret_file` is a file of root with the client's secret (None: zsnapdb is a public client). `scopes` are
+    requested in addition to `openid`.
     """
 
     client_id: Annotated[str, Field(pattern=r"^[!-~]{1,500}$")]
@@ -36,19 +37,19 @@ class LoginSettings(ConfigSection):
 _HTTPS = r"^https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]{0,500})?$"
 HttpsUrl = Annotated[str, Field(pattern=_HTTPS)]
 SUBJECT_OF_EMAIL = "user:{email}"
-"""The only subject that a token can set itself: a mail address that its issuer has verified."""
+"""The only form of `subject` that takes its name from a token: a mail address that the issuer has verified."""
 _OF_EVERYBODY = {
     "token.actions.githubusercontent.com": ("repository", "repository_id", "sub"),
     "gitlab.com": ("project_path", "project_id", "sub"),
     "accounts.google.com": ("email", "hd", "sub"),
 }
-"""Issuers where anybody can have an account and tokens, and the claims of which a rule must name one."""
+"""Issuers where anybody can get an account and tokens. A rule must name at least one of these claims."""
 
 
 class IssuerRule(ConfigSection):
-    """Subject and role of a token with all these claims. If a claim is a list, it must contain the value.
+    """Subject and role of a token that has all these claims. If a claim is a list, it must contain the value.
 
-    `subject` is a fixed one, or "user:{email}": the mail address of the token, if its issuer has verified it.
+    `subject` is a fixed name, or "user:{email}": the token's mail address, if the issuer has verified it.
     """
 
     claims: Annotated[
@@ -67,10 +68,10 @@ class IssuerRule(ConfigSection):
 class IssuerSettings(ConfigSection):
     """An issuer whose id tokens are accepted in addition to zsnapdb's own tokens.
 
-    `issuer` and `audience` are compared exactly. `jwks_url` is the address of its keys; by default it is read from
-    `/.well-known/openid-configuration` of the issuer. `longest_age`: how long after its issue a token is accepted, if
-    it does not expire earlier. `tls_ca`: the authority of its certificate (None: those of this host). The first
-    matching rule decides. With `login`, people log in to the page by this issuer.
+    `issuer` and `audience` are compared exactly. `jwks_url` is the address of the issuer's keys; by default it is read
+    from the issuer's `/.well-known/openid-configuration`. `longest_age`: maximum age of an accepted token, which may
+    also expire earlier. `tls_ca`: the authority of the issuer's certificate (None: the authorities of this host). The
+    first matching rule decides. With `login`, people log in to the page through this issuer.
     """
 
     issuer: HttpsUrl
@@ -98,7 +99,7 @@ class IssuerSettings(ConfigSection):
 
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
 _ORIGIN = rf"^(?:https://{_HOST}|http://(?:127\.0\.0\.1|localhost))(?::[0-9]{{1,5}})?$"
-"""An address without a path. Codes and sessions pass there, so without TLS it must be this host."""
+"""An address without a path. Codes and sessions are sent there, so an address without TLS must be this host."""
 
 
 def _project(text: str) -> str:
@@ -110,8 +111,8 @@ def _project(text: str) -> str:
 class ProjectLimits(ConfigSection):
     """Limits of all subjects of a CI project together (None: no limit).
 
-    `clones` is the number of clones, `running` the number of clones whose server may run. `bytes` is how much all of
-    them may write, `longest_lease` the longest lease that may be requested.
+    `clones` is the number of clones, `running` the number of clones whose server may run. `bytes` limits the data that
+    all of them may write, `longest_lease` the lease that may be requested.
     """
 
     clones: Annotated[int, Field(ge=0, le=10_000)] | None = None
@@ -123,16 +124,16 @@ class ProjectLimits(ConfigSection):
 class ServeSettings(ConfigSection):
     """Socket and account of the helper, and the limits of each subject.
 
-    The helper creates `socket`, unless systemd passes one. `account` is the account of the web process: requests of
-    other accounts except root are refused. `ttl` is the default lease of a clone, `longest_lease` the longest that may
-    be requested. `per_subject` is how many clones a subject may have at a time, `commits_per_subject` how many commits
-    its clones may have. `bytes_per_subject` is how much a subject's clones may write together, each with its own quota.
-    `running_per_subject` is how many of their servers may run. None: no limit. `comparisons` is how many comparisons of
-    two states may run concurrently, each on two servers, `comparisons_per_subject` how many for one subject's clones.
+    The helper creates `socket`, unless systemd passes a socket. `account` is the account of the web process: requests
+    from all other accounts except root are refused. `ttl` is the default lease of a clone, `longest_lease` the longest
+    lease that may be requested. `per_subject` limits the clones of a subject, `commits_per_subject` the commits of
+    these clones. `bytes_per_subject` limits the data that they may write together; each also has its own quota.
+    `running_per_subject` limits their running servers. None: no limit. `comparisons` limits concurrent comparisons of
+    two states, each of which runs two servers; `comparisons_per_subject` limits those of one subject's clones.
     `project` has limits for all subjects of a project together: `ci:shop` includes `ci:shop/web`. `unmasked` names
-    instances without masking that anybody may clone; other unmasked instances are only for operators. `fetch_account`
-    gets the issuers' keys; it must not be the account of the web process. `url` is the address of the page in browsers:
-    issuers redirect people there after a login. `session` is the duration of such a login.
+    instances without masking that anybody may clone; only operators may clone other unmasked instances. `fetch_account`
+    is the account that fetches the issuers' keys; it must not be the account of the web process. `url` is the address
+    of the page in browsers: issuers redirect people there after a login. `session` is the duration of a login.
     """
 
     socket: AbsolutePath = Path("/run/zsnapdb-serve/helper.sock")

@@ -1,4 +1,4 @@
-"""Tables of the configuration for agent, clones and engine, and the base class of all tables."""
+"""Tables of the configuration for the agent, clones and the engine, and the base class of all tables."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def _absolute(path: Path) -> Path:
 
 
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-"""Path of a setting. Commands and services have other working folders and homes, so no other path is accepted."""
+"""Absolute path in a setting. Relative paths are refused: commands and services run in different folders."""
 
 
 class ConfigSection(BaseModel):
-    """A table of the configuration. Unknown keys are errors, and errors show no value."""
+    """A table of the configuration. Unknown keys are errors, and error messages contain no value."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True, allow_inf_nan=False
@@ -79,7 +79,7 @@ CRON_NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-"""Schedules of crontab(5) that are no five fields, and the same as five fields."""
+"""Schedules of crontab(5) by name, and the equivalent five fields."""
 
 
 def five_fields(cron: str) -> str:
@@ -98,9 +98,9 @@ class ScheduleSettings(ConfigSection):
     """Schedule of a job: a cron expression in a time zone, or an interval in seconds.
 
     Cron expressions are those of crontab(5). Weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat. If both a day of
-    the month and a weekday are given, either one suffices. A run starts up to `jitter` seconds later, by the same delay
-    for the same scheduled time. `arguments` are added to the command. A run is stopped after `timeout`. The default of
-    `timezone` is that of the agent.
+    the month and a weekday are given, one match suffices. A run starts up to `jitter` seconds later; the delay is fixed
+    for each scheduled time. `arguments` are added to the command. A run is stopped after `timeout`. The default of
+    `timezone` is the agent's time zone.
     """
 
     example: ClassVar[str] = '{ every = "1d" }` or `{ cron = "0 3 * * *" }'
@@ -120,13 +120,13 @@ class ScheduleSettings(ConfigSection):
 
 
 class CopyScheduleSettings(ScheduleSettings):
-    """Schedule for copying the backups to the repository `to`."""
+    """Schedule of the job that copies backups to the repository `to`."""
 
     to: str
 
 
 class InstanceAgentSettings(ConfigSection):
-    """Jobs of an instance that the agent runs. `archive`: whether it keeps the binlog archive running."""
+    """Jobs of an instance that the agent runs. `archive`: whether the agent keeps the binlog archive running."""
 
     archive: StrictBool = False
     snapshot: ScheduleSettings | None = None
@@ -147,9 +147,10 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 
 class HttpSettings(ConfigSection):
-    """Address of the agent's endpoints /metrics, /healthz and /readyz. Beyond loopback it needs TLS and a token.
+    """Address of the agent's endpoints /metrics, /healthz and /readyz.
 
-    `stale`: maximum age in seconds of the last check of the objectives; after that /readyz reports an error.
+    An address other than loopback needs TLS and a token. `stale`: maximum age in seconds of the last check of the
+    objectives. If it is older, /readyz reports an error.
     """
 
     address: Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+$")] = "127.0.0.1"
@@ -171,8 +172,8 @@ class HttpSettings(ConfigSection):
 class AgentSettings(ConfigSection):
     """The agent of this host, and the jobs that belong to no single instance.
 
-    `metrics`: the file that the status job writes for node_exporter. A job is stopped if it is inactive for `stall`
-    seconds: its processes use no processor time and print nothing.
+    `metrics`: the file that the status job writes for node_exporter. A job is stopped after `stall` seconds in which
+    its processes use no processor time and print nothing.
     """
 
     timezone: Zone = "UTC"
@@ -199,9 +200,10 @@ _MOST_PORTS = 1000
 
 
 class AddressSettings(ConfigSection):
-    """Ports where HAProxy listens for clones, from `first_port` to `last_port`, and its admin socket.
+    """Ports where HAProxy listens for clones, from `first_port` to `last_port`, and HAProxy's admin socket.
 
-    Each clone that listens at `clones.bind_address` gets one and keeps it. The server behind it has its own port.
+    Each clone that listens at `clones.bind_address` gets a port and keeps it. The server behind HAProxy has its own
+    port.
     """
 
     socket: AbsolutePath = Path("/run/zsnapdb-haproxy/admin.sock")
@@ -216,19 +218,19 @@ class AddressSettings(ConfigSection):
 
     @property
     def ports(self) -> range:
-        """All ports that clones may keep."""
+        """All ports from `first_port` to `last_port`."""
         return range(self.first_port, self.last_port + 1)
 
 
 LEAST_MEMORY = 100 << 20
-"""Minimum memory of a server in bytes: 113 MB seen with MariaDB and 162 MB with MySQL, with a small buffer pool."""
+"""Minimum memory of a server in bytes. Servers with a small buffer pool used 113 MB (MariaDB) and 162 MB (MySQL)."""
 
 
 class PoolSettings(ConfigSection):
     """A pool of `size` clones that are started and checked in advance, for the next requests.
 
-    Their data is at most `max_age` seconds old: a pool serves `latest`, as of the creation of its clones. `memory` is
-    the limit for all their servers together in bytes (None: only half of the host's free memory).
+    `max_age` limits the age of their data in seconds: a pool clone has the state that was `latest` at its creation.
+    `memory` limits the memory of all their servers together in bytes (None: only half of the host's free memory).
     """
 
     size: Annotated[int, Field(ge=1, le=50)]
@@ -251,12 +253,12 @@ MigrationCommand = Annotated[
 
 
 class MigrationSettings(ConfigSection):
-    """The migration of the site, and its limits.
+    """The site's migration, and its limits.
 
-    `command` runs it, in the working directory of `zsnapdb migration-check`, for at most `timeout` seconds. It is a
-    problem if it takes more than `longest`. It is also one if another client's statement on a table waits more than
-    `longest_read_wait` or `longest_write_wait` seconds. With `repeatable` a second run must succeed and leave the
-    schema unchanged. None: no limit.
+    `zsnapdb migration-check` runs `command` in the current folder, for at most `timeout` seconds. A migration longer
+    than `longest` is a problem. So is a statement of another client that waits longer than `longest_read_wait` or
+    `longest_write_wait` seconds for a table. With `repeatable`, a second run must succeed and leave the schema
+    unchanged. None: no limit.
     """
 
     command: MigrationCommand = ()
@@ -269,12 +271,12 @@ class MigrationSettings(ConfigSection):
 
 HOST_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 FleetHostName = Annotated[str, Field(pattern=rf"^{HOST_NAME}$")]
-"""Name of a host of a fleet: the name in its certificate, and the suffix of its queue's name."""
+"""Name of a host of a fleet. Its certificate has this name, and its queue's name ends with it."""
 _ADDRESS = r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[0-9]{1,5}$"
 
 
 class FleetVerb(StrEnum):
-    """Jobs that the engine may run on a host. Each can be repeated, which reports completed work without redoing it."""
+    """Jobs that the engine may run on a host. A job can be repeated: it reports completed work and does not redo it."""
 
     BACKUP = "backup"
     DRILL = "drill"
@@ -282,10 +284,10 @@ class FleetVerb(StrEnum):
 
 
 class EngineSettings(ConfigSection):
-    """Address of the engine (Temporal). Beyond loopback it needs TLS, with a client certificate.
+    """Address of the engine (Temporal). An address other than loopback needs TLS with a client certificate.
 
-    `ca` is the authority of the server's certificate (None: those of this host), `server_name` the name in it (None:
-    that of the address).
+    `ca` is the authority of the server's certificate (None: the authorities of this host). `server_name` is the name in
+    that certificate (None: the name in the address).
     """
 
     server: Annotated[str, Field(pattern=_ADDRESS)]
@@ -320,11 +322,11 @@ class EngineSettings(ConfigSection):
 class WorkerSettings(EngineSettings):
     """Jobs that this host runs for a fleet (`zsnapdb fleet worker`).
 
-    `host` is its name there. It runs only the `verbs` and refuses all other requests. `drills`: it also runs drills of
-    configured instances that any host may run, if `memory` is available. `at_once`: maximum number of its concurrent
-    jobs. `spacing`: minimum seconds between the starts of two runs of the same job. `fallback` agent: if the agent has
-    a schedule for a backup, and the fleet has not started it `fallback_after` seconds later, the agent does. `fallback`
-    none: the agent follows its own schedules as if there were no fleet.
+    `host` is this host's name in the fleet. It runs only the `verbs` and refuses all other requests. `drills`: it also
+    runs those drills of configured instances that any host may run, if `memory` is available. `at_once`: maximum number
+    of concurrent jobs. `spacing`: minimum seconds between the starts of two runs of the same job. `fallback` agent: the
+    agent starts a backup of its own schedule if the fleet has not started it within `fallback_after` seconds.
+    `fallback` none: the agent follows its own schedules as if there were no fleet.
     """
 
     host: FleetHostName

@@ -1,4 +1,4 @@
-"""Reader of zsnapdb.toml. Unknown keys are errors; the hint names the most similar known key."""
+"""Settings in zsnapdb.toml. Unknown keys are errors; the hint names the most similar known key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Volumes = dict[RoleName, Annotated[str, AfterValidator(_dataset)]]
 
 
 class LockSettings(ConfigSection):
-    """Pause of writes for the snapshot."""
+    """The write lock during the snapshot."""
 
     strategy: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")] = "auto"
     """`auto`, or the name of a strategy in `mysql/locks`."""
@@ -58,7 +58,7 @@ class LockSettings(ConfigSection):
 class HookSettings(ConfigSection):
     """A script of the site: when it runs, its command, its timeout, and the effect of its failure.
 
-    `on_failure`: by default, failure of a `done` hook is a warning, failure of any other hook an error.
+    `on_failure`: by default, the failure of a `done` hook is a warning, and that of any other hook an error.
     """
 
     when: Literal["before", "locked", "after", "done"]
@@ -74,9 +74,9 @@ class HookSettings(ConfigSection):
 class ServerSettings(ConfigSection):
     """Start of a server of this instance's version for restores and clones.
 
-    `binaries` are the programs for files of other series, such as 10.11 or 8.4. `binary` is for all others. A server
-    starts only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and folders of the host that
-    it may read.
+    `binaries` has a server program for each of some other series, such as 10.11 or 8.4. `binary` is the program for all
+    remaining series. Servers start only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and
+    folders of the host that such a server may read.
     """
 
     binary: AbsolutePath | None = None
@@ -111,10 +111,10 @@ class ProbeSettings(ConfigSection):
 
 
 class DrillSettings(ConfigSection):
-    """Location of the restored server in a drill, and the checks. The server is removed afterwards.
+    """Location of the restored server in a drill, and the checks. The drill then removes the server.
 
-    `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill on a host
-    without innochecksum omits page checksums (if-possible) or is refused (required).
+    `sample`: approximate bytes of pages, and of tables, that are checked. `pages`: on a host without innochecksum, a
+    drill omits page checksums (`if-possible`) or is refused (`required`).
     """
 
     dataset: str | None = None
@@ -125,14 +125,14 @@ class DrillSettings(ConfigSection):
 
 
 class DatasetKeySettings(ConfigSection):
-    """The key of the instance's encrypted datasets, for datasets received from raw streams."""
+    """The key of the instance's encrypted datasets. Datasets that are received from raw streams need it."""
 
     key_file: AbsolutePath | None = None
-    """ZFS reads the key there (keylocation=file:// in zfsprops(7))."""
+    """ZFS reads the key from this file (keylocation=file:// in zfsprops(7))."""
 
 
 class ChainSettings(ConfigSection):
-    """Conditions for the next full backup, and for the continuation of an interrupted backup. 0: never."""
+    """Conditions under which the next backup is full, or an interrupted backup is continued. 0: never."""
 
     full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
     longest: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -154,7 +154,7 @@ class MaskingSettings(ConfigSection):
     timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400)] = 3600.0
     rebuild: Literal["changed", "all"] = "changed"
     keep_history: tuple[str, ...] = ()
-    """Names (schema.table) of system-versioned tables whose history is kept; masking must not change these tables."""
+    """Names (schema.table) of system-versioned tables whose history is kept. Masking must not change these tables."""
     canaries: tuple[Annotated[SecretStr, Field(min_length=6, max_length=200)], ...] = ()
     """Values that no file of a masked clone may contain."""
 
@@ -166,7 +166,7 @@ class MaskingSettings(ConfigSection):
 
 
 class BinlogSettings(ConfigSection):
-    """Archiving of binlogs, and conditions for removing archived binlogs from the server."""
+    """Archiving of binlogs, and when archived binlogs are removed from the server."""
 
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0
@@ -177,10 +177,10 @@ class BinlogSettings(ConfigSection):
 
 
 class InstanceSettings(ConfigSection):
-    """A configured server: how to connect to it, its datasets, and the repository of its backups.
+    """A configured server: its connection, its datasets, and the repository of its backups.
 
-    `vm`: a virtual machine instead, whose disks are the volumes. With `host`, the server inside it is locked for a
-    backup.
+    With `vm`, the instance is a virtual machine whose disks are the volumes. With `host` too, a backup locks the server
+    inside it.
     """
 
     socket: AbsolutePath | None = None
@@ -190,7 +190,7 @@ class InstanceSettings(ConfigSection):
     password_file: AbsolutePath | None = None
     password_env: str | None = None
     tls: Literal["required", "preferred", "off"] | None = None
-    """None: required, except for a socket or the loopback interface, where it is preferred."""
+    """None: `required`, but `preferred` for a socket or the loopback interface."""
     tls_ca: AbsolutePath | None = None
     tls_cert: AbsolutePath | None = None
     tls_key: AbsolutePath | None = None
@@ -271,8 +271,8 @@ class InstanceSettings(ConfigSection):
 class CloneSettings(ConfigSection):
     """Location, ports, lifetime and limits of clones.
 
-    Linux uses ports from 32768 on for outgoing connections (ip(7), ip_local_port_range), so one may be taken before a
-    server starts. The default ports are below.
+    Linux uses ports from 32768 on for outgoing connections (ip(7), ip_local_port_range), so such a port may already be
+    in use when a server starts. The default ports are lower.
     """
 
     dataset: str | None = None
@@ -283,12 +283,12 @@ class CloneSettings(ConfigSection):
     bind_address: str = "127.0.0.1"
     accounts: Literal["lock", "keep"] = "lock"
     server_user: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] | None = None
-    """Operating system account of the servers of clones. None: that of the instance's server."""
+    """Operating system account of the clones' servers. None: the account of the instance's server."""
     ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
     max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_age: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 90 * 86400.0
-    """Maximum time that data cloned for a subject is kept, however often its lease is extended. Root has no limit."""
+    """Maximum time for which data cloned for a subject is kept, even if the lease is extended. Root has no limit."""
     grace: Annotated[Seconds, Field(ge=0)] = 3600.0
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
@@ -309,7 +309,7 @@ class CloneSettings(ConfigSection):
     """Maximum bytes of a clone, excluding data shared with its source (0: no limit)."""
     keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0
     address: AddressSettings | None = None
-    """Ports that clones keep through a reset. None: each clone has the port of its server."""
+    """Ports that clones keep even when they are reset. None: a clone has the port of its server."""
 
     @model_validator(mode="after")
     def _port_range(self) -> CloneSettings:
@@ -331,7 +331,7 @@ class CloneSettings(ConfigSection):
 class MachineSettings(ConfigSection):
     """Location, libvirt address and network of cloned virtual machines.
 
-    `network` None: an isolated network of clones. Leases and limits are those of `clones`.
+    `network` None: an isolated network for clones. The leases and limits of `clones` apply to machines too.
     """
 
     dataset: str | None = None
@@ -347,9 +347,9 @@ class RestoreSettings(ConfigSection):
     """Location of restored datasets and journals, and the replay of binlogs.
 
     `batch_size`: bytes of binlog between two snapshots. `workers`: threads of the parallel applier (None: one per
-    processor). `replay`: by the server's applier or by a client. `auto` is the applier, except for MySQL before 8.0.23,
-    which has other statements for the applier. `keep_replaced`: how long `zsnapdb reap` keeps the datasets of a server
-    that a restore replaced (None: forever).
+    processor). `replay`: whether the server's applier or a client replays. `auto` is the applier, except for MySQL
+    before 8.0.23, whose statements for the applier differ. `keep_replaced`: how long `zsnapdb reap` keeps the datasets
+    of a server that a restore replaced (None: forever).
     """
 
     mount_root: AbsolutePath = Path("/var/lib/zsnapdb/restored")
@@ -361,7 +361,7 @@ class RestoreSettings(ConfigSection):
 
 
 class SiteSettings(ConfigSection):
-    """Contacts in a runbook, one line each."""
+    """Contacts that a runbook lists, one line each."""
 
     contacts: tuple[str, ...] = ()
 
@@ -390,7 +390,7 @@ class Settings(ConfigSection):
         return self
 
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:
-        """Return the settings in which the instance starts only this server program; None changes nothing."""
+        """Return the settings with `binary` as the only server program of the instance; None changes nothing."""
         if binary is None:
             return self
         chosen, instance = self.one_instance(name)
@@ -399,7 +399,7 @@ class Settings(ConfigSection):
         return self.model_copy(update={"instance": {**self.instance, chosen: changed}})
 
     def one_instance(self, name: str | None) -> tuple[str, InstanceSettings]:
-        """Return the named instance, or the only instance. Raise UsageError with the configured instances."""
+        """Return the named instance, or the only instance. Raise UsageError that lists the configured instances."""
         known = ", ".join(sorted(self.instance))
         if name is None:
             if len(self.instance) != 1:

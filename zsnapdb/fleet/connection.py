@@ -1,4 +1,4 @@
-"""The connection to the engine (Temporal) by its own client."""
+"""The connection to the engine, through Temporal's own client library."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PATIENCE = 20.0
 
 
 class SilentFailures(DefaultFailureConverter):
-    """Sends the engine only errors that were made for it.
+    """Sends the engine only errors that were created for it.
 
-    Other errors are sent as their class, and none with a stack trace. The text of an unexpected error may quote facts
+    Other errors are sent only as their class. No stack trace is sent. The text of an unexpected error may quote facts
     that only this host knows.
     """
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
-        """Describe the error."""
+        """Return the description of the error for the engine."""
         told = exception if isinstance(exception, FailureError) else ApplicationError(type(exception).__name__)
         told.__cause__ = told.__context__ = None
         super().to_failure(told, payload_converter, failure)
@@ -45,15 +45,15 @@ CONVERTER = replace(pydantic_data_converter, failure_converter_class=SilentFailu
 
 @functools.cache
 def _runtime() -> Runtime:
-    """Return the runtime of the client. It sends the engine no facts about this machine or its load."""
+    """Return the client's runtime. It sends the engine no facts about this machine or its load."""
     wanted: dict[str, Any] = {"worker_heartbeat_interval": None, "disable_environment_info": True}
-    # An older client has no such options, and sends no such facts.
+    # Older clients do not have these options, and send no such facts.
     known = inspect.signature(Runtime).parameters
     return Runtime(telemetry=TelemetryConfig(), **{name: value for name, value in wanted.items() if name in known})
 
 
 async def connect(settings: EngineSettings, identity: str) -> Client:
-    """Return a connection under this name.
+    """Return a connection with this name.
 
     Raises:
         UnreachableError: the engine does not answer
@@ -84,19 +84,19 @@ _REASONS = (
     ("NotValidForName", "its certificate has another name than `server_name`"),
     ("Expired", "its certificate has expired"),
 )
-"""The meaning of the client's error texts, which come from Rust (rustls, std::io)."""
+"""The meanings of the client's error texts, which come from Rust libraries (rustls, std::io)."""
 _BROKEN_OFF = "error after connection"
 
 
 def _why(error: BaseException, settings: EngineSettings) -> str:
-    """Return the reason why there is no connection in plain words, or the client's text if it is unknown."""
+    """Return in plain words why there is no connection. If the reason is unknown, return the client's text."""
     said = first_line(error)
     for word, reason in _REASONS:
         if word in said:
             return reason
     if _BROKEN_OFF not in said or "transport::Error" not in said:
         return said
-    # With TLS 1.3 a server rejects a certificate only after the client has sent it.
+    # In TLS 1.3, a server rejects a certificate only after the client has sent it.
     if settings.certificate is None:
         return "it ended the connection: it may ask for a certificate, and none is configured"
     return f"it ended the connection: it may not believe the certificate {settings.certificate}"
@@ -117,7 +117,7 @@ def _tls(settings: EngineSettings) -> TLSConfig | bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a client's error, at most 300 characters."""
+    """Return the first line of a client's error, with at most 300 characters."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
@@ -141,8 +141,8 @@ def machine(
 ) -> str:
     """Return an anonymous id of this machine: 16 hexadecimal digits.
 
-    The copy of a virtual machine has the same id file, but another firmware id. Source: machine-id(5), which asks
-    programs not to publish the id itself.
+    A copy of a virtual machine has the same id file but another firmware id. Source: machine-id(5), which asks programs
+    not to publish the id itself.
     """
     known = [text for file in (own, firmware) if (text := _content(file))] or [_content(boot)]
     return hashlib.blake2b("\n".join(known).encode(), key=b"zsnapdb fleet", digest_size=8).hexdigest()
@@ -156,5 +156,5 @@ def _content(file: Path) -> str:
 
 
 def identity_of(host: str, machine_id: str) -> str:
-    """Return the name of a worker in the engine: the host and the machine."""
+    """Return the name of a worker in the engine, from the host and the machine."""
     return f"{host}/{machine_id}"

@@ -108,17 +108,17 @@ def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
 
 
 CATCH_UP = timedelta(hours=24)
-"""A missed run is made up for within this time."""
+"""Maximum delay with which a missed run is still started."""
 _DOCUMENT, _JOB = "zsnapdb_schedule", "zsnapdb_job"
-"""The memo keys of a schedule as it was applied, and of a job."""
+"""Memo keys: for the form in which a schedule was applied, and for a job."""
 _AT_ONCE = 32
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _ASKED = 5
-"""The number of attempts to start a run on an engine that does not answer in time."""
+"""Number of attempts to start a run if the engine does not answer in time."""
 _LOOK_SECONDS = 3.0
-"""How many seconds pass between two looks at a run that is watched."""
+"""Seconds between two queries about a run that is watched."""
 _QUERY = "__temporal_workflow_metadata"
-"""The query of the client's library for the details that a workflow sets."""
+"""The query of the client's library for details that a workflow sets."""
 _QUERY_PATIENCE = timedelta(seconds=5)
 T = TypeVar("T")
 A = TypeVar("A")
@@ -151,9 +151,10 @@ class FleetEngine:
         return tuple(found)
 
     async def make_schedule(self, schedule: FleetSchedule, stale: Sequence[str]) -> None:
-        """Create the schedule, then remove the ones that it replaces. It is paused if one of them is.
+        """Create the schedule, then remove the stale schedules that it replaces. It is paused if one of these is.
 
-        After an interruption at least one of them exists. Runs that several start for one time have one id.
+        After an interruption, at least one schedule exists. If several start a run for the same time, these runs have
+        the same id.
         """
         states = [await self._state(name) for name in stale]
         state = next((one for one in states if one is not None and one.paused), ScheduleState())
@@ -163,7 +164,7 @@ class FleetEngine:
         await self.remove_schedules(stale)
 
     async def _state(self, name: str) -> ScheduleState | None:
-        """Return the current state of a schedule. Return None if it does not exist."""
+        """Return the current state of a schedule; None if it does not exist."""
         try:
             known = await self.client.get_schedule_handle(name).describe()
         except RPCError as error:
@@ -173,20 +174,23 @@ class FleetEngine:
         return known.schedule.state
 
     async def remove_schedules(self, names: Sequence[str]) -> None:
-        """Remove the schedules that exist. Their runs continue."""
+        """Remove those of the schedules that exist. Their runs continue."""
         for name in names:
             await _is_there(self.client.get_schedule_handle(name).delete())
 
     async def pause(self, name: str, reason: str) -> bool:
-        """Let the schedule start no jobs. Its current run continues. Return whether it exists."""
+        """Prevent starts of jobs by the schedule. Its current run continues. Return whether the schedule exists."""
         return await _is_there(self.client.get_schedule_handle(name).pause(note=reason))
 
     async def resume(self, name: str, reason: str) -> bool:
-        """Let the schedule start its jobs again, without those missed in the pause. Return whether it exists."""
+        """Let the schedule start jobs again, but not those missed during the pause.
+
+        Return whether the schedule exists.
+        """
         return await _is_there(self.client.get_schedule_handle(name).unpause(note=reason))
 
     async def keep_limit(self, bucket: str, limit: int) -> None:
-        """Set the number of jobs of the bucket that may run at once."""
+        """Set the maximum number of jobs of the bucket that may run at once."""
         state = SlotsState(bucket=bucket, limit=limit)
         await self.client.start_workflow(
             SLOTS,
@@ -199,13 +203,13 @@ class FleetEngine:
         )
 
     async def remove_limit(self, bucket: str) -> None:
-        """Remove the limit of the bucket. A job that still names the bucket creates new slots."""
+        """Remove the limit of the bucket. A job that still names the bucket creates its slots again."""
         await _is_there(self.client.get_workflow_handle(slots_id(bucket)).signal("close"))
 
     async def begin(self, job: FleetJob) -> str:
         """Start a run of the job now, and return the id of its workflow.
 
-        An engine that does not answer in time is asked again. The id of the run prevents a second start.
+        If the engine does not answer in time, the request is repeated. The run's id prevents a second start.
         """
         workflow_id = f"run/{job.verb}/{job.instance}/{job.run_id}"
         for left in reversed(range(_ASKED)):
@@ -237,19 +241,19 @@ class FleetEngine:
         yield await self._told(await handle.describe())
 
     async def cancel(self, workflow_id: str) -> bool:
-        """Ask the run to end. Return whether it was still running: a list of runs can be outdated."""
+        """Ask the run to end. Return whether it was still running, because a list of runs can be outdated."""
         return await _is_there(self.client.get_workflow_handle(workflow_id).cancel())
 
     async def runs(self, most: int, *, only_running: bool) -> AsyncIterator[JobRun]:
-        """Yield the newest runs, at most that many, without their results."""
+        """Yield the newest runs without their results, at most `most` of them."""
         query = f"WorkflowType = '{JOB}'" + (" AND ExecutionStatus = 'Running'" if only_running else "")
         async for one in self.client.list_workflows(query, limit=most):
             yield await self._run(one)
 
     async def told(self, run: JobRun) -> JobRun:
-        """Return the run with its host and its result or last failure.
+        """Return the run with its host, and its result or last failure.
 
-        A run that no longer exists is returned unchanged.
+        If the run no longer exists, it is returned unchanged.
         """
         try:
             return await self._told(await self.client.get_workflow_handle(run.workflow_id).describe())
@@ -270,7 +274,7 @@ class FleetEngine:
         return replace(run, host=answer.host, message=answer_text(answer))
 
     async def _running_message(self, execution: WorkflowExecutionDescription) -> str:
-        """Return the progress of a running run and the failure before it, or the reason why it waits."""
+        """Return the progress of a running run and its previous failure, or the reason why it waits."""
         for one in execution.raw_description.pending_activities:
             if one.activity_type.name != JOB:
                 continue
@@ -280,7 +284,7 @@ class FleetEngine:
         return await self._details(execution)
 
     async def _progress(self, activity: PendingActivityInfo) -> str:
-        """Return the progress that the host reported last; "" if it reported none that can be read."""
+        """Return the last progress that the host reported; "" if there is none, or it cannot be parsed."""
         payloads = list(activity.heartbeat_details.payloads)
         try:
             (progress,) = await self.client.data_converter.decode(payloads, [JobProgress])
@@ -289,7 +293,7 @@ class FleetEngine:
         return progress_text(progress)
 
     async def _details(self, execution: WorkflowExecutionDescription) -> str:
-        """Return the reason that the workflow itself gives for its wait: control answers for it."""
+        """Return the reason that the workflow itself gives for its wait. Control answers this query."""
         handle = self.client.get_workflow_handle(execution.id, run_id=execution.run_id)
         try:
             known = await handle.query(_QUERY, result_type=WorkflowMetadata, rpc_timeout=_QUERY_PATIENCE)
@@ -308,7 +312,7 @@ class FleetEngine:
 
 
 async def _is_there(asked: Awaitable[None]) -> bool:
-    """Return whether the target of the request exists, or runs."""
+    """Return whether the target of the request exists, or is still running."""
     try:
         await asked
     except RPCError as error:
@@ -319,7 +323,7 @@ async def _is_there(asked: Awaitable[None]) -> bool:
 
 
 def _attempt_text(activity: PendingActivityInfo, progress: str) -> str:
-    """Return the attempt number, its progress, and the failure of the attempt before it."""
+    """Return the attempt number, its progress, and the failure of the previous attempt."""
     parts = [f"attempt {activity.attempt}"]
     if progress and activity.state != _SCHEDULED:
         parts.append(progress)
@@ -347,7 +351,7 @@ def _engine_schedule(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
 
 
 async def each(items: Sequence[A], ask: Callable[[A], Awaitable[T]]) -> list[T]:
-    """Return the answers for all items, in order. Up to 32 are requested at once."""
+    """Return the answers for all items, in order. Up to 32 requests are sent at once."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def one(item: A) -> T:

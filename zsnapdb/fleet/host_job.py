@@ -31,7 +31,7 @@ from zsnapdb.planning.fleet import jobs
 from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, JobRequest, JobVerdict, verdict
 
 _TAIL = 65536
-"""The bytes at the end of a log that are read."""
+"""Bytes that are read from the end of a log."""
 _LONGEST = 300
 _SHORTEST_SECRET = 4
 _OWN_TEXTS = frozenset(
@@ -42,7 +42,7 @@ _OWN_TEXTS = frozenset(
         *(errors.AmbiguousPointError, errors.ForeignInsideError, errors.NotOursError),
     )
 )
-"""Codes of errors whose text only zsnapdb writes: names of instances and datasets, and advice."""
+"""Codes of errors whose text contains only words of zsnapdb: names of instances and datasets, and advice."""
 
 
 class _Line(BaseModel):
@@ -57,9 +57,9 @@ class _ProgressLine(_Line):
 
     @property
     def measured_step(self) -> str:
-        """The step, if its progress is measured, else "". Only zsnapdb names such steps.
+        """The step, if its progress is measured; else "". Only zsnapdb chooses the names of such steps.
 
-        Other lines repeat a message, which can name datasets, files and hosts.
+        Other lines repeat a message, which can contain names of datasets, files and hosts.
         """
         return self.step if self.done is not None else ""
 
@@ -78,13 +78,13 @@ class LogReader:
     """Reads the growing log of a running command."""
 
     def __init__(self, log: Path, host: str, environment: Mapping[str, str]) -> None:
-        """`environment` is that of the command. The values of its secrets are removed from all texts."""
+        """Read the log of a command with this `environment`. The values of secrets in it are removed from all texts."""
         self._log, self._host = log, host
         values = (value for name, value in environment.items() if is_secret_name(name))
         self._secrets = sorted((value for value in values if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
 
     def progress(self) -> JobProgress:
-        """Return the progress of the command, from its last progress line."""
+        """Return the progress of the command, according to its last progress line."""
         for line in reversed(self._lines()):
             with contextlib.suppress(ValidationError):
                 said = _ProgressLine.model_validate_json(line)
@@ -94,7 +94,7 @@ class LogReader:
         return JobProgress(host=self._host)
 
     def error(self) -> tuple[str, str]:
-        """Return the code of the command's error, and its text as far as other hosts may read it."""
+        """Return the code of the command's error, and the part of its text that other hosts may read."""
         for line in reversed(self._lines()):
             with contextlib.suppress(ValidationError):
                 said = _ErrorLine.model_validate_json(line).error
@@ -123,14 +123,14 @@ _CODES = frozenset(
 
 
 UNWIND = 300.0
-"""The seconds in which a stopped command must end: it releases locks and removes incomplete objects."""
+"""Seconds within which a stopped command must end: it releases locks and removes incomplete objects."""
 _POLL = 0.1
 _BEAT = 2.0
-"""The seconds between two reports of progress."""
+"""Seconds between two reports of progress."""
 
 
 class JobRefused(Exception):
-    """This host does not do the job, and has changed nothing. `kind` decides how the job continues."""
+    """This host refuses the job, and has changed nothing. `kind` decides how the job continues."""
 
     def __init__(self, reason: str, kind: JobVerdict) -> None:
         super().__init__(reason)
@@ -139,9 +139,9 @@ class JobRefused(Exception):
 
 @dataclass
 class JobRunner:
-    """Runs the jobs of a host. `host` is its name in the fleet, `load` reads its configuration.
+    """Runs the jobs of a host. `host` is its name in the fleet; `load` reads its configuration.
 
-    `environment` is that of the commands. `available` returns the bytes of memory that are free for new programs.
+    Commands get `environment`. `available` returns the bytes of memory that are free for new programs.
     """
 
     host: str
@@ -155,9 +155,9 @@ class JobRunner:
     _running: set[JobName] = field(init=False, default_factory=set)
 
     async def run(self, request: JobRequest, beat: Callable[[JobProgress], None]) -> JobAnswer:
-        """Run the job and return its result; `beat` gets the progress every two seconds.
+        """Run the job and return its result. `beat` gets the progress every two seconds.
 
-        Raises JobRefused if this host does not do it. If the caller is cancelled, the command ends before the
+        Raises JobRefused if this host refuses the job. If the caller is cancelled, the command ends before the
         cancellation continues.
         """
         settings, own = self._configuration(request)
@@ -186,7 +186,7 @@ class JobRunner:
         try:
             settings = self.load()
         except ZsnapdbError as error:
-            # Its text may contain facts that only this host knows.
+            # The error's text may contain facts that only this host knows.
             self.tell(f"a job is refused: {error}")
             raise JobRefused(
                 f"the configuration of {self.host} cannot be read", jobs.decide_deferral(request)
@@ -238,10 +238,10 @@ class JobRunner:
         return JobAnswer(host=self.host, exit_code=code, seconds=seconds, error=said, message=message)
 
     def _keep(self, records: Records, name: JobName, record: RunRecord) -> None:
-        """Store the run with the agent's own runs. A full disk fails no job.
+        """Store the run with the agent's own runs. A full disk does not make the job fail.
 
-        A failed run serves no time of the schedule. Otherwise a fleet that starts backups and stops them at once would
-        prevent those of the agent.
+        A failed run does not count for the agent's schedule. Otherwise a fleet that starts backups and stops them at
+        once would prevent the agent's backups.
         """
         before = jobs.drop_future_run(records.run(name), self.now())
         served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
@@ -253,9 +253,9 @@ class JobRunner:
 
 
 def _did_nothing(request: JobRequest, code: int | None) -> bool:
-    """Return whether the command found another one running, or a cause for which another host is tried.
+    """Return whether the command found another run active, or failed for a reason for which another host is tried.
 
-    The agent would start it again, and so does the fleet.
+    In such cases, the agent and the fleet start the job again.
     """
     if code is None:
         return False
@@ -278,7 +278,7 @@ async def _wait_for_exit(child: Child, reader: LogReader, beat: Callable[[JobPro
 
 
 async def _end(child: Child, reader: LogReader, beat: Callable[[JobProgress], None], patience: float) -> None:
-    """Stop the command: it has that many seconds to undo its work. Further cancellations wait until it has ended."""
+    """Stop the command, which has that many seconds to undo its work. Further cancellations wait until it has ended."""
     child.stop()
     deadline, ending = time.monotonic() + patience, asyncio.ensure_future(_wait_for_exit(child, reader, beat))
     while not ending.done():

@@ -1,4 +1,4 @@
-"""Orders of an operator to a fleet: apply its jobs, run, pause, resume or cancel jobs, and read the history."""
+"""Commands of an operator to a fleet: apply its jobs, run, pause, resume or cancel jobs, and read the history."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from zsnapdb.planning.fleet.schedule_plan import (
 
 _NAME = "operator"
 _LOOKED_AT = 10_000
-"""The number of newest runs that are searched for selected ones."""
+"""Number of newest runs that are searched for selected runs."""
 _SECONDS = 900.0
-"""The time limit for an operator's command, without jobs that it waits for."""
+"""Time limit in seconds for an operator's command, without the jobs that it waits for."""
 T = TypeVar("T")
 
 
@@ -64,7 +64,7 @@ def _ask(
 
 
 def plan(settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
-    """Return the differences between settings and engine, only those of the first waves if a number is given.
+    """Return the differences between settings and engine. If `waves` is given, only those of the first waves.
 
     Raises ConfigError if a schedule cannot be read.
     """
@@ -73,7 +73,7 @@ def plan(settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
 
 
 def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], None]) -> FleetPlan:
-    """Change the engine's schedules and limits to those of the settings, one by one. Return the changes."""
+    """Make the engine's schedules and limits equal to the settings, one by one. Return the changes."""
     _check(settings)
 
     async def applied(engine: FleetEngine) -> FleetPlan:
@@ -82,7 +82,8 @@ def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], 
             tell(f"{change.kind} {change.name}: {change.reason}")
 
         planned = await _fleet_plan(engine, settings, waves)
-        # Limits come before the schedules that need them, and a wave only after the previous one is complete.
+        # Limits are changed before the schedules that need them. A wave starts only after the previous wave is
+        # complete.
         for _, together in groupby(planned.changes, lambda change: (change.wave, not change.is_limit)):
             await each(list(together), make)
         return planned
@@ -91,7 +92,7 @@ def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], 
 
 
 def _check(settings: FleetJobsSettings) -> None:
-    """Raise ConfigError if the times of a schedule cannot be read."""
+    """Raise ConfigError if the times of a schedule are invalid."""
     for one in {(schedule.cron, schedule.every, schedule.timezone) for schedule in wanted_schedules(settings)}:
         cron, every, timezone = one
         Schedule.of(ScheduleSettings(cron=cron, every=every), timezone)
@@ -119,9 +120,9 @@ async def _make(engine: FleetEngine, change: FleetChange) -> None:
 def run(
     settings: FleetJobsSettings, verb: FleetVerb, filters: Sequence[JobFilter], tell: Callable[[JobRun], None] | None
 ) -> tuple[JobRun, ...]:
-    """Start the verb now on each selected instance. With `tell` return after all runs have ended.
+    """Start the verb now on each selected instance. If `tell` is given, return after all runs have ended.
 
-    `tell` gets each run whenever its state or message has changed.
+    `tell` gets a run whenever the run's state or message has changed.
 
     Raises UsageError if no instance is selected.
     """
@@ -142,7 +143,7 @@ def run(
 
 
 async def _wait_for_run(engine: FleetEngine, workflow_id: str, tell: Callable[[JobRun], None]) -> JobRun:
-    """Return the run when it has ended. `tell` gets it whenever its state or message has changed."""
+    """Return the run once it has ended. `tell` gets the run whenever its state or message has changed."""
     last: JobRun | None = None
     async for one in engine.watch(workflow_id):
         if last is None or (one.state, one.message) != (last.state, last.message):
@@ -153,12 +154,12 @@ async def _wait_for_run(engine: FleetEngine, workflow_id: str, tell: Callable[[J
 
 
 def pause(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
-    """Let the selected schedules start no jobs. Return those that were not paused before."""
+    """Pause the selected schedules. Return those that were not paused before."""
     return _ask(settings, "pausing", lambda engine: _paused(engine, settings, filters, reason, is_wanted=True))
 
 
 def resume(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
-    """Let the selected schedules start their jobs again. Return those that were paused before."""
+    """Resume the selected schedules. Return those that were paused before."""
     return _ask(settings, "resuming", lambda engine: _paused(engine, settings, filters, reason, is_wanted=False))
 
 
@@ -176,11 +177,11 @@ async def _paused(
 
 
 def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[JobRun, ...]:
-    """Ask the selected running jobs to end. Return them; their hosts stop them within seconds."""
+    """Ask the selected running jobs to end, and return them. Their hosts stop them within seconds."""
 
     async def cancelled(engine: FleetEngine) -> tuple[JobRun, ...]:
         meant = await _runs(engine, settings, filters, _LOOKED_AT, only_running=True)
-        # A run that has just ended must not prevent the others from being cancelled.
+        # If one run has just ended, the others must still be cancelled.
         asked = await each(meant, lambda one: engine.cancel(one.workflow_id))
         return tuple(one for one, runs in zip(meant, asked, strict=True) if runs)
 
@@ -188,7 +189,7 @@ def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[J
 
 
 def history(settings: FleetJobsSettings, filters: Sequence[JobFilter], most: int) -> tuple[JobRun, ...]:
-    """Return the newest selected runs, at most that many, newest first, with their hosts and results."""
+    """Return the newest selected runs, newest first, with their hosts and results. `most` limits their number."""
 
     async def told(engine: FleetEngine) -> tuple[JobRun, ...]:
         return tuple(await each(await _runs(engine, settings, filters, most, only_running=False), engine.told))

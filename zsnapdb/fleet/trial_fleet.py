@@ -25,7 +25,7 @@ from zsnapdb.fleet.worker import control_worker, pause, stop_by_signals, until_s
 from zsnapdb.planning.fleet.jobs import CONTROL
 
 _PATIENCE = 60.0
-"""The seconds that the engine has to start, and later to stop."""
+"""Seconds that the engine has for its start, and later for its stop."""
 _LOOK = 0.5
 _SMALL = (
     "history.cacheSizeBasedLimit=true",
@@ -36,18 +36,18 @@ _SMALL = (
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
 )
-"""Settings for little memory.
+"""Settings that save memory.
 
-The caches of the engine are limited in bytes instead of workflows (a schedule is also one). A queue has one partition
-instead of four, which only thousands of jobs a second need.
+The caches of the engine are limited by bytes instead of workflows (a schedule is also a workflow). A queue has one
+partition instead of four: only thousands of jobs per second need four.
 """
 LESS_MEMORY = {"GOGC": "50", "GOMEMLIMIT": "512MiB"}
-"""Default environment of the engine, which returns memory earlier (https://go.dev/doc/gc-guide)."""
+"""Default environment of the engine. With it, the engine returns memory earlier (https://go.dev/doc/gc-guide)."""
 
 
 @dataclass(frozen=True)
 class TrialFleet:
-    """The folder of the trial, the port of its engine on 127.0.0.1, and the name of its host."""
+    """A trial: its folder, the port of its engine on 127.0.0.1, and the name of its host."""
 
     folder: Path
     port: int
@@ -77,7 +77,7 @@ class TrialFleet:
 
 
 def program(named: Path | None) -> Path:
-    """Return the program `temporal`: the named one, that of PATH, or the one next to this Python.
+    """Return the program `temporal`: the named one, the one in PATH, or the one next to this Python.
 
     Raises ConfigError if there is none.
     """
@@ -93,10 +93,10 @@ def program(named: Path | None) -> Path:
 def serve(
     trial: TrialFleet, temporal: Path, settings: Settings, runner: JobRunner, tell: Callable[[str], None]
 ) -> None:
-    """Run the trial until SIGTERM or Ctrl-C. The jobs file is written if there is none yet.
+    """Run the trial until SIGTERM or Ctrl-C. If the jobs file is missing, it is created.
 
-    Raises CommandError if the engine does not start, or ends. A server that already listens on the port is refused:
-    another account may have started it, and would give orders to root.
+    Raises CommandError if the engine does not start, or if it ends. If a server already listens on the port, the trial
+    is refused: another account may have started that server, which would give commands to root.
     """
     _require_free(trial.port)
     trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def engine_description(port: int, namespace: str, database: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _engine(trial: TrialFleet, temporal: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the engine during the block. A signal of the terminal does not reach it, so it ends last."""
+    """Run the engine during the block. It gets no signals from the terminal, so it ends last."""
     words = engine_description(trial.port, trial.engine.namespace, trial.database)
     try:
         process = subprocess.Popen(
@@ -191,7 +191,7 @@ def _require_alive(trial: TrialFleet, process: subprocess.Popen[bytes]) -> None:
 
 
 async def _stop_after(process: subprocess.Popen[bytes], stop: asyncio.Event) -> None:
-    """Set the stop when the engine has ended. A server that takes its port is asked for no jobs."""
+    """Set the stop when the engine has ended. So no jobs are requested from a server that takes over the port."""
     while process.poll() is None:
         await asyncio.sleep(_LOOK)
     stop.set()

@@ -51,7 +51,7 @@ class HostActivities:
 
     @activity.defn(name=jobs.JOB)
     async def job(self, request: JobRequest) -> JobAnswer:
-        """Do the job. Raises ApplicationError with the class of the end as its type, and the answer as its detail."""
+        """Run the job. Raises ApplicationError, whose type is the kind of end and whose detail is the answer."""
         attempt = activity.info().attempt
         try:
             answer = await self._runner.run(request, _beat)
@@ -81,14 +81,14 @@ def _error(text: str, kind: JobVerdict, attempt: int, answer: JobAnswer | None =
 
 
 _AGAIN = 10.0
-"""The seconds after which an unreachable engine is tried again."""
+"""Seconds until an unreachable engine is tried again."""
 _THROTTLE = timedelta(seconds=2)
-"""The longest delay of a progress report, whose answer reports a cancellation."""
+"""Maximum delay of a progress report. The engine's answer to a report tells whether the job is cancelled."""
 
 
 @dataclass(frozen=True)
 class HostQueue:
-    """A queue that a host serves, and the number of its jobs that run at once."""
+    """A queue that a host serves, and the maximum number of its jobs that run at once."""
 
     name: str
     at_once: int
@@ -123,7 +123,7 @@ def workers(client: Client, runner: JobRunner, own: WorkerSettings, identity: st
 
 
 def serve(own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Running commands are stopped, and have ended on return."""
+    """Serve until SIGTERM or SIGINT. Running commands are stopped, and have ended when the function returns."""
     identity = identity_of(own.host, machine())
     begins = f"{own.host} takes jobs of {own.server}: {', '.join(queue.name for queue in queues(own))}"
 
@@ -141,7 +141,7 @@ async def serve_until_stopped(
     tell: Callable[[str], None],
     ready: Callable[[], None],
 ) -> None:
-    """Run workers until SIGTERM or SIGINT. `words` are the message at their start, and their name in a refusal."""
+    """Run workers until SIGTERM or SIGINT. `words` are the message at the start, and the workers' name in a refusal."""
     stop = stop_by_signals()
     ready()
     while not stop.is_set():
@@ -165,7 +165,7 @@ def stop_by_signals() -> asyncio.Event:
 
 
 async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
-    """Run the workers until the stop is set or one fails; all have ended on return.
+    """Run the workers until the stop is set or a worker fails. On return, all workers have ended.
 
     Raises RuntimeError if one failed.
     """
@@ -175,7 +175,7 @@ async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
         await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopped.cancel()
-        # A worker that is still connecting does not react to a shutdown.
+        # A worker that is still connecting ignores a shutdown.
         for worker, task in zip(running, tasks, strict=True):
             if not worker.is_running:
                 task.cancel()

@@ -1,7 +1,7 @@
 """The workflows of a fleet: a job, and the slots of a bucket. They run in `zsnapdb fleet control`, on no host.
 
-Pure functions of `planning/fleet` make their decisions, so that a history can be replayed. Neither grows without limit:
-a job has a bounded number of attempts and waits, and slots continue as a new run.
+Pure functions of `planning/fleet` make their decisions, so that a history can be replayed. The histories do not grow
+without limit: a job has a bounded number of attempts and waits, and slots continue as a new run.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from zsnapdb.planning.fleet.schedule_plan import closed_until
 CLOSED, SERVED = "zsnapdb-closed", "zsnapdb-served"
 """The activities of control."""
 LIMIT = "zsnapdb_limit"
-"""The memo key for the number of slots of a bucket."""
+"""The memo key for the number of slots that a bucket has."""
 _SCHEDULED = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 _ASKED = timedelta(seconds=30)
 _ASK_AGAIN = timedelta(minutes=10)
 _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 900.0
 _WAITED_FOR_MACHINE = 12
-"""The number of checks of a host with two machines before its job fails."""
+"""Number of checks of a host with two machines after which its job fails."""
 _UNTAKEN = timedelta(minutes=3)
-"""The time that a job with a slot waits for a host: a rack that is off must not occupy a bucket's slots."""
+"""Time that a job with a slot waits for its host: hosts that are off must not occupy a bucket's slots."""
 _LOOK_AT_HOLDERS = timedelta(seconds=30)
 _MOST_EVENTS = 4000
-"""The number of events after which the history of slots continues as a new one."""
+"""Number of events after which the workflow of slots continues as a new run with a new history."""
 
 
 @workflow.defn(name=jobs.JOB)
 class JobWorkflow:
-    """One run of one job: waits for the end of a window and for a slot, and has a host do the job."""
+    """One run of a job: it waits for the end of a window and for a slot, and then lets a host run the job."""
 
     def __init__(self) -> None:
         self._is_granted = False
@@ -55,7 +55,7 @@ class JobWorkflow:
 
     @workflow.run
     async def run(self, job: jobs.FleetJob) -> jobs.JobAnswer:
-        """Return the result of the job. Raises ApplicationError if it failed finally."""
+        """Return the result of the job. Raises ApplicationError after the final failure."""
         scheduled = workflow.info().typed_search_attributes.get(_SCHEDULED) or workflow.now()
         run_id = job.run_id or jobs.run_id_of(job.verb, job.instance, scheduled)
         request = jobs.JobRequest(
@@ -67,20 +67,20 @@ class JobWorkflow:
         return await self._until_done(job, request)
 
     async def _until_done(self, job: jobs.FleetJob, request: jobs.JobRequest) -> jobs.JobAnswer:
-        """Have a host do the job, with a slot of its bucket. If no host takes it, the slot is released meanwhile."""
+        """Let a host run the job, with a slot of its bucket. While no host takes the job, the slot is released."""
         ends, seconds = workflow.now() + timedelta(seconds=job.timeout), _FIRST_PAUSE
         while (left := ends - workflow.now()) > timedelta():
             await _outside_windows(job)
             try:
                 await self._take_slot(job)
-                # A window can have begun while the run waited for a slot.
+                # A window may have begun while the run waited for a slot.
                 if closed_until(job.windows, workflow.now()) is None:
                     return await _on_host(job, request, left)
             except ActivityError as error:
                 if not _was_not_taken(error):
                     raise
             finally:
-                # The release must not be interrupted by the cancellation that led here.
+                # The cancellation that led here must not interrupt the release.
                 await asyncio.shield(_release(job))
                 self._is_granted = False
             workflow.set_current_details(f"no host of queue {job.queue} takes it now")
@@ -89,7 +89,10 @@ class JobWorkflow:
         raise ApplicationError(f"no host of queue {job.queue} took the job", type="untaken", non_retryable=True)
 
     async def _take_slot(self, job: jobs.FleetJob) -> None:
-        """Wait until this run has a slot of its bucket, if it has a bucket. Missing slots are created."""
+        """Wait until this run has a slot of its bucket, if it has a bucket.
+
+        If the slots do not exist, they are created.
+        """
         if job.bucket is None:
             return
         workflow.set_current_details(f"waits for a slot of bucket {job.bucket}")
@@ -121,7 +124,7 @@ async def _release(job: jobs.FleetJob) -> None:
     try:
         await _slots(job).signal("release", workflow.info().workflow_id)
     except FailureError:
-        # Slots that no longer exist need no release.
+        # If the slots no longer exist, no release is needed.
         return
 
 
@@ -140,16 +143,16 @@ async def _start_slots(job: jobs.FleetJob) -> None:
 
 
 async def _outside_windows(job: jobs.FleetJob) -> None:
-    """Wait until the job may start."""
+    """Wait until no window prevents the start of the job."""
     while (until := closed_until(job.windows, workflow.now())) is not None:
         workflow.set_current_details(f"waits for the end of a window at {until:%Y-%m-%d %H:%M} UTC")
         await asyncio.sleep((until - workflow.now()).total_seconds())
 
 
 async def _one_machine(host: str) -> None:
-    """Wait until at most one machine serves this host. Raises ApplicationError if two keep serving it.
+    """Wait until at most one machine serves this host. Raises ApplicationError if two machines continue to serve it.
 
-    A machine that replaced another does not count as a second one, because the first is forgotten after minutes.
+    If a machine has replaced another, this causes no error, because the engine forgets the old machine after minutes.
     """
     seconds = _FIRST_PAUSE
     for _ in range(_WAITED_FOR_MACHINE):
@@ -165,7 +168,7 @@ async def _one_machine(host: str) -> None:
 
 
 def _was_not_taken(error: ActivityError) -> bool:
-    """Return whether no host started the job: none asked for work, or none that did could do it."""
+    """Return whether no host started the job: no host asked for work, or those that did could not run it."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return cause.type == JobVerdict.ELSEWHERE.value
@@ -194,7 +197,8 @@ async def _on_host(job: jobs.FleetJob, request: jobs.JobRequest, longest: timede
 class SlotsWorkflow:
     """The slots of a bucket: at most `limit` holders at once, over all hosts, in the order of their requests.
 
-    It survives the engine, control and every holder. Holders that end without a release are found by regular checks.
+    It survives restarts of the engine and control, and the end of every holder. Regular checks find holders that ended
+    without a release.
     """
 
     @workflow.init
@@ -205,10 +209,10 @@ class SlotsWorkflow:
 
     @workflow.signal
     def acquire(self, workflow_id: str) -> None:
-        """Let the run wait for a slot. A run that has one gets the message again."""
+        """Let the run wait for a slot. If the run already has a slot, it gets the message again."""
         state = self._state
         if workflow_id in state.holders:
-            # Its answer may have been lost.
+            # The first answer may have been lost.
             self._change(holders=tuple(one for one in state.holders if one != workflow_id))
             self._change(waiting=(workflow_id, *state.waiting))
         elif workflow_id not in state.waiting:
@@ -216,7 +220,7 @@ class SlotsWorkflow:
 
     @workflow.signal
     def release(self, workflow_id: str) -> None:
-        """Take the slot back."""
+        """Take back the run's slot."""
         self._change(
             holders=tuple(one for one in self._state.holders if one != workflow_id),
             waiting=tuple(one for one in self._state.waiting if one != workflow_id),
@@ -244,7 +248,7 @@ class SlotsWorkflow:
         workflow.upsert_memo({LIMIT: self._state.limit})
         while not self._is_closed:
             await self._grant()
-            # A new run would not know that it was closed.
+            # A new run would not know that the slots were closed.
             if _is_long() and not self._is_closed:
                 workflow.continue_as_new(self._state)
             try:

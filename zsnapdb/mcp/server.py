@@ -76,7 +76,7 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
         """Make a clone: a server of its own with a copy of an instance's data. It can take minutes."""
         return _run_tool(lambda: tools.create(instance, name, **options))
 
-    # The protocol has no `**options`: each is a parameter of the tool. An AI agent sends no heartbeats.
+    # The protocol has no `**options`, so each option is a parameter of the tool. An AI agent sends no heartbeats.
     hints = get_type_hints(CloneOptions, include_extras=True)
     own = [one for one in signature(create_clone, eval_str=True).parameters.values() if one.name != "options"]
     own += [

@@ -1,4 +1,4 @@
-"""The tools without the protocol: clones of one token, their logins while this process runs, and queries."""
+"""The tools, independent of the protocol: clones of one token, their logins while this process runs, and queries."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class CloneLogin:
 class ToolRights:
     """The rights that the person gave the AI agent: to change data, and to see logins.
 
-    `ttl` is the lease of its clones. `host` is the host of the clones' servers (None: as the service says), `tls` their
-    encryption.
+    `ttl` is the lease of the agent's clones. `host` is the host of the clones' servers (None: the one that the service
+    reports). `tls` is the encryption of connections to them.
     """
 
     writes: bool = False
@@ -52,7 +52,7 @@ class ToolRights:
 
 @dataclass
 class Toolbox:
-    """The tools. Each method is a tool; they run in threads. They raise ZsnapdbError and CloneCommandError."""
+    """The tools. Each method is a tool, and runs in a thread. Methods raise ZsnapdbError and CloneCommandError."""
 
     api: Client
     rights: ToolRights = field(default_factory=ToolRights)
@@ -60,7 +60,7 @@ class Toolbox:
     ask: Callable[..., LimitedRows] = limited_rows
     _logins: dict[str, CloneLogin] = field(init=False, default_factory=dict)
     _made: dict[str, ReachableClone | None] = field(init=False, default_factory=dict)
-    """The clones of this session by name, in the order of their requests (None: no answer yet)."""
+    """The clones of this session by name, in the order of the requests (None: no answer yet)."""
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def instances(self) -> Mapping[str, Any]:
@@ -68,13 +68,13 @@ class Toolbox:
         return {"instances": [one.model_dump() for one in self.api.instances()]}
 
     def clones(self) -> Mapping[str, Any]:
-        """Return the clones that the token sees, and whether this session can query them."""
+        """Return the clones that the token can see, and for each whether this session can query it."""
         return {"clones": [self._listed(one) for one in self.api.clones()]}
 
     def create(self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]) -> Mapping[str, Any]:
         """Create a clone and keep its login.
 
-        A generated name is remembered before the request, so that `end` destroys it.
+        A generated name is remembered before the request, so that `end` destroys the clone in any case.
         """
         chosen = f"mcp-{secrets.token_hex(4)}" if name is None else _name(name)
         if name is None:
@@ -113,13 +113,13 @@ class Toolbox:
         return {"columns": list(found.columns), "rows": [list(row) for row in found.rows], "left_out": found.left_out}
 
     def end(self) -> Sequence[str]:
-        """Destroy the clones of this session. Return the ones that could not be destroyed, and why."""
+        """Destroy the clones of this session. Return those that could not be destroyed, with the reasons."""
         with self._lock:
             made = list(reversed(self._made.items()))
         left = []
         for name, clone in made:
             try:
-                # Another session may have destroyed it, and its name may be that of another clone now.
+                # Another session may have destroyed the clone, and another clone may have its name now.
                 self.api.destroy(clone or name)
             except CloneCommandError as error:
                 left.append(f"clone {name}: {printed(error.message)}")
@@ -167,7 +167,7 @@ class Toolbox:
 def client_of(authority: Path | None) -> Client:
     """Return the client of the service that ZSNAPDB_URL and ZSNAPDB_TOKEN name.
 
-    Raises ConfigError, which does not contain the token.
+    Raises ConfigError, whose text does not contain the token.
     """
     try:
         return Client(ca_file=authority)
@@ -176,7 +176,10 @@ def client_of(authority: Path | None) -> Client:
 
 
 def tls_of(mode: str | None, authority: Any) -> Tls:
-    """Return the encryption to clones' servers. None: TLS with a verified certificate, except on this host."""
+    """Return the encryption of connections to clones' servers. None:
+
+    TLS with a verified certificate, except on this host.
+    """
     return Tls(mode=TlsMode(mode) if mode is not None else None, ca=authority)
 
 

@@ -1,4 +1,4 @@
-"""Accounts that zsnapdb creates on its own copies, their privileges, and client connections of a server."""
+"""Accounts that zsnapdb creates on its own copies, privileges of accounts, and client connections of a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zsnapdb.planning.server_family import family
 def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequence[str] = ()) -> str:
     """Return the text of an init file that creates an account with all privileges.
 
-    The server does not write its statements to the binlog, so the GTIDs do not change. `before` are statements to run
+    The server does not write its statements to the binlog, so the GTIDs do not change. The statements in `before` run
     first.
     """
     secret = password.get_secret_value()
@@ -37,14 +37,14 @@ def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequ
 def make_users(
     session: Session, user: str, hosts: Sequence[str], password: SecretStr, rights: AccountRights, flavour: Flavour
 ) -> None:
-    """Create the account of a clone's users again, with these privileges. Nothing is written to the binlog."""
+    """Create the account of a clone's users again, with these privileges. The binlog does not record this."""
     stop_logging(session)
     shown = global_variables(session, ("partial_revokes",))
     known = {str(row[0]).upper() for row in session.query("SHOW PRIVILEGES")}
     for host in hosts:
         account = f"'{user}'@'{host}'"
         session.query(f"DROP USER IF EXISTS {account}")
-        # The driver reads a single % as the place of a value.
+        # The driver takes a single % for a parameter.
         session.query(f"CREATE USER {account.replace('%', '%%')} IDENTIFIED BY %s", (password.get_secret_value(),))
         is_name = shown.get("partial_revokes") == "ON"
         for statement in grants(rights, account, flavour, known, patterns_are_names=is_name):
@@ -62,14 +62,14 @@ def unlocked_accounts(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def make_reader(session: Session, user: str, password: SecretStr) -> None:
-    """Create an account that can only read, but read everything: no FILE, EXECUTE or temporary tables."""
+    """Create an account that can read everything and do nothing else: no FILE, EXECUTE or temporary tables."""
     session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
     session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
     refuse_writes_of_users(session)
 
 
 def make_replicator(session: Session, user: str, password: SecretStr) -> None:
-    """Create the account of a replica, for this host only. Nothing is written to the binlog."""
+    """Create the account of a replica, for this host only. The binlog does not record this."""
     stop_logging(session)
     for host in ("localhost", "127.0.0.1"):
         session.query(f"CREATE USER '{user}'@'{host}' IDENTIFIED BY %s", (password.get_secret_value(),))
@@ -79,14 +79,15 @@ def make_replicator(session: Session, user: str, password: SecretStr) -> None:
 def read_only_transaction(session: Session, flavour: Flavour) -> None:
     """Make the session read-only, with one consistent view of the data."""
     if family(flavour).limits_statements:
-        # An abandoned statement ends with the clone; the site's default limit must not end it earlier.
+        # If the client has disconnected, its statement ends with the clone. The site's default limit must not end it
+        # earlier.
         session.query("SET SESSION max_statement_time = 0")
     session.query("SET SESSION TRANSACTION READ ONLY")
     session.query("START TRANSACTION READ ONLY")
 
 
 def run_statements(session: Session, statements: Sequence[str], password: SecretStr | None) -> None:
-    """Run the statements that create an account. `%s` in one stands for the password."""
+    """Run the statements that create an account. `%s` in a statement stands for the password."""
     for statement in statements:
         secret = (password.get_secret_value(),) if password is not None and "%s" in statement else ()
         session.query(statement, secret)
@@ -98,7 +99,7 @@ _NO_ROLE = ("", "NONE")
 def account_privileges(session: Session) -> frozenset[str] | None:
     """Return the account's static and dynamic privileges on `*.*`, in upper case.
 
-    None if a role is active: no table that every account can read has a role's privileges (refman 8.4, "The
+    None if a role is active: no table that every account can read lists its privileges (refman 8.4, "The
     INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
     """
     if _has_role(session):
@@ -116,10 +117,10 @@ def current_account(session: Session) -> str:
 
 
 def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[str]:
-    """Return the privileges that the session's account lacks on the schema, granted there or on `*.*`.
+    """Return the `needed` privileges that the session's account has neither on the schema nor on `*.*`.
 
-    Empty if a role is active: no table that every account can read has a role's privileges. The schema name in a grant
-    is a pattern (refman 8.4, "GRANT Statement").
+    Empty if a role is active, because no table that every account can read lists a role's privileges. The schema name
+    in a grant is a pattern (refman 8.4, "GRANT Statement").
     """
     everywhere = account_privileges(session)
     if everywhere is None:
@@ -134,7 +135,7 @@ def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[s
 
 
 def _has_role(session: Session) -> bool:
-    """Return whether a role is active. MySQL 5.7 has no roles and not this function."""
+    """Return whether a role is active. MySQL 5.7 has neither roles nor this function."""
     try:
         role = session.value("SELECT CURRENT_ROLE()")
     except ServerError:
@@ -145,7 +146,7 @@ def _has_role(session: Session) -> bool:
 def routine_of_another(session: Session) -> str | None:
     """Return a routine that runs with its definer's privileges; None if there is none.
 
-    Its callers can do whatever that account can (refman 8.4, "Stored Object Access Control").
+    Its callers can do everything that the definer can (refman 8.4, "Stored Object Access Control").
     """
     rows = session.query(
         "SELECT CONCAT(routine_schema, '.', routine_name) FROM information_schema.routines"
@@ -159,19 +160,19 @@ _OTHERS = (
     " AND user NOT IN ('system user', 'event_scheduler', 'unauthenticated user')"
 )
 _ENDING_SECONDS = 3.0
-"""Time for killed sessions to roll back, in seconds."""
+"""Seconds in which killed sessions may roll back."""
 
 
 @dataclass(frozen=True)
 class ServerUse:
-    """Current number of other clients, and number of connections since the server's start."""
+    """Number of other clients now, and number of connections since the server's start."""
 
     clients: int
     connections: int
 
 
 def server_use(session: Session) -> ServerUse:
-    """Return the number of clients and connections, without threads of the server itself."""
+    """Return the number of clients and connections, without the server's own threads."""
     clients = int(session.value(f"SELECT COUNT(*) {_OTHERS}"))
     ((_, connections),) = session.query("SHOW GLOBAL STATUS LIKE 'Connections'")
     return ServerUse(clients, int(connections))
@@ -180,7 +181,7 @@ def server_use(session: Session) -> ServerUse:
 def end_others(session: Session, user: str | None = None) -> None:
     """End the sessions of all other clients, or of one user; their uncommitted changes are rolled back.
 
-    Raise ServerError if one has not ended after 3 s.
+    Raise ServerError if a session has not ended after 3 s.
     """
     query, values = (f"SELECT id {_OTHERS}", ()) if user is None else (f"SELECT id {_OTHERS} AND user = %s", (user,))
     deadline = time.monotonic() + _ENDING_SECONDS
@@ -197,11 +198,11 @@ def end_others(session: Session, user: str | None = None) -> None:
 
 
 def wait_briefly_for_locks(session: Session, seconds: int) -> None:
-    """Limit the session's waits for row and table locks; after `seconds`, a statement raises ServerError."""
+    """Limit the session's waits for row and table locks. After `seconds` of waiting, a statement raises ServerError."""
     for name in ("innodb_lock_wait_timeout", "lock_wait_timeout"):
         session.query(f"SET SESSION {name} = {seconds}")
 
 
 def has_prepared_transactions(session: Session) -> bool:
-    """Return whether an XA transaction is prepared: it keeps its locks without a session."""
+    """Return whether an XA transaction is prepared. Such a transaction keeps its locks without a session."""
     return bool(session.query("XA RECOVER"))

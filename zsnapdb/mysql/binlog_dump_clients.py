@@ -1,7 +1,7 @@
-"""Current readers of a server's binlogs, and which of them the account may be unable to see.
+"""Current readers of a server's binlogs, and the reasons why the account may not see all of them.
 
-zsnapdb itself is no reader: its archive reads the binlog files. Accounts, hosts and UUIDs are untrusted: their control
-characters are replaced, and they decide nothing.
+zsnapdb itself is not such a reader, because its archive reads the binlog files. Accounts, hosts and UUIDs are
+untrusted: their control characters are replaced, and no decision depends on them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from zsnapdb.planning.server_family import family
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _LONGEST = 255
 _LISTS = ("SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS")
-"""Statements that list registered replicas: of MySQL, of MariaDB from 10.5.1 on, and of older servers of both."""
+"""Statements that list registered replicas: in MySQL, in MariaDB from 10.5.1 on, and in older servers of both."""
 
 _COUNTERS = ("Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Slaves_connected")
-"""Numbers of connected semi-synchronous replicas, or of MariaDB's replicas. Every account can read these."""
+"""Counters of connected semi-synchronous replicas, or of MariaDB's replicas. Every account can read them."""
 
 
 def observe_readers(session: Session) -> ObservedReaders:
-    """Return the current readers of the server's binlogs, as far as the account can see them, changing nothing.
+    """Return the current readers of the server's binlogs that the account can see. Change nothing.
 
     Raise ServerError if the server does not answer.
     """
@@ -63,7 +63,7 @@ def executed_gtids(session: Session) -> str:
 
 @dataclass(frozen=True)
 class ReplicaIdentity:
-    """Identity with which a replica registers at its source. MariaDB has no `server_uuid`."""
+    """Identity under which a replica registers at its source. MariaDB has no `server_uuid`."""
 
     server_id: int
     server_uuid: str | None
@@ -82,7 +82,7 @@ def _name(text: object) -> str:
 
 
 def _host(text: str) -> str:
-    """Return the host of a connection without its port, which changes with each connection."""
+    """Return the host of a connection without the port, which differs for each connection."""
     host, _, port = text.rpartition(":")
     return _name(host if host and port.isdecimal() else text)
 
@@ -93,10 +93,11 @@ def _number(value: object) -> int:
 
 
 def _hides_connections(session: Session) -> str:
-    """Return why the process list may lack other accounts' connections; empty if it is complete.
+    """Return why the process list may lack other accounts' connections; empty if the list is complete.
 
-    Without PROCESS it has only the account's own connections, and there is no error. A privilege may come from a role,
-    which no table shows. So this runs a statement that needs PROCESS (refman 8.4 and MariaDB manual, "SHOW ENGINE").
+    Without PROCESS, the server lists only the account's own connections and reports no error. No table shows privileges
+    that come from a role. So this function runs a statement that needs PROCESS (refman 8.4 and MariaDB manual, "SHOW
+    ENGINE").
     """
     try:
         session.query("SHOW ENGINE INNODB STATUS")
@@ -108,8 +109,8 @@ def _hides_connections(session: Session) -> str:
 def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredReplica, ...], tuple[str, ...]]:
     """Return the registered replicas, and the reasons why some are not visible.
 
-    The list needs REPLICATION SLAVE, in MariaDB REPLICATION MASTER ADMIN (refman 8.4, "SHOW REPLICAS"; MariaDB manual,
-    "SHOW REPLICA HOSTS").
+    To list them, an account needs REPLICATION SLAVE, in MariaDB REPLICATION MASTER ADMIN (refman 8.4, "SHOW REPLICAS";
+    MariaDB manual, "SHOW REPLICA HOSTS").
     """
     statement = next((text for text in _LISTS if session.understands(text)), None)
     if statement is None:
@@ -124,9 +125,9 @@ def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredR
 
 
 def _by_uuid(session: Session) -> tuple[RegisteredReplica, ...]:
-    """Return the replicas whose UUID is in the performance schema: a MySQL replica first sets it as a variable.
+    """Return the replicas whose UUID is in the performance schema: a MySQL replica sets it as a user variable.
 
-    Empty if the performance schema is off, and on MariaDB.
+    Empty on MariaDB, and if the performance schema is off.
     """
     try:
         rows = session.query(
@@ -150,7 +151,7 @@ def _replica(row: dict[str, Any]) -> RegisteredReplica:
 
 
 def _status(session: Session) -> dict[str, str]:
-    """Return the reader counters of the server, by lower-case name. Only running plugins have counters."""
+    """Return the server's counters of readers, by lower-case name. Only running plugins have counters."""
     names = ", ".join(f"'{name}'" for name in (*_COUNTERS, "wsrep_cluster_size"))
     rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({names})")
     return {str(name).lower(): str(value) for name, value in rows}
@@ -162,7 +163,7 @@ def _cluster(status: dict[str, str]) -> tuple[str, ...]:
 
 
 def _group(session: Session) -> tuple[str, ...]:
-    """Return the other members of the replication group. A server without this table is in none."""
+    """Return the other members of the replication group. A server without the table of members belongs to no group."""
     try:
         rows = session.query(
             "SELECT member_host, member_port, member_state FROM performance_schema.replication_group_members"
@@ -174,7 +175,7 @@ def _group(session: Session) -> tuple[str, ...]:
 
 
 def _accounts(session: Session) -> tuple[str, ...]:
-    """Return the accounts that can read the binlogs, except administrators, who can also stop the server."""
+    """Return the accounts that can read the binlogs, except administrators: those could also stop the server."""
     rows = session.query(
         "SELECT grantee FROM information_schema.user_privileges WHERE REPLACE(grantee, CHAR(39), '') <> CURRENT_USER()"
         " GROUP BY grantee HAVING SUM(privilege_type = 'REPLICATION SLAVE') > 0"

@@ -37,7 +37,7 @@ UnbufferedCursor = pymysql.cursors.SSCursor
 
 
 class _TimedConnection(_PlainConnection):
-    """A connection with one time limit per exchange: PyMySQL limits only each single read of a packet."""
+    """A connection with a time limit for each exchange. PyMySQL limits only the single reads of a packet."""
 
     _answer_seconds: float
     _result: Any
@@ -47,7 +47,7 @@ class _TimedConnection(_PlainConnection):
         super().__init__(read_timeout=read_timeout, write_timeout=read_timeout, **options)
 
     def connect(self, sock: socket.socket | None = None) -> None:
-        """Connect and log in within the time of one answer, however many packets that takes."""
+        """Connect and log in within the time limit of one answer, even if that takes many packets."""
         try:
             with self.exchange():
                 super().connect(sock)
@@ -61,7 +61,7 @@ class _TimedConnection(_PlainConnection):
 
     @contextlib.contextmanager
     def exchange(self) -> Iterator[None]:
-        """Limit everything sent and read in the block, together, to the time and size of one answer.
+        """Apply the time and size limit of one answer to everything that the block sends and reads.
 
         Malformed packets, which make the library's parser fail, also raise OperationalError.
         """
@@ -77,21 +77,21 @@ class _TimedConnection(_PlainConnection):
             ) from error
 
     def _force_close(self) -> None:
-        """Close the connection immediately, and end an answer in progress so that no code reads from it."""
+        """Close the connection immediately, and end an answer in progress, so that no code reads the rest."""
         broken = self._result
         if broken is not None:
             broken.unbuffered_active, broken.connection = False, None
         super()._force_close()  # type: ignore[misc]
 
     def _get_server_information(self) -> None:
-        """Read the greeting, the first packet, from a socket with the time limit of the whole exchange."""
+        """Read the greeting (the first packet) from a socket with the time limit of the whole exchange."""
         self._sock = timed(self._sock)  # type: ignore[has-type]
         self._rfile = self._sock.makefile("rb")
         super()._get_server_information()  # type: ignore[misc]
 
 
 class Connection(_TimedConnection):
-    """A connection that sends no account data to a server before it is protected as the address demands."""
+    """A connection that sends no account data until the connection is protected as the address requires."""
 
     Failure: ClassVar[type[pymysql.MySQLError]] = pymysql.MySQLError
     """Base class of the library's errors."""
@@ -118,7 +118,8 @@ class Connection(_TimedConnection):
     def peer(self) -> int | None:
         """Return the process at the other end of a Unix socket; None with TCP, or if it is not visible.
 
-        The kernel gives its number in this process's PID namespace, 0 if it has none there (unix(7), SO_PEERCRED).
+        The kernel returns its process id in our PID namespace, or 0 if it is not in our namespace (unix(7),
+        SO_PEERCRED).
         """
         line: socket.socket | None = self._sock
         if line is None or line.family != socket.AF_UNIX:
@@ -135,7 +136,7 @@ class Connection(_TimedConnection):
         return self.cursor(pymysql.cursors.SSCursor)
 
     def read_times_as_text(self) -> None:
-        """Return times as text from now on, as the server writes them, with all digits."""
+        """From now on, return times as text with all digits, as the server writes them."""
         for kind in (FIELD_TYPE.TIME, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP):
             self.decoders.pop(kind, None)
 
@@ -143,7 +144,7 @@ class Connection(_TimedConnection):
     def server_public_key(self) -> bytes | None:
         """The key that encrypts the password on a connection without TLS.
 
-        The setter raises OperationalError unless a key that the answering server sent may encrypt a password.
+        The setter raises OperationalError if a key that the answering server sent must not encrypt a password.
         """
         return self._public_key
 
@@ -175,7 +176,7 @@ class Connection(_TimedConnection):
 def greeting(address: Address, *, timeout: float = 10.0) -> str:
     """Return the version that a server sends before the login. Raise ServerError if it is unreachable.
 
-    The login is expected to fail: no account has its name, so none is locked for wrong passwords.
+    The login is expected to fail. It uses a name that no account has, so no account is locked for wrong passwords.
     """
     connection = _TimedConnection(
         user="zsnapdb-greeting",

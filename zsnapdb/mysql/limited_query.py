@@ -30,7 +30,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class LimitedRows:
-    """Rows of a result. `left_out` describes the part beyond the limits, if any."""
+    """Rows of a result. `left_out` describes the rows and characters beyond the limits, if there are any."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -42,8 +42,9 @@ def limited_rows(
 ) -> LimitedRows:
     """Run one statement in its own session and return its rows.
 
-    Without `writes`, session and transaction are read-only. The server ends a statement that takes too long; if it
-    cannot, the session ends. At most a few rows are in memory at a time. Raise ServerError if the statement fails.
+    Without `writes`, session and transaction are read-only. The server ends a statement that takes too long; if the
+    server cannot, the session is closed. At most a few rows are in memory at a time. Raise ServerError if the statement
+    fails.
     """
     with Session.open(address, password, read_timeout=limits.seconds + 5.0, of_users=True) as session:
         flavour = flavour_in(str(session.value("SELECT CONCAT(@@version, ' ', @@version_comment)")))
@@ -53,7 +54,7 @@ def limited_rows(
             session.query(f"SET SESSION max_statement_time = {limits.seconds}")
         else:
             session.query(f"SET SESSION max_execution_time = {limits.seconds * 1000}")
-        # One more row than the limit shows that there are more. A LIMIT in the statement takes precedence.
+        # One row beyond the limit shows that there are more rows. A LIMIT in the statement takes precedence.
         session.query(f"SET SESSION sql_select_limit = {limits.rows + 1}")
         if database is not None:
             session.query(f"USE {quoted(database)}")

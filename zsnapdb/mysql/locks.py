@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Watchdog:
-    """Guard of one lock at a time. No other code may use `session` while a lock is guarded."""
+    """Guard of a lock: it guards one lock at a time, and meanwhile no other code may use `session`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -31,7 +31,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def guarding(self, connection_id: int, seconds: float) -> Iterator[None]:
-        """Kill the connection if the block has not ended after `seconds`. After the block nothing is killed."""
+        """Kill the connection if the block has not ended after `seconds`. After the block, no connection is killed."""
         self.has_fired = False
         done = threading.Event()
         thread = threading.Thread(target=self._wait_and_kill, args=(done, connection_id, seconds), daemon=True)
@@ -57,8 +57,8 @@ _INTERRUPTED = "(1317)"
 class Strategy:
     """A way to lock a server. The lock is granted after the last statement of `acquire`.
 
-    `longest` and `kill` only matter for strategies that wait for statements. `longest` is how many seconds a statement
-    may have been running when the lock is tried, `kill` which statements may be ended (never, select, all).
+    `longest` and `kill` only matter for strategies that wait for statements. `longest`: if a statement has been running
+    for more seconds, the lock is not tried. `kill`: statements that may be ended (never, select, all).
     """
 
     properties: LockProperties
@@ -70,12 +70,12 @@ class Strategy:
         self.kill = kill
 
     def prepare(self, session: Session) -> None:
-        """Do slow work before the lock is taken. Raise LockNotGranted if the lock should not be tried now."""
+        """Do slow work before the lock is acquired. Raise LockNotGranted if the lock should not be tried now."""
 
     def given_up(self, session: Session, waited: float) -> str:  # noqa: ARG002 - for those that leave something
-        """Clean up, from another connection, after an attempt of `waited` seconds that was not granted.
+        """Clean up from another connection after an attempt that waited `waited` seconds and was not granted.
 
-        Return a text about remaining leftovers, or an empty text.
+        Return a text about remaining leftovers; empty if there are none.
         """
         return ""
 
@@ -107,17 +107,17 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
     """Hold the lock for the block. Afterwards it was released, or its connection was closed.
 
     Three limits bound the lock. Each statement waits only for the remaining time (lock_wait_timeout has whole seconds,
-    at least one). At the deadline the watchdog kills the connection from another one. If this process is frozen, the
-    server ends the idle connection after wait_timeout. Finally, `held_ms` of the yielded HeldLock has the milliseconds
-    from the first lock statement until the server answered the release.
+    at least one). At the deadline the watchdog kills the connection through another connection. If this process is
+    frozen, the server ends the idle connection after wait_timeout. After the block, `held_ms` of the yielded HeldLock
+    has the milliseconds from the first lock statement to the server's answer to the release.
 
     Raise LockNotGranted if the lock could not be acquired, LockError if it was lost. Nothing reconnects, so a
     successful release on the same connection proves that the lock was never lost.
     """
     strategy.prepare(session)
     patience = _whole_seconds(min(terms.deadline, terms.patience))
-    # A stopped or frozen client cannot keep the lock: the server ends its idle connection. This is a single statement
-    # before the first lock statement, because each later one would make the lock last longer.
+    # A stopped or frozen client cannot keep the lock, because the server ends its idle connection. One statement sets
+    # this before the first lock statement: any later statement would prolong the lock.
     session.query(f"SET SESSION wait_timeout = {math.ceil(terms.deadline) + 1}, SESSION lock_wait_timeout = {patience}")
     started = time.monotonic()
     try:
@@ -146,9 +146,9 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
 
 
 def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
-    """Return the leftovers of an attempt that was not granted, for the error message.
+    """Return a text about the leftovers of an attempt that was not granted, for the error message.
 
-    An error of this check is added to the message and does not replace it.
+    If this check fails, its error is part of the text and does not replace the first error.
     """
     try:
         return strategy.given_up(watchdog.session, waited)
@@ -157,14 +157,14 @@ def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
 
 
 def _whole_seconds(left: float) -> int:
-    """Return the lock_wait_timeout for a statement that starts slightly less than `left` seconds before the limit."""
+    """Return the lock_wait_timeout of a statement that starts a little less than `left` seconds before the limit."""
     return max(1, math.ceil(left) - 1)
 
 
 def _acquire(
     strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: LockTimeouts, patience: int
 ) -> None:
-    """Acquire the lock. `patience` is the current lock_wait_timeout."""
+    """Acquire the lock. `patience` is the current value of lock_wait_timeout."""
     for statement in strategy.acquire:
         left = until - time.monotonic()
         if left <= 0:
@@ -209,16 +209,16 @@ class GlobalReadLock(Strategy):
     """FLUSH TABLES WITH READ LOCK (refman 8.4). Needs RELOAD. Waits for every running statement, SELECTs too.
 
     While the lock waits, new writers already wait for it. On MySQL an abandoned attempt leaves tables marked for flush.
-    Statements on these tables wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an
-    attempt of 1 s). So the lock is not tried while a statement has been running for `longest` seconds. If a younger
-    statement blocks the lock, the strategy ends it if `kill` (never, select, all) allows this, and otherwise reports
-    it.
+    Statements on these tables then wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after
+    an attempt of 1 s). So the lock is not tried if a statement has already been running for `longest` seconds. If a
+    younger statement blocks the lock, the strategy ends that statement if `kill` (never, select, all) allows this;
+    otherwise it reports the statement.
     """
 
     properties = LockProperties(
         name="ftwrl", merit="", waits="every write", writers_wait=True, privileges=("RELOAD", "FLUSH_TABLES")
     )
-    # A first flush without lock makes the flush with lock short.
+    # A first flush without lock shortens the flush with lock.
     acquire = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
     release = ("UNLOCK TABLES",)
 
@@ -242,8 +242,8 @@ class GlobalReadLock(Strategy):
             )
 
     def given_up(self, session: Session, waited: float) -> str:
-        # Only reading statements count: a write of that age may have waited for this attempt. If a write blocked the
-        # lock, `prepare` of the next attempt sees it.
+        # Only reading statements count: a write of that age may have waited for this very attempt. If a write blocked
+        # the lock, `prepare` detects it before the next attempt.
         waiting = [statement for statement in self._in_the_way(session, max(1.0, waited)) if statement.only_reads]
         killed = to_kill(waiting, self.kill)
         for statement in killed:
@@ -286,9 +286,9 @@ class InstanceLock(Strategy):
 
 
 class NoLock(Strategy):
-    """No lock, for servers whose user tables and DDL all survive a crash; see planning/backup/lock_strategy.py.
+    """No lock, for servers whose user tables and DDL are all crash-safe; see planning/backup/lock_strategy.py.
 
-    A connection is still opened before and checked after the snapshot, so a restart of the server is noticed.
+    A connection is still opened before the snapshot and checked after it, so that a restart of the server is noticed.
     """
 
     properties = LockProperties(
@@ -303,7 +303,7 @@ class NoLock(Strategy):
 
 
 def _refusal(facts: ServerFacts) -> str | None:
-    """Return why the server refuses the lock: delay_key_write = ALL (Percona Server manual, "Backup locks")."""
+    """Return why the server would refuse the lock: delay_key_write = ALL (Percona Server manual, "Backup locks")."""
     if facts.variables.get("delay_key_write", "").upper() != "ALL":
         return None
     return "LOCK TABLES FOR BACKUP is refused under delay_key_write = ALL: set it to ON or OFF"
@@ -328,7 +328,10 @@ class TableBackupLock(Strategy):
 
 
 class BackupStage(Strategy):
-    """BACKUP STAGE (MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands"). Needs RELOAD, freezes position."""
+    """BACKUP STAGE (MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands"). Needs RELOAD.
+
+    Freezes the position.
+    """
 
     properties = LockProperties(
         name="stage",
@@ -355,13 +358,13 @@ __all__ = [
 ]
 
 _REGISTRY: tuple[type[Strategy], ...] = (BackupStage, InstanceLock, NoLock, TableBackupLock, GlobalReadLock)
-"""The strategies in order of preference: the first sufficient one for a server is used."""
+"""The strategies in order of preference: the first one that suffices for a server is used."""
 
 STRATEGIES: tuple[LockProperties, ...] = tuple(kind.properties for kind in _REGISTRY)
 """Properties of each strategy, in order of preference."""
 
 STATEMENTS: tuple[str, ...] = tuple(lock.statement for lock in STRATEGIES if lock.statement)
-"""Lock statements; each server's parser is queried for them."""
+"""Lock statements. `probe` tests which of them a server's parser knows."""
 
 
 def properties(name: str) -> LockProperties:

@@ -1,4 +1,4 @@
-"""Facts and capabilities of a server, from queries to it; its major version decides nothing."""
+"""Facts and capabilities of a server, from queries to it. No decision depends on its major version."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _URN = "file://"
 
 
 def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlugins:
-    """Return the plugins of the server, changing nothing.
+    """Return the plugins of the server. Change nothing.
 
-    Plugins that the account cannot see are missing: the tables of the schema `mysql` need SELECT. A name that is
-    invalid in an option file is skipped.
+    Plugins that the account cannot see are missing: it needs SELECT on tables of the schema `mysql`. A name that would
+    be invalid in an option file is skipped.
     """
     by_row = {str(name).lower() for (name,) in _rows_or_none(session, _ROWS)}
     made = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
@@ -61,7 +61,7 @@ def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlug
 
 
 def _shortened(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
-    """Yield the plugins without those for information_schema that another plugin of their library includes."""
+    """Yield the plugins, except information_schema plugins whose library has another plugin that includes them."""
     named = {plugin.library for plugin in plugins if plugin.kind != INFORMATION}
     for plugin in plugins:
         if plugin.kind != INFORMATION or plugin.library not in named:
@@ -90,7 +90,7 @@ def _parse_plugin(
 
 
 def _rows_or_none(session: Session, sql: str) -> list[Row]:
-    """Return the rows; empty if the server has no such table or the account cannot read it."""
+    """Return the rows; empty if the server lacks the table or the account cannot read it."""
     try:
         return session.query(sql)
     except ServerError:
@@ -101,19 +101,22 @@ _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _STOP = ("STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")
 _START = ("START REPLICA SQL_THREAD", "START SLAVE SQL_THREAD")
-"""Alternative statements in the order in which they are tried.
+"""Alternative statements in the order of attempts.
 
-MariaDB's SHOW ALL SLAVES STATUS comes first: its other statements show only one connection.
+MariaDB's SHOW ALL SLAVES STATUS comes first, because MariaDB's other statements show only one connection.
 """
 
 
 def lock_statements(session: Session) -> frozenset[str]:
-    """Return the lock statements that the server understands. None is executed."""
+    """Return the lock statements that the server understands. No lock statement is executed."""
     return frozenset(statement for statement in locks.STATEMENTS if session.understands(statement))
 
 
 def dialect(session: Session) -> Dialect:
-    """Return the statements that this server understands. Raise ServerError if it understands no alternative of one."""
+    """Return the statements that this server understands.
+
+    Raise ServerError if it understands none of the alternatives.
+    """
     return Dialect(*(_first_understood(session, forms) for forms in (_POSITION, _CHANNELS, _STOP, _START)))
 
 
@@ -138,12 +141,12 @@ _FILTERS = (
     *("Replicate_Wild_Do_Table", "Replicate_Wild_Ignore_Table", "Replicate_Rewrite_DB"),
     *("Replicate_Do_Domain_Ids", "Replicate_Ignore_Domain_Ids", "Replicate_Ignore_Server_Ids"),
 )
-"""Columns of SHOW REPLICA STATUS, and of its older names, that omit changes or rename schemas."""
+"""Columns of SHOW REPLICA STATUS (also under its older names) for filters that omit changes or rename schemas."""
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
 
 def probe(session: Session) -> ServerFacts:
-    """Return all facts about the server that a backup needs, changing nothing."""
+    """Return all facts about the server that a backup needs. Change nothing."""
     variables = global_variables(session)
     flavour = flavour_of(variables)
     forms = dialect(session)
@@ -172,7 +175,7 @@ def probe(session: Session) -> ServerFacts:
 
 
 def _binlog_filters(session: Session, forms: Dialect) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the schemas that the binlog is restricted to, and those it omits. On MySQL no variable has them."""
+    """Return the schemas to which the binlog is restricted, and those that it omits. MySQL has no variable for them."""
     row = next(iter(session.records(forms.position)), {})
     logged, ignored = (str(row.get(name) or "") for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
     return _split_list(logged), _split_list(ignored)
@@ -190,7 +193,7 @@ def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
 def refresh_facts(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
     """Return the facts with current values of settings that a snapshot depends on and that can change at any time.
 
-    `engines`: also count the tables per engine again, which takes long with very many tables.
+    `engines`: also count the tables per engine again, which is slow if there are very many tables.
     """
     changed = global_variables(session, ("innodb_flush_log_at_trx_commit", "delay_key_write"))
     variables = {**facts.variables, **changed}
@@ -207,10 +210,10 @@ def _redo_disabled(session: Session) -> bool:
 
 
 def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
-    """Return the files of InnoDB's tablespaces, without temporary ones: a server recreates those at each start.
+    """Return the files of InnoDB's tablespaces, without temporary tablespaces: a server recreates those at each start.
 
-    Both families name it innodb_temporary (fsp0types.h). FILE_TYPE would tell too, but MySQL opens each tablespace for
-    that column, and waits for a lock on it. INNODB_SYS_DATAFILES has no temporary ones.
+    Both families call it innodb_temporary (fsp0types.h). The column FILE_TYPE would also tell, but for it MySQL opens
+    each tablespace and waits for a lock. INNODB_SYS_DATAFILES lists no temporary tablespaces.
     """
     rows = session.query(
         "SELECT path FROM information_schema.innodb_sys_datafiles"
@@ -238,7 +241,7 @@ def _sees_all_tables(session: Session) -> bool:
 def _prepared_xa(session: Session) -> int | None:
     """Return the number of external XA transactions in prepared state.
 
-    None if the account may not list them (MySQL: XA_RECOVER_ADMIN).
+    None if the account lacks the privilege to list them (MySQL: XA_RECOVER_ADMIN).
     """
     try:
         return len(session.query("XA RECOVER"))
@@ -249,7 +252,8 @@ def _prepared_xa(session: Session) -> int | None:
 def _row_versions(session: Session, flavour: Flavour, version: str) -> int:
     """Return the number of tables with row versions after INSTANT ADD or DROP COLUMN.
 
-    Only releases that recover such tables badly are queried: INNODB_TABLES opens every table and waits for running DDL.
+    Only releases with bugs in the recovery of such tables are queried: INNODB_TABLES opens every table and waits for
+    running DDL.
     """
     if not row_versions_are_flawed(flavour, release_of(version)):
         return 0
@@ -270,7 +274,7 @@ def channels(session: Session, forms: Dialect) -> tuple[Channel, ...]:
 
 
 def channel_of(row: Mapping[str, Any]) -> Channel:
-    """Return the channel in a row of SHOW REPLICA STATUS or its older names; only the column names differ."""
+    """Return the channel in a row of SHOW REPLICA STATUS or of its older names, where only the column names differ."""
 
     def first(*names: str) -> str:
         return next((str(row[name]) for name in names if row.get(name) is not None), "")
@@ -291,7 +295,7 @@ def channel_of(row: Mapping[str, Any]) -> Channel:
 
 
 def published_position(session: Session, facts: ServerFacts) -> Position:
-    """Return the position that the server reports now: binlog file and offset, executed GTIDs."""
+    """Return the position that the server reports now: binlog file, offset, and executed GTIDs."""
     if not facts.has_binlog:
         return Position(facts.flavour, None, None, "server")
     rows = session.records(facts.dialect.position)

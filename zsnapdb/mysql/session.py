@@ -1,4 +1,4 @@
-"""A connection with one owner. PyMySQL is loaded when one is opened: many commands import this and open none."""
+"""A connection with one owner. PyMySQL is loaded when a connection is opened, because many commands never open one."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ def auth_hint(text: str) -> str:
 
 UNLIMITED = 18446744073709551615
 _IDLE_SECONDS = 2 * 86400
-"""Uploads, hooks and waits between two statements may take longer than a site's idle limit."""
+"""Uploads, hooks and waits between two statements may take longer than a site's limit for idle connections."""
 _NET_SECONDS = 3600
 """A reader of rows may be slow, because it writes them to a disk or another server."""
 
 
 @dataclass(frozen=True)
 class SessionSetting:
-    """A variable and its value. `mysql` and `mariadb` are the first releases with it (None: not in that family).
+    """A variable and its value. `mysql` and `mariadb`: the first release that has it (None: not in that family).
 
-    `answers`: it changes the meaning of a result or statement, so statements of users keep the server's value.
+    `answers`: the variable changes the meaning of a result or statement. So sessions for users' statements keep the
+    server's value.
     """
 
     name: str
@@ -62,11 +63,11 @@ class SessionSetting:
 
 SETTINGS = (
     SessionSetting("sql_select_limit", UNLIMITED),
-    # Setting this turns sql_big_selects off, so that follows.
+    # Setting this turns sql_big_selects off, so sql_big_selects comes after it.
     SessionSetting("max_join_size", UNLIMITED),
     SessionSetting("sql_big_selects", 1),
     SessionSetting("sql_safe_updates", 0),
-    # The maximum of MariaDB 10.11 and later (observed).
+    # The maximum in MariaDB 10.11 and later (observed).
     SessionSetting("group_concat_max_len", 1073741824),
     SessionSetting("autocommit", 1),
     SessionSetting("wait_timeout", _IDLE_SECONDS),
@@ -88,7 +89,8 @@ SETTINGS = (
     SessionSetting("lc_messages", "en_US"),
     SessionSetting("sql_mode", "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", answers=True),
     SessionSetting("old_mode", "UTF8_IS_UTF8MB3", mysql=None, mariadb=100601, answers=True),
-    # Otherwise tables may be read as of another time. The keyword DEFAULT means now, whatever the global value is.
+    # Otherwise tables may be read as of another time. The keyword DEFAULT means the current time, whatever the global
+    # value is.
     SessionSetting("system_versioning_asof", "DEFAULT", mysql=None, answers=True),
     SessionSetting("sql_if_exists", 0, mysql=None, mariadb=100600, answers=True),
     SessionSetting("time_zone", "+00:00", answers=True),
@@ -104,7 +106,10 @@ CHARACTERS = (
     SessionSetting("character_set_results", "utf8mb4"),
     SessionSetting("collation_connection", "utf8mb4_general_ci", answers=True),
 )
-"""Variables set by SET NAMES: a server may ignore the client's request at login (character_set_client_handshake)."""
+"""Variables that SET NAMES sets.
+
+A server may ignore the character set requested at login (character_set_client_handshake).
+"""
 
 
 def _choose_settings(settings: Sequence[SessionSetting], *, of_users: bool) -> list[SessionSetting]:
@@ -112,7 +117,7 @@ def _choose_settings(settings: Sequence[SessionSetting], *, of_users: bool) -> l
 
 
 def set_statement(*, of_users: bool) -> str:
-    """Return the statement that sets everything. `of_users`: omit settings that change the meaning of statements."""
+    """Return the statement that sets all settings. `of_users`: omit settings that change the meaning of statements."""
     names = "utf8mb4" if of_users else "utf8mb4 COLLATE utf8mb4_general_ci"
     parts = [
         _for_releases(f", SESSION {setting.name} = {_quoted(setting.value)}", setting)
@@ -122,8 +127,8 @@ def set_statement(*, of_users: bool) -> str:
 
 
 def global_statement() -> str:
-    """Return the statement for a server of zsnapdb whose dump program opens a session without these settings."""
-    # A dump sets its own modes and time zone, but would read the tables as of another time.
+    """Return the statement for a server of zsnapdb on which a dump program opens a session without these settings."""
+    # A dump program sets its own modes and time zone, but would read the tables as of another time.
     as_of = [setting for setting in SETTINGS if setting.name == "system_versioning_asof"]
     first, *others = _choose_settings(SETTINGS, of_users=True) + as_of
     parts = [_for_releases(f", GLOBAL {each.name} = {_quoted(each.value)}", each) for each in others]
@@ -131,7 +136,7 @@ def global_statement() -> str:
 
 
 def proof_query(*, of_users: bool) -> str:
-    """Return the query whose row has the name of each setting before its value."""
+    """Return the query whose row has the name of each setting, followed by its value."""
     parts = [
         _for_releases(f", '{setting.name}', @@SESSION.{setting.name}", setting)
         for setting in _choose_settings((*CHARACTERS, *SETTINGS), of_users=of_users)
@@ -140,7 +145,10 @@ def proof_query(*, of_users: bool) -> str:
 
 
 def differing(row: Sequence[object]) -> tuple[str, ...]:
-    """Return the settings in the row of `proof_query` that the server did not apply, each with its value there."""
+    """Return the settings that the server did not apply, each with the server's value.
+
+    `row`: result of `proof_query`.
+    """
     wanted = {setting.name: str(setting.value) for setting in (*CHARACTERS, *SETTINGS)}
     found = {_text(name): _text(value) for name, value in zip(row[1::2], row[2::2], strict=True)}
     missing = [name for name in ("sql_select_limit", "character_set_results") if name not in found]
@@ -152,7 +160,7 @@ def _other(wanted: str, value: str) -> bool:
     if "," in wanted:
         return not set(wanted.split(",")) <= set(value.split(","))
     try:
-        # MariaDB's time limits have decimals.
+        # MariaDB returns time limits with decimals.
         return float(wanted) != float(value) if wanted[:1].isdecimal() else wanted != value
     except ValueError:
         return True
@@ -167,7 +175,7 @@ def _quoted(value: str | int) -> str:
 
 
 def _for_releases(text: str, setting: SessionSetting) -> str:
-    """Return the text wrapped so that only releases with the variable execute it."""
+    """Return the text in a comment that only releases with the variable execute."""
     if setting.mysql == 50700 and setting.mariadb == 100500:
         return text
     of_mysql = "" if setting.mysql is None else f"/*!{max(setting.mysql, 50701):05d} {text}*/"
@@ -188,7 +196,7 @@ _END = "zsnapdb: end of the script"
 
 @dataclass(frozen=True)
 class Address:
-    """Address of a server: a socket, or host and port."""
+    """Address of a server: a socket, or a host and a port."""
 
     user: str
     socket: Path | None = None
@@ -257,10 +265,10 @@ class Session:
     ) -> Session:
         """Connect with the settings in SETTINGS, independent of the server's global variables.
 
-        `of_users`: statements of users run in the session, so settings that change their meaning keep the server's
-        values. `timeout` (seconds) limits the connection itself. `read_timeout` limits the login, and each statement
-        until its last row, or each batch of a stream. A server that answers byte by byte is thus an error, not an
-        endless wait. `scripts` allows several statements in one text, each with that time. Raise ServerError if the
+        `of_users`: the session runs statements of users, so settings that change their meaning keep the server's
+        values. `timeout` (seconds) limits the connection itself. `read_timeout` limits the login, each statement up to
+        its last row, and each batch of a stream. So a server that answers byte by byte causes an error, not an endless
+        wait. `scripts` allows several statements in one text, each with that time limit. Raise ServerError if the
         server is unreachable, refuses the account, or does not apply a setting.
         """
         from zsnapdb.mysql.connection import Connection
@@ -300,7 +308,7 @@ class Session:
 
     @property
     def peer(self) -> int | None:
-        """The server's process, if it is on this host, the session uses a socket, and it is visible."""
+        """The server's process; None unless the session uses a socket and this host can see the process."""
         return self._connection.peer()
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
@@ -310,7 +318,7 @@ class Session:
             return list(cursor.fetchall()) if cursor.description else []
 
     def records(self, sql: str) -> list[dict[str, Any]]:
-        """Run one statement and return its rows by column name, for SHOW statements whose columns differ by version."""
+        """Run one statement and return its rows by column name: columns of SHOW statements differ between versions."""
         with self._errors(f"`{sql}`"), self._connection.cursor_by_name() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
@@ -318,9 +326,9 @@ class Session:
     def script(self, text: str) -> tuple[int, int]:
         """Run the statements of a script, each ended by a semicolon, as one transaction.
 
-        Return the number of statements and of changed rows. The server itself splits the text. A script that ends in an
-        open comment or quote is refused, because its last part would not run. ServerError names the failed statement;
-        the statements before it are rolled back as far as the server can.
+        Return the number of statements and the number of changed rows. The server itself splits the text. A script that
+        ends in an open comment or quote is refused, because its last part would not run. ServerError names the failed
+        statement; the statements before it are rolled back as far as the server can.
         """
         done = rows = 0
         try:
@@ -351,7 +359,7 @@ class Session:
     def stream(
         self, sql: str, *, batch: int = 1000, times_as_text: bool = False
     ) -> tuple[tuple[str, ...], Iterator[Row]]:
-        """Run one statement; return its column names and an iterator that reads at most `batch` rows at a time.
+        """Run one statement. Return its column names, and an iterator that reads at most `batch` rows at a time.
 
         `times_as_text`: return times as the server writes them, with all digits. A session can have only one open
         stream.
@@ -378,7 +386,8 @@ class Session:
             with self._errors(f"reading the rows of `{sql}`"):
                 return list(cursor.fetchmany(batch))
         except UnicodeDecodeError as error:
-            # A lone surrogate in ucs2, utf32 or MariaDB's utf8mb4, or a column of MySQL's type VECTOR.
+            # A lone surrogate in ucs2, utf32 or MariaDB's utf8mb4, or a column of MySQL's type VECTOR, cannot be
+            # decoded.
             raise ServerError(
                 f"cannot read the rows of `{sql}` on {self.address}: a value is not text ({error.object[:20].hex()} …)",
                 hint="select HEX(column) instead of a column with such values",
@@ -386,7 +395,7 @@ class Session:
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
-        """Convert errors of the block to ServerError with the action and the server."""
+        """Convert errors in the block to a ServerError that names the action and the server."""
         try:
             with self._connection.exchange():
                 yield
@@ -420,7 +429,7 @@ class Session:
         return self.query(sql)[0][0]
 
     def is_same_connection(self) -> bool:
-        """Return whether the connection is alive and still the one that was opened."""
+        """Return whether the connection is alive and is still the original one."""
         try:
             return int(self.value("SELECT CONNECTION_ID()")) == self.connection_id
         except ServerError:

@@ -1,6 +1,6 @@
-"""Measurement of how long readers and writers of tables wait, by repeated queries.
+"""Measurement of the waits of table readers and writers, by repeated queries.
 
-A reader selects one row. A writer locks one row, alternately the first and the last by primary key. That takes the
+A reader selects one row. A writer locks one row, alternately the first and the last by primary key. This acquires the
 locks of a writing statement (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads") and changes nothing.
 """
 
@@ -21,10 +21,13 @@ from zsnapdb.planning.sql_quoting import TableName, quoted
 _LONGEST_WAIT = 86400
 _PAUSE_OF_ONE = 0.0025
 _LONGEST_PAUSE = 0.02
-"""The pause between queries grows with their number, to limit the load, up to this bound on undetected waits."""
+"""Maximum pause between queries.
+
+The pause grows with the number of queries to limit the load, but shorter waits may go undetected.
+"""
 _ENDING_SECONDS = 60.0
 _WITHOUT_TABLE = ("DO 1",)
-"""A statement that needs only the server, so its wait is that of the whole host."""
+"""A statement that uses only the server and no table, so its wait is that of the whole host."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class _Watcher:
 
     def _ask(self) -> None:
         with self._lock:
-            # After a failed query the wait continues until one succeeds.
+            # After a failed query, the wait is not over until a query succeeds.
             self._since = self._since or time.monotonic()
         error = ""
         try:
@@ -74,19 +77,19 @@ class _Watcher:
             self._since = self._since if error else None
 
     def begin(self) -> None:
-        """Reset the counters: everything measured so far was before the migration, also a part of a current wait."""
+        """Reset the counters: everything measured so far was before the migration, also the start of a current wait."""
         with self._lock:
             self._before, self._longest = self._longest, 0.0
             self._asked, self._failed, self._error = 0, 0, ""
             self._since = None if self._since is None else time.monotonic()
 
     def give_up(self) -> None:
-        """Count a query without an answer as failed."""
+        """Count a query that has no answer yet as failed."""
         if self._since is not None:
             self._count("it was not answered after the migration either")
 
     def close(self) -> None:
-        """Close the session, which also ends an unanswered query."""
+        """Close the session. This also ends a query without an answer."""
         self._session.close()
 
     @property
@@ -95,13 +98,13 @@ class _Watcher:
         return self._longest
 
     def seen(self, table: TableName, access: TableAccess) -> TableWait:
-        """Return the measurements since `begin`, as those of this use of a table."""
+        """Return the measurements since `begin` as the waits of this kind of access to the table."""
         return TableWait(table, access, self._longest, self._before, self._asked, self._failed, self._error)
 
 
 @dataclass(frozen=True)
 class TableWatch:
-    """Running watchers: one for each use of a table, in order, and a last one for the server alone."""
+    """Running watchers: one for each access to a table, in order, and a last one for the server alone."""
 
     uses: Sequence[tuple[TableName, TableAccess]]
     watchers: Sequence[_Watcher]
@@ -129,7 +132,7 @@ class TableWatch:
     def end(self) -> MeasuredWaits:
         """Stop, and return the measurements since `begin`.
 
-        A query without an answer 60 s later waits for something that the migration left, and counts as failed.
+        A query without an answer after 60 s waits for something that the migration left behind, and counts as failed.
         """
         self.stop.set()
         until = time.monotonic() + _ENDING_SECONDS
@@ -145,7 +148,7 @@ class TableWatch:
 
 
 def _prepared(session: Session) -> Session:
-    """Raise the session's lock timeouts, so that no query ends before its wait is measured."""
+    """Raise the session's lock timeouts, so that no query fails before its wait is measured."""
     session.query(f"SET SESSION lock_wait_timeout = {_LONGEST_WAIT}, innodb_lock_wait_timeout = {_LONGEST_WAIT}")
     return session
 

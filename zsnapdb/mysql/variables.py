@@ -10,13 +10,16 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_family import family, flavour_of
 
 STOP_LOGGING = "SET SESSION sql_log_bin = 0"
-"""Statement that keeps a session's changes out of the binlog."""
+"""Statement that keeps the session's changes out of the binlog."""
 BEFORE_ACCOUNTS = f"{STOP_LOGGING}/*M!, SESSION old_passwords = 0 */"
-"""First line of an init file that creates accounts: with old_passwords, MariaDB stores hashes that allow no login."""
+"""First line of an init file that creates accounts.
+
+With old_passwords, MariaDB would store hashes that allow no login.
+"""
 
 
 _IN_EVERY_LIST = ("datadir", "version", "wait_timeout")
-"""Variables of every server, in the middle and at the end of the sorted list."""
+"""Variables that every server has, from the middle and the end of the sorted list."""
 
 
 class ServerVariables(dict[str, str]):
@@ -32,7 +35,7 @@ class ServerVariables(dict[str, str]):
 def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, str]:
     """Return the global variables by lower-case name: those in `names` that the server has, or all.
 
-    Raise ServerError if the list of all is incomplete, and later on access to a missing variable.
+    Raise ServerError if the list of all variables is incomplete. Later access to a missing variable also raises it.
     """
     if not names:
         rows = session.query("SHOW GLOBAL VARIABLES")
@@ -46,9 +49,9 @@ def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, s
 
 
 def set_variables(session: Session) -> dict[str, str] | None:
-    """Return the variables without a compiled default, by lower-case name, with their origin as the server names it.
+    """Return the variables not at their compiled default, by lower-case name, with the origin as the server names it.
 
-    None if unavailable: MySQL before 8.0, or an account that cannot read performance_schema.
+    None if this is not available: MySQL before 8.0, or an account that cannot read performance_schema.
     """
     try:
         rows = session.query(family(server_flavour(session)).set_variables_query)
@@ -83,7 +86,7 @@ def refuse_writes_of_users(session: Session) -> None:
 
 
 def shut_down_slowly(session: Session) -> None:
-    """Make the next shutdown purge and merge everything, so that the next start has no work left.
+    """Make the next shutdown purge and merge everything, so that the next start has nothing left to do.
 
     See innodb_fast_shutdown in refman 8.4 and the MariaDB manual.
     """
@@ -104,7 +107,7 @@ _NAMES = (
 
 
 def load_status(session: Session) -> dict[str, int]:
-    """Return these status variables by name, as far as the server has them. Raise ServerError if it does not answer."""
+    """Return the status variables in `_NAMES` that the server has, by name. Raise ServerError if it does not answer."""
     rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({', '.join(['%s'] * len(_NAMES))})", _NAMES)
     known = {name.lower(): name for name in _NAMES}
     return {known[str(name).lower()]: int(value) for name, value in rows if str(value).isdecimal()}

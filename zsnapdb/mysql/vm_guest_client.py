@@ -1,8 +1,8 @@
 r"""Queries to a server in a guest through its own command-line client, and parsers for the client's output.
 
-The client runs with --batch and --skip-column-names: a line per row, tabs between columns. In values a backslash
-escapes: \\ is a backslash, \n a line break, \t a tab and \0 a NUL (refman 8.4, "mysql Client Options", --batch). The
-guest is untrusted, so the format of each answer is checked.
+The client runs with --batch and --skip-column-names. It prints a line per row, with tabs between columns. A backslash
+in a value starts an escape: \\ is a backslash, \n a line break, \t a tab and \0 a NUL (refman 8.4, "mysql Client
+Options", --batch). The guest is untrusted, so the format of each answer is checked.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONGEST_WORD = 200
 _MOST_LOGS = 100_000
 TABLES_AT_ONCE = 10_000
-"""An answer of the agent with this many tables has about 1 MB. libvirt accepts at most 10 MiB."""
-# Events at the start of a binlog with the GTIDs of all binlogs before it.
+"""The guest agent's answer with this many tables has about 1 MB. libvirt accepts at most 10 MiB."""
+# Event types at the start of a binlog that contain the GTIDs of all earlier binlogs.
 _LISTING = ("Gtid_list", "Previous_gtids")
 _UNKNOWN_SERVER = re.compile(r"ERROR (?:2002|2003|2006|2013|1040|1053)\b")
-"""Client errors while the server does not answer yet: no socket, no connection, too many, shutdown (errmsg manual)."""
+"""Client errors while the server is not up: no socket, no connection, too many, shutdown (errmsg manual)."""
 
 Rows = Sequence[Sequence[str | None]]
 
 
 def rows(text: str) -> Rows:
-    """Return the rows that the client printed. NULL becomes None, and so does the text NULL: they look the same."""
+    """Return the rows that the client printed. NULL becomes None. So does the text NULL, because both look the same."""
     return [[_value(field) for field in line.split("\t")] for line in text.split("\n") if line]
 
 
@@ -50,7 +50,7 @@ def _value(field: str) -> str | None:
 
 
 def is_not_up(errors: str) -> bool:
-    """Return whether the client failed because the server does not answer yet."""
+    """Return whether the client failed because the server is not up yet."""
     return _UNKNOWN_SERVER.search(errors) is not None
 
 
@@ -91,7 +91,7 @@ def beginning(binlog: str) -> str:
 
 
 def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
-    """Return the GTIDs before the start of the binlog, from the answer to `beginning`; None if they are missing."""
+    """Return the GTIDs before the start of the binlog, from the answer to `beginning`; None if the answer has none."""
     for row in answer:
         if len(row) == 6 and row[2] in _LISTING:
             text = (row[5] or "").strip().removeprefix("[").removesuffix("]")
@@ -100,7 +100,7 @@ def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
 
 
 def executed(flavour: Flavour) -> str:
-    """Return the query for the GTIDs in the binlogs now."""
+    """Return the query for the GTIDs in all binlogs now."""
     return f"SELECT @@GLOBAL.{family(flavour).executed_variable};\n"
 
 
@@ -112,7 +112,7 @@ def gtids_now(flavour: Flavour, answer: Rows) -> Gtids | None:
 
 
 def tables_from(number: int) -> str:
-    """Return the query for at most TABLES_AT_ONCE tables, starting at this number."""
+    """Return the query for at most TABLES_AT_ONCE tables, from this number on."""
     return f"{STORED_TABLES} LIMIT {TABLES_AT_ONCE} OFFSET {number};\n"
 
 

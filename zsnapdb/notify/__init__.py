@@ -1,1 +1,1 @@
-"""Notifications to people and external services. They never make their command fail or delay it."""
+"""Notifications to people and external services. They never delay a command or make it fail."""

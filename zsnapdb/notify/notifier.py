@@ -54,7 +54,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Message:
-    """A notification to deliver. All attempts have the same `id`, so that a receiver recognises repetitions."""
+    """A notification to deliver. All attempts have the same `id`, by which a receiver recognises repetitions."""
 
     id: str
     occasion: Occasion
@@ -111,13 +111,13 @@ class _Https(urllib.request.HTTPSHandler):
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect: a signed message goes to no other host."""
+        """Follow no redirect, so that a signed message goes to no other host."""
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> None:
     """Post the body, and return after a successful answer (2xx). Raise DeliveryFailure otherwise.
 
-    It takes at most `seconds`, from the connection to the headers of the answer. The answer's body is not read.
+    This takes at most `seconds`, from the connection to the headers of the answer. The body of the answer is not read.
     """
     host = urlsplit(url).hostname
     if not url.startswith(("http://", "https://")):
@@ -145,7 +145,7 @@ _OUTPUT = 500
 def run(argv: Sequence[str], text: bytes, seconds: float) -> None:
     """Run the program with the text on stdin, and return after exit status 0. Raise DeliveryFailure otherwise.
 
-    It has the environment of this process without secrets. After `seconds` its process group is killed.
+    The program gets the environment of this process without secrets. After `seconds` its process group is killed.
     """
     with tempfile.TemporaryFile() as content, tempfile.TemporaryFile() as output:
         content.write(text)
@@ -178,7 +178,7 @@ _PATHS = {
     NotificationEvent.BROKEN: "/fail",
     NotificationEvent.TEST: "/log",
 }
-"""Suffixes of a ping address, as in healthchecks.io. A success has none; /log changes no state."""
+"""Suffixes of a ping address, as healthchecks.io defines them. A success has no suffix; /log changes no state."""
 
 
 def deliver(target: NotificationTarget, message: Message, seconds: float) -> None:
@@ -271,13 +271,13 @@ class Notifier:
     _rounds: dict[str, _Round] = field(init=False, default_factory=dict)
 
     def post(self, occasion: Occasion) -> None:
-        """Deliver the occasion to every target that it concerns. Returns immediately."""
+        """Start the delivery of the occasion to every target that it concerns. Return immediately."""
         for name, target in self.settings.notifications.to.items():
             if concerns(target, occasion):
                 self.post_to(name, occasion)
 
     def post_to(self, name: str, occasion: Occasion) -> None:
-        """Deliver the occasion to this target. Returns immediately."""
+        """Start the delivery of the occasion to this target. Return immediately."""
         try:
             if name not in self._rounds:
                 self._rounds[name] = _Round(self.settings, name, self.tell)
@@ -287,9 +287,9 @@ class Notifier:
         self._rounds[name].add(occasion)
 
     def close(self, seconds: float | None = None) -> tuple[str, ...]:
-        """Wait at most `seconds` (None: the budget), and return the targets with a failed notification.
+        """Wait at most `seconds` (None: the budget). Return the targets that did not get all notifications.
 
-        A delivery still in progress then counts as failed, even if it arrives later.
+        A delivery that is still in progress counts as failed, even if it arrives later.
         """
         deadline = time.monotonic() + (self.settings.notifications.budget if seconds is None else seconds)
         for each in self._rounds.values():
@@ -298,7 +298,7 @@ class Notifier:
 
 
 class _Round:
-    """The deliveries to one target, in sequence, in a separate thread."""
+    """The deliveries to one target, one after the other, in a separate thread."""
 
     def __init__(self, settings: Settings, name: str, tell: Tell) -> None:
         self._bounds, self._name, self._tell = settings.notifications, name, tell
@@ -309,7 +309,7 @@ class _Round:
         self._pending: list[Occasion] = []
         self._has_failed = False
         self._is_over = False
-        # A daemon thread ends with the process, even if a name server never answers.
+        # A daemon thread ends with the process, even if a name server never answers the thread.
         self._thread = threading.Thread(target=self._work, name=f"notify-{name}", daemon=True)
         self._thread.start()
 
@@ -322,7 +322,7 @@ class _Round:
         self._queue.put(None)
 
     def was_good(self, deadline: float) -> bool:
-        """Wait until the deadline for the end of the deliveries. Return whether all arrived."""
+        """Wait for the end of the deliveries until the deadline. Return whether all arrived."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
             self._is_over = True

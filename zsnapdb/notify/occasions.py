@@ -1,4 +1,4 @@
-"""Notifications about commands, objectives that are broken or met again, and pools with too little space."""
+"""Notifications about commands, objectives that are missed or met again, and pools with too little space."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from zsnapdb.planning.health.notification_events import (
 _AT_AN_INTERRUPT = 5.0
 """Maximum time in seconds that an interrupted command waits for its notifications."""
 _TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
-"""Variables of systemd in ExecStopPost=; under OnFailure= they have the prefix MONITOR_ (systemd.exec(5))."""
+"""Variables that systemd sets for ExecStopPost=. For OnFailure= they have the prefix MONITOR_ (systemd.exec(5))."""
 
 
 @contextmanager
 def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) -> Iterator[None]:
-    """Run the block, a job of the instance, and send notifications of its start and end. Its exception propagates.
+    """Run the block, a job of the instance, and send notifications of its start and end. An exception propagates.
 
-    The start is sent while the block runs. After the block, the wait is limited to the budget. A run that is refused
-    because another one is running (exit code 75) has neither succeeded nor failed.
+    The start is sent while the block runs. After the block, the wait for deliveries is limited to the budget. If a run
+    is refused because another run is active (exit code 75), neither success nor failure is sent.
     """
 
     def occasion(event: NotificationEvent, text: str, code: int | None = None, hint: str = "") -> Occasion:
@@ -65,7 +65,7 @@ def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) ->
 
 
 def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ...]:
-    """Send a test message to these targets. Return the targets that it did not reach."""
+    """Send a test message to these targets. Return the targets that did not get it."""
     courier = Notifier(settings, tell)
     text = "This is a test. Nothing has happened."
     for name in names:
@@ -74,9 +74,9 @@ def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ..
 
 
 def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tell: Tell) -> tuple[str, ...]:
-    """Send notifications of the failed unit, and return the unreachable targets. Success is not sent.
+    """Send notifications of the failed unit. Return the unreachable targets. Nothing is sent if the unit succeeded.
 
-    `told` are the variables of systemd. Raise UsageError if `unit` is no unit name.
+    `told` are the variables that systemd set. Raise UsageError if `unit` is no unit name.
     """
     if re.fullmatch(UNIT_NAME, unit) is None:
         raise UsageError(f"{unit!r} is not the name of a unit", hint="write it without .service: zsnapdb-backup@main")
@@ -90,25 +90,26 @@ def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tel
 
 
 def _code(error: BaseException) -> int:
-    """Return the exit code of the command. An exit requested by the command line has its own code."""
+    """Return the exit code of the command. An exit raised by the CLI itself (`typer.Exit`) carries its own code."""
     code = getattr(error, "exit_code", None)
     return code if isinstance(code, int) else exit_code(error)
 
 
 def _why(error: BaseException) -> str:
     if isinstance(error, ZsnapdbError):
-        # The notes have the resulting state, such as a stopped server.
+        # The error's notes state the resulting state, such as a stopped server.
         text = "; ".join([error.message, *getattr(error, "__notes__", [])])
     else:
-        # An exit requested by the command line has no text: the error was already printed.
+        # An exit raised by the CLI itself has no text, because the error was already printed.
         text = "" if hasattr(error, "exit_code") else str(error) or type(error).__name__
     return f": {' '.join(text.split())[:1000]}" if text else ""
 
 
 def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime, tell: Tell) -> tuple[str, ...]:
-    """Send each target its new states, and return the unreachable targets.
+    """Send each target the states that are new to it. Return the unreachable targets.
 
-    A ping target for objectives gets every result, combined for all its instances. The wait is limited to the budget.
+    A ping target for objectives gets every result, combined for all instances of the target. The wait is limited to the
+    budget.
     """
     judged = [_judged_instance(state) for state in states]
     courier = Notifier(settings, tell)
@@ -128,7 +129,7 @@ def _judged_instance(state: InstanceStatus) -> JudgedInstance:
 
 
 def _pools(settings: Settings) -> Sequence[PoolRoom]:
-    """Return the pools that clones may use; empty if ZFS is unavailable, as on a host that only reads."""
+    """Return the pools that clones may use; empty if ZFS is unavailable, as on a host that only reads repositories."""
     try:
         return pools_of_clones(settings)
     except (ZsnapdbError, OSError):
@@ -136,7 +137,7 @@ def _pools(settings: Settings) -> Sequence[PoolRoom]:
 
 
 def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return whether the pool has the free space that production may need. This concerns the host, not an instance."""
+    """Return the occasion that states whether the pool has enough free space for production. It has no instance."""
     wrong = room.objection
     event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
     text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text

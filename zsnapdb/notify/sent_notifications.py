@@ -1,4 +1,4 @@
-"""Files with the last notifications of each target."""
+"""Files that store which notifications each target last got."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from zsnapdb.planning.health.notification_events import FailedDelivery, TargetMe
 
 @dataclass(frozen=True)
 class MemoryFile:
-    """The stored state of one target. An unreadable file counts as empty: two notifications are better than none."""
+    """The stored state of one target.
+
+    If the file is unreadable, it counts as empty: two notifications are better than none.
+    """
 
     file: Path
 
@@ -37,7 +40,7 @@ class MemoryFile:
 
     @contextlib.contextmanager
     def alone(self, seconds: float) -> Iterator[None]:
-        """Lock the state exclusively for the block; after `seconds`, or without a folder, continue without the lock."""
+        """Lock the state exclusively for the block. Without a folder, or after `seconds`, continue without the lock."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
                 self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,6 +49,6 @@ class MemoryFile:
 
 
 def failed_deliveries(settings: Settings) -> tuple[tuple[str, FailedDelivery], ...]:
-    """Return the targets whose last notification did not arrive, and why."""
+    """Return the targets that did not get their last notification, and the reasons."""
     known = ((name, MemoryFile.of(settings, name).read().failed) for name in sorted(settings.notifications.to))
     return tuple((name, failed) for name, failed in known if failed is not None)

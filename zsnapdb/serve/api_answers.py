@@ -1,4 +1,4 @@
-"""The answers of the API, and its reading of a body: documents, problems, operations and their events."""
+"""The answers of the API: documents, problems, operations and their events; and the reader of request bodies."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _BEGUN, _ENDED = "1", "2"
 """The numbers of the two events."""
 _RETRY_MILLISECONDS = 2000
 _COMMENT_SECONDS = 15.0
-"""The interval of comments: proxies close connections that are silent for long."""
+"""Seconds between comments. Proxies close connections that are silent for long."""
 _PASSES = (BusyError.code, UnreachableError.code)
-"""Errors that say nothing about the operation: the helper is busy, or restarts."""
+"""Errors that prove nothing about the operation: the helper is busy, or is being restarted."""
 
 IsGone = Callable[[float], Awaitable[bool]]
 """Waits that many seconds for the client to disconnect, and returns whether it did."""
@@ -47,7 +47,7 @@ IsGone = Callable[[float], Awaitable[bool]]
 
 @dataclass(frozen=True)
 class OpenedEvents:
-    """A stream that may start if a place is free. `seen` is the number of the last event that the client has."""
+    """A stream that may start if a place is free. `seen` is the number of the last event that the client got."""
 
     request: HelperRequest
     first: WatchedOperation
@@ -56,10 +56,11 @@ class OpenedEvents:
 
 @dataclass
 class OperationEvents:
-    """Streams by one helper, with a limit per subject and in all, each for at most that many seconds.
+    """Streams of one helper's operations. Their number is limited per subject and in total, their duration in seconds.
 
-    A stream occupies no thread while it waits. A client that reads slowly delays only its own stream, and is closed at
-    its end. `pause` returns the seconds until the next look, given the seconds that the stream has lasted.
+    A stream occupies no thread while it waits. A client that reads slowly delays only its own stream, and is
+    disconnected at the stream's end. `pause` returns the seconds until the next check, from the duration of the stream
+    so far.
     """
 
     helper: HelperClient
@@ -70,7 +71,7 @@ class OperationEvents:
     _open: Counter[str] = field(init=False, default_factory=Counter)
 
     async def open(self, request: HelperRequest, last_event: str) -> OpenedEvents | FailureAnswer | None:
-        """Return the stream, or the failure. Return None if the client already has the last event."""
+        """Return the stream, or the failure; None if the client already has the last event."""
         first = await self._look(request)
         if isinstance(first, FailureAnswer):
             return first
@@ -80,7 +81,7 @@ class OperationEvents:
 
     @contextlib.contextmanager
     def place(self, opened: OpenedEvents) -> Iterator[FailureAnswer | None]:
-        """Reserve a place for the stream during the block. Yields the failure if no place is free."""
+        """Reserve a place for the stream during the block. If no place is free, yields the failure."""
         subject = opened.first.subject.casefold()
         if self._open[subject] >= self.most_of_subject or self._open.total() >= self.most:
             who = f" of {opened.first.subject}" if self._open[subject] >= self.most_of_subject else ""
@@ -95,9 +96,11 @@ class OperationEvents:
                 del self._open[subject]
 
     async def events(self, opened: OpenedEvents, is_gone: IsGone) -> AsyncIterator[bytes]:
-        """Yield the events that the client has not seen, until the operation, the client or the time ends.
+        """Yield the events that the client has not seen.
 
-        A line with a leading colon is a comment. It only shows that the stream is alive.
+        This lasts until the operation ends, the client disconnects or the time is over.
+
+        A line that starts with a colon is a comment. It only shows that the stream is alive.
         """
         began = told = time.monotonic()
         yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
@@ -109,7 +112,8 @@ class OperationEvents:
                 yield _event("ended", _end_document(now.ending), _ENDED)
                 return
             if isinstance(now, FailureAnswer) and now.code not in _PASSES:
-                # The token has ended, or the operation is forgotten. The status tells a client that reconnects.
+                # The token has expired, or the operation is forgotten. A client that reconnects gets the reason as a
+                # status.
                 yield _event("problem", problem_of(now).model_dump(exclude_none=True))
                 return
             lasted = time.monotonic() - began
@@ -121,7 +125,7 @@ class OperationEvents:
             now = await self._look(opened.request)
 
     async def _look(self, request: HelperRequest) -> WatchedOperation | FailureAnswer:
-        # In extra threads, so that streams delay no request.
+        # In separate threads, so that streams delay no request.
         ending = await asyncio.to_thread(self.helper.ask, request)
         if not isinstance(ending, ResultAnswer):
             return ending if isinstance(ending, FailureAnswer) else _of_another_release()
@@ -144,7 +148,7 @@ def _end_document(ending: ResultAnswer | FailureAnswer) -> dict[str, object]:
 
 
 def _event(name: str, data: dict[str, object], number: str = "") -> bytes:
-    """Return an event. JSON in ASCII has no line break, whatever text of others it contains."""
+    """Return an event. JSON in ASCII has no line break, even if it contains text of other subjects."""
     head = f"id: {number}\n" if number else ""
     return f"{head}event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
@@ -152,14 +156,14 @@ def _event(name: str, data: dict[str, object], number: str = "") -> bytes:
 ROOT = "/api/v1"
 _TOO_LARGE, _TOO_SLOW = 413, 408
 _BODY_SECONDS = 10.0
-"""The time that a client has to send a body."""
+"""Seconds that a client has to send a body."""
 CLOSES = {"Connection": "close"}
-"""The headers of an answer before the end of its request: a client that keeps sending loses the connection."""
+"""Headers of an answer that is sent before the request has ended: a client that keeps sending loses the connection."""
 _ACCEPTED = 202
 _PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""An answer can have the login of a clone."""
+"""An answer may contain the login of a clone, so it must not be stored."""
 _NOT_KEPT_BACK = {"X-Accel-Buffering": "no"}
-"""A proxy passes events on at once (nginx needs this header)."""
+"""A proxy must pass events on at once (nginx needs this header)."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -201,7 +205,7 @@ class BodyLimit:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return the body, without reading more than a request may have. Return None if the client disconnected."""
+    """Return the body, reading at most the maximum size of a request; None if the client disconnected."""
     body, more = bytearray(), True
     while more and len(body) <= MOST_BYTES:
         message = await receive()
@@ -213,7 +217,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 class EventsResponse(Response):
-    """Sends a stream of events until it, its time or the client ends.
+    """Sends a stream of events until the operation or its time ends, or the client disconnects.
 
     A client that does not read is then disconnected.
     """
@@ -246,7 +250,7 @@ class EventsResponse(Response):
 
 
 def answer(ending: Ending, done: int) -> JSONResponse:
-    """Return the helper's answer as HTTP. `done` is the status of success."""
+    """Return the helper's answer as HTTP. `done` is the HTTP status for a success."""
     if isinstance(ending, FailureAnswer):
         return problem_answer(problem_of(ending))
     if isinstance(ending, PendingAnswer):
@@ -264,5 +268,5 @@ def problem_answer(problem: ProblemDetails, more: Mapping[str, str] | None = Non
 def refusal(
     status: int, code: str, detail: str, hint: str = "", headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """Return the answer to a request that is not passed on to the helper."""
+    """Return the answer to a request that is not passed to the helper."""
     return problem_answer(ProblemDetails(title=code, status=status, detail=detail, code=code, hint=hint), headers)

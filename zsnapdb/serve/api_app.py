@@ -1,4 +1,7 @@
-"""The API under /api/v1: it turns HTTP into requests of the helper, and its answers into HTTP. It decides nothing."""
+"""The API under /api/v1: it turns HTTP into requests to the helper, and the answers into HTTP.
+
+It makes no decisions.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ from zsnapdb.verbs.argument_patterns import CloneGuid, IdempotencyKey, Operation
 from zsnapdb.verbs.requests import GUID_HEADER, VERBS, RoleVerb, VerbRoute, WatchOperationVerb
 
 _UNREADABLE = 400
-"""The status with which FastAPI answers a body that is no text, or is nested too deeply."""
+"""The status with which FastAPI answers a body that is not text, or is nested too deeply."""
 
 Key = Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")]
 Guid = Annotated[CloneGuid | None, Header(alias=GUID_HEADER)]
@@ -48,7 +51,7 @@ Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto
 
 
 class CloneApi:
-    """The paths of the API. Each asks the helper once.
+    """The paths of the API. Each sends one request to the helper.
 
     FastAPI runs them in threads, because the helper can take seconds.
     """
@@ -57,7 +60,7 @@ class CloneApi:
         self._helper, self._events = helper, events
 
     def endpoint(self, verb: type[RoleVerb], route: VerbRoute) -> Callable[..., JSONResponse]:
-        """Return the function that answers the verb's route. Its parameters are the fields of the verb."""
+        """Return the function that answers the verb's route. Its parameters are the verb's fields."""
         parts, loose = _parameters(verb, route)
 
         def asked(bearer: HTTPAuthorizationCredentials | None, **given: Any) -> JSONResponse:
@@ -88,7 +91,7 @@ class CloneApi:
 
 
 def _parameters(verb: type[RoleVerb], route: VerbRoute) -> tuple[list[Parameter], bool]:
-    """Return the parameters of a route, and whether fields of the verb itself are in the query."""
+    """Return the parameters of a route, and whether the query contains fields of the verb itself."""
     hints = get_type_hints(verb, include_extras=True)
     place: Any = Query() if route.method in ("GET", "DELETE") else Body()
     found: dict[str, tuple[Any, Any]] = {"bearer": (Bearer, None)}
@@ -116,7 +119,7 @@ def _parameters(verb: type[RoleVerb], route: VerbRoute) -> tuple[list[Parameter]
 
 
 def _request(bearer: HTTPAuthorizationCredentials | None, verb: Verb) -> HelperRequest:
-    """Return the request to the helper, which alone decides whether a token is valid or missing."""
+    """Return the request to the helper. Only the helper decides whether a token is valid or missing."""
     token = bearer.credentials if bearer is not None else ""
     is_sane = len(token) <= MOST_OF_BEARER and all("!" <= one <= "~" for one in token)
     return HelperRequest(token=token if is_sane else "", verb=verb)
@@ -134,7 +137,7 @@ def _route_description(route: VerbRoute) -> dict[str, Any]:
 def create_app(helper: HelperClient, events: OperationEvents | None = None) -> FastAPI:
     """Return the application, with these streams of events (None: the usual ones).
 
-    Its schema is at /api/v1/openapi.json; none of its pages loads anything from elsewhere.
+    Its schema is at /api/v1/openapi.json. None of its pages loads anything from elsewhere.
     """
     app = FastAPI(
         title="zsnapdb",
@@ -175,7 +178,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """Answer 422 with the invalid fields, and no sent value. No token is checked for that."""
+    """Answer 422 with the invalid fields, but without the sent values. The token is not checked first."""
     assert isinstance(error, RequestValidationError)
     found = [
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"

@@ -1,4 +1,4 @@
-"""The pages for browsers, except those of clones and fleets: each sends requests of the API and shows the answer."""
+"""The pages for browsers, except those of clones and fleets. Each sends requests to the API's helper."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BrowserPages:
         return Visits(self.helper, self.now, self.sessions)
 
     def answer(self, handler: PageHandler, request: PageRequest) -> SiteAnswer:
-        """Return the answer of the handler, or the page that explains a refusal."""
+        """Return the answer of the handler, or the page that explains its refusal."""
         try:
             return handler(request)
         except MissingSession:
@@ -78,7 +78,7 @@ class BrowserPages:
         return PageAnswer("problem.html", values, refused.status or problem.status)
 
     def login_form(self, request: PageRequest) -> PageAnswer | Redirect:
-        """Ask for a token. Lead a browser with a session to the overview."""
+        """Ask for a token. If the browser has a session, redirect to the overview."""
         return self._login_page(request, None) if self.visits.session(request) is None else Redirect("/")
 
     def login(self, request: PageRequest) -> PageAnswer | Redirect:
@@ -106,7 +106,7 @@ class BrowserPages:
         return Redirect("/", set_cookie(opened.id.get_secret_value(), seconds, is_https=request.is_https))
 
     def logout(self, request: PageRequest) -> PageAnswer | Redirect:
-        """End the session, here and in the browser."""
+        """End the session, both here and in the browser."""
         end_credential(self.helper, self.visits.posted(request).token.get_secret_value())
         self.sessions.close(request.session_id)
         return Redirect("/login", set_cookie("", 0, is_https=request.is_https))
@@ -139,7 +139,7 @@ _RECORDS = 50
 
 
 class RestoreQuery(Facts):
-    """The instance to restore, and the point."""
+    """The instance to restore, and the point in time."""
 
     instance: InstanceWord
     at: Point = "latest"
@@ -151,13 +151,13 @@ class RestoreQuery(Facts):
 
     @property
     def plan(self) -> str:
-        """The command that prints the plan of a restore and executes nothing."""
+        """The command that prints the plan of a restore and changes nothing."""
         return shlex.join(("zsnapdb", "restore", self.instance, "--to", self.at, "--plan"))
 
 
 @dataclass(frozen=True)
 class ProtectionPages:
-    """The pages of protection. They change nothing."""
+    """The pages of protection. They are read-only."""
 
     visits: Visits
 
@@ -172,7 +172,7 @@ class ProtectionPages:
         return visit.shows("drills.html", instances=instances, chosen=chosen, card=card)
 
     def evidence(self, request: PageRequest) -> PageAnswer:
-        """Show records of an instance's evidence log, from the number after the given one."""
+        """Show records of an instance's evidence log that follow the given number."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         card, after = None, 0
@@ -184,7 +184,7 @@ class ProtectionPages:
         return visit.shows("evidence.html", instances=instances, chosen=chosen, card=card, after=after)
 
     def restore(self, request: PageRequest) -> PageAnswer:
-        """Show the commands that a person with root runs. The page runs none of them."""
+        """Show the commands for a restore, which a person with root runs. The page runs none of them."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         fields = {"at": "latest", **filled(request.query), "instance": chosen}
@@ -206,6 +206,6 @@ class ProtectionPages:
         )
 
     def _chosen(self, visit: Visit, request: PageRequest) -> tuple[Sequence[str], str]:
-        """Return the names of the instances, and the requested one, or the first if none is requested."""
+        """Return the names of the instances, and the requested instance (the first one if none is requested)."""
         names = [one.name for one in self.visits.instances(visit.session)]
         return names, request.query.get("instance") or next(iter(names), "")

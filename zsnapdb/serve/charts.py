@@ -1,4 +1,4 @@
-"""Geometry of charts: pure, in units of a picture that is WIDTH wide and HEIGHT high."""
+"""Geometry of charts. Pure. The unit is that of a picture of WIDTH times HEIGHT."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import datetime
 WIDTH = 1000.0
 HEIGHT = 100.0
 _LEAST_WIDTH = 3.0
-"""The least width of a span: a gap of minutes in a month must be visible."""
+"""Minimum width of a span: a gap of minutes must be visible in a chart of a month."""
 _MARGIN = 10.0
 _SIDE = 25.0
-"""Free space above and below a plot, and at its sides, so that a dot at an edge is complete."""
+"""Free space on each side of a plot, so that a dot at an edge is complete."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ChartBar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Spans of time side by side, and moments. Gaps come last, so that they are drawn over other spans."""
+    """Spans of time in one row, and moments. Gaps come last, so that they are drawn over other spans."""
 
     begin: datetime
     end: datetime
@@ -54,7 +54,7 @@ class PlotPoint:
 
 @dataclass(frozen=True)
 class TimedValue:
-    """A value at a time."""
+    """A value and its time."""
 
     at: datetime
     value: float
@@ -62,7 +62,7 @@ class TimedValue:
 
 
 def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: datetime) -> Timeline | None:
-    """Return the spans and moments, from the first of them until now. Return None if there are none."""
+    """Return the timeline of the spans and moments, from the earliest of them until now; None if there are none."""
     times = [*moments, *(one.begin for one in spans), *(one.end for one in spans)]
     if not times:
         return None
@@ -78,9 +78,9 @@ def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: dateti
 
 
 def _joined(bars: Sequence[ChartBar], *, is_gap: bool) -> list[ChartBar]:
-    """Return the bars of that kind from left to right, with touching bars joined.
+    """Return the bars of this kind from left to right, with touching bars joined.
 
-    Joined bars look the same. Ten thousand spans become no more bars than the picture has places for.
+    Joined bars look the same. So ten thousand spans do not become more bars than the picture has columns.
     """
     joined: list[ChartBar] = []
     for bar in sorted((one for one in bars if one.is_gap is is_gap), key=lambda one: one.x):
@@ -98,7 +98,10 @@ def _bar(begin: float, end: float, *, is_gap: bool) -> ChartBar:
 
 
 def plot(values: Sequence[TimedValue], begin: datetime, end: datetime) -> tuple[PlotPoint, ...]:
-    """Return the values over that time. The largest is at the top, zero at the bottom."""
+    """Return the points of the values between `begin` and `end`.
+
+    The largest value is at the top, zero at the bottom.
+    """
     seconds = (end - begin).total_seconds()
     most = max((one.value for one in values), default=0.0) or 1.0
     high, wide = HEIGHT - 2 * _MARGIN, WIDTH - 2 * _SIDE

@@ -1,4 +1,4 @@
-"""The clones of this host as the helper sees them, in the document of `zsnapdb clone list --json`."""
+"""The clones of this host as the helper reads them from the document of `zsnapdb clone list --json`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OwnedCommit:
 
 
 class PublicClone(ListedClone):
-    """A clone of the list. `set` is the set of clones that it belongs to. `fields` are all its fields in the list."""
+    """A clone in the list. `set` is the set of clones that it belongs to. `fields` has all its fields in the list."""
 
     owner: str
     guid: str
@@ -37,7 +37,7 @@ class PublicClone(ListedClone):
 
     @property
     def most_bytes(self) -> int:
-        """The quota, which includes its commits, or its own bytes if they are more."""
+        """The quota, which includes the clone's commits, or the clone's present size if that is larger."""
         return max(self.quota, self.own_bytes or 0)
 
     @property
@@ -58,7 +58,7 @@ class PublicClone(ListedClone):
 
 
 def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
-    """Return the clones in a list, without waiting clones of a pool, which have no owner yet.
+    """Return the clones in a list. Waiting pool clones are left out, because they have no owner yet.
 
     Raises ConsistencyError if the list has another form.
     """
@@ -73,9 +73,9 @@ def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
 
 
 def the_clone(clones: Sequence[PublicClone], name: str) -> PublicClone | None:
-    """Return the one clone of that name or id. Return None if there is none, or more than one.
+    """Return the only clone with this name or id; None if there is none, or more than one.
 
-    A command gets the id of a clone. The id must match nothing else, such as a set of clones of others.
+    A command gets the clone's id. That id must match nothing else, such as another subject's set of clones.
     """
     found = [clone for clone in clones if name in (clone.name, clone.id)]
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""The pages of clones: the list, one clone, its actions and branches, a new clone, and operations."""
+"""The pages of clones: the list, a single clone, its actions and branches, a new clone, and operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClonePages:
     visits: Visits
 
     def clones(self, request: PageRequest) -> PageAnswer:
-        """List the clones that the person may see and that the search finds, a page at a time."""
+        """List the clones that the person may see and that match the search, one page at a time."""
         visit = self.visits.visit(request)
         asked = parsed(ClonesQuery, filled(request.query))
         return visit.shows("clones.html", card=clones_page(self._clones(visit), asked))
@@ -33,7 +33,7 @@ class ClonePages:
         return visit.shows("clone.html", clone=self._one_clone(visit, request))
 
     def confirm(self, doing: str) -> Callable[[PageRequest], PageAnswer]:
-        """Return the page that asks for confirmation of that action on a clone."""
+        """Return the handler of the page that asks for confirmation of this action on a clone."""
 
         def page(request: PageRequest) -> PageAnswer:
             visit = self.visits.visit(request)
@@ -42,7 +42,7 @@ class ClonePages:
         return page
 
     def confirmed(self, verb: type[verbs.CloneAction], doing: str) -> Callable[[PageRequest], Redirect]:
-        """Return the page that starts the action on the clone that the person saw and confirmed."""
+        """Return the handler of the page that starts the action on exactly the clone that the person confirmed."""
 
         def page(request: PageRequest) -> Redirect:
             visit = self.visits.changing_visit(request)
@@ -52,7 +52,7 @@ class ClonePages:
         return page
 
     def begin(self, verb: type[verbs.CloneAction], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
-        """Return the page that starts an action on a clone. `sends` is the field of the verb that the form fills."""
+        """Return the handler that starts an action on a clone. `sends` is the field of the verb that the form fills."""
 
         def page(request: PageRequest) -> Redirect:
             visit = self.visits.changing_visit(request)
@@ -64,14 +64,17 @@ class ClonePages:
         return page
 
     def logs(self, request: PageRequest) -> PageAnswer:
-        """Show the end of the log of a clone's server. It is its own page, because a command reads the log."""
+        """Show the end of the log of a clone's server. This is a separate page, because a command must read the log."""
         visit = self.visits.visit(request)
         clone = self._one_clone(visit, request)
         lines = page_rows.log_lines_of(self.visits.ask(visit.session, verbs.CloneLogsVerb(name=clone.facts.id)))
         return visit.shows("logs.html", clone=clone, lines=lines)
 
     def login(self, verb: type[verbs.LoginOfClone]) -> Callable[[PageRequest], PageAnswer]:
-        """Return the page that shows the login of a clone. It is the answer to a form: no link shows a login."""
+        """Return the handler of the page that shows a clone's login.
+
+        The page answers a form, so no link can show a login.
+        """
 
         def page(request: PageRequest) -> PageAnswer:
             visit = self.visits.changing_visit(request)
@@ -90,7 +93,7 @@ class ClonePages:
         return page_rows.clone_of(document, visit.person, visit.now)
 
     def _confirmed(self, visit: Visit, request: PageRequest) -> CloneRow:
-        """Return the clone that the person saw and confirmed. Raises RefusedPage if a later clone has its name."""
+        """Return the clone that the person confirmed. Raises RefusedPage if a later clone now has its name."""
         clone = self._one_clone(visit, request)
         if request.form.get("guid") != clone.facts.guid:
             raise RefusedPage(helper_messages.no_such("clone", f"{clone.facts.name} of the page").failure)
@@ -103,7 +106,7 @@ def named(clone: CloneRow) -> Mapping[str, object]:
 
 
 def clone_name(request: PageRequest) -> str:
-    """Return the name of the clone in the path. Raises RefusedPage as for an unknown clone if it is no name."""
+    """Return the clone name in the path. If it is no valid name, raises RefusedPage as for an unknown clone."""
     name = request.path.get("name", "")
     try:
         return parsed(verbs.GetCloneVerb, {"name": name}).name
@@ -125,7 +128,7 @@ class NewClonePages:
         return self._new_page(self.visits.visit(request), request.query, None)
 
     def create(self, request: PageRequest) -> PageAnswer | Redirect:
-        """Start a clone. A form that is sent twice starts one, because it has the same key."""
+        """Start a clone. If a form is sent twice, only one clone starts, because both requests have the same key."""
         visit = self.visits.changing_visit(request)
         fields: dict[str, object] = {**filled(request.form)}
         key = fields.pop("key", None)
@@ -167,7 +170,7 @@ class OperationPages:
     visits: Visits
 
     def operation(self, request: PageRequest) -> PageAnswer:
-        """Show whether an operation is in progress, or its result. The person reloads the page."""
+        """Show the result of an operation, or that it is in progress. The person reloads the page."""
         visit = self.visits.visit(request)
         asked = _operation_id(request)
         ending = self.visits.ending(visit.session, verbs.GetOperationVerb(id=asked))
@@ -187,7 +190,7 @@ class OperationPages:
         return visit.shows("operation.html", id=asked, doing=doing, result=result, login=login, seconds=0.0)
 
     def cancel(self, request: PageRequest) -> Redirect:
-        """Cancel a running operation. Its page then shows how it ended, even if it had ended before."""
+        """Cancel a running operation. Its page then shows how it ended, even if it ended before the request."""
         visit = self.visits.changing_visit(request)
         asked = _operation_id(request)
         ending = self.visits.ending(visit.session, verbs.CancelOperationVerb(id=asked))
@@ -197,7 +200,7 @@ class OperationPages:
 
 
 def _operation_id(request: PageRequest) -> str:
-    """Return the id in the path. Raises RefusedPage as for an unknown operation if it is no id."""
+    """Return the operation id in the path. If it is no valid id, raises RefusedPage as for an unknown operation."""
     asked = request.path.get("id", "")
     try:
         return parsed(verbs.GetOperationVerb, {"id": asked}).id
@@ -206,7 +209,7 @@ def _operation_id(request: PageRequest) -> str:
 
 
 class BranchRow(Facts):
-    """A branch with its newest commit (None: it has none yet)."""
+    """A branch with its newest commit (None: it has no commit yet)."""
 
     name: str
     head: str | None = None
@@ -234,7 +237,7 @@ class _Commits(Facts):
 
 @dataclass(frozen=True)
 class BranchCard:
-    """The branches of a clone, and the commits that lead to the chosen one, newest first."""
+    """The branches of a clone, and the commits that lead to the selected branch, newest first."""
 
     current: str
     branches: tuple[BranchRow, ...]
@@ -242,7 +245,7 @@ class BranchCard:
 
 
 def branches_of(branches: Document, log: Document | None) -> BranchCard:
-    """Return the branches in an answer, with the commits of another one. None: the branch has no commits."""
+    """Return the branches in the answer `branches`, and the commits in the answer `log`. None: there are no commits."""
     told = read(_Branches, branches)
     commits = read(_Commits, log).commits if log is not None else ()
     return BranchCard(told.current, told.branches, commits)
@@ -255,7 +258,7 @@ class BranchPages:
     visits: Visits
 
     def branches(self, request: PageRequest) -> PageAnswer:
-        """Show the branches of a clone, and the commits of the one that it is on. Two commands read them."""
+        """Show the branches of a clone, and the commits of its current branch. Two commands read them."""
         visit = self.visits.visit(request)
         document = self.visits.ask(visit.session, verbs.GetCloneVerb(name=clone_name(request)))
         clone = page_rows.clone_of(document, visit.person, visit.now)

@@ -1,4 +1,4 @@
-"""Runner of `zsnapdb` commands for the helper. Each is its own process, and the runner reads its output."""
+"""Runner of `zsnapdb` commands for the helper. Each command is a separate process whose output the runner reads."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer, cancelled
 CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 """The environment of every command."""
 _MOST_BYTES = 16 << 20
-"""The longest document that is read, in bytes."""
+"""Maximum size of a document that is read, in bytes."""
 _TAIL = 2000
 _TURN_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-"""The time that a stopped command has to undo its work."""
+"""Seconds that a stopped command has to undo its work."""
 
 
 @dataclass(frozen=True)
 class CommandCall:
     """A command: its arguments, subject, run id, and timeout in seconds.
 
-    - `objection` is called when the command's turn comes, and returns why it may not run any more.
-    - `cancelled` ends it early.
-    - `judges`: an exit code other than 0 is a verdict on the document, and the document is the answer.
-    - `issuer` vouched for the subject ("": zsnapdb itself).
-    - `meant` is the only clone that the command may use, even if another has its name (None: no existing clone).
-    - `given` is its stdin, at most 16 KiB. Other accounts cannot read it there.
-    - `audience` is the owner whose clones its answer may name ("": all owners).
+    - `objection` is called when it is the command's turn. It returns why the command may no longer run.
+    - `cancelled` ends the command early.
+    - `judges`: an exit code other than 0 is a verdict, and the document is still the answer.
+    - `issuer` authenticated the subject ("": zsnapdb itself).
+    - `meant` is the only clone that the command may use, even if another clone has its name (None: no existing clone).
+    - `given` is the command's stdin, at most 16 KiB. Other accounts cannot read it.
+    - `audience` is the owner whose clones the answer may name ("": all owners).
     """
 
     words: Sequence[str]
@@ -62,7 +62,7 @@ class CommandCall:
 
 
 class RunCommand(Protocol):
-    """Runs a command of zsnapdb to its end. Raises OSError if it cannot be started."""
+    """Runs a zsnapdb command to its end. Raises OSError if the command cannot be started."""
 
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer: ...
 
@@ -83,7 +83,7 @@ class StartCommand(Protocol):
 class ChildRunner:
     """Runs at most `most` commands at once as processes. Others wait at most `patience` seconds for their turn.
 
-    A child has a clean environment with `environment`, its run id, and the subject for its evidence. A stopped child
+    A child gets only a clean environment, `environment`, its run id, and the subject for its evidence. A stopped child
     has `grace` seconds to undo its work.
     """
 
@@ -99,7 +99,7 @@ class ChildRunner:
         self._turns = threading.BoundedSemaphore(self.most)
 
     def stop(self) -> None:
-        """Stop each running command by SIGTERM, and start no other."""
+        """Stop each running command by SIGTERM, and start no more commands."""
         self._stopped.set()
 
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
@@ -116,7 +116,7 @@ class ChildRunner:
             self._turns.release()
 
     def _end_of(self, call: CommandCall, deadline: float) -> FailureAnswer | None:
-        """Return why the command may not start or continue. Return None if it may."""
+        """Return why the command must not start or continue; None if it may."""
         what = f"`{' '.join(call.words[:2])}`"
         if self._stopped.is_set():
             return _ended_early(f"{what} was stopped: the helper ends")
@@ -134,11 +134,11 @@ class ChildRunner:
             with _stdin_of(call.given) as stdin:
                 process = self.start(call.words, environment, (stdin, out.fileno(), errors.fileno()))
             why, code = self._wait(process, call)
-            # A command that succeeded before the signal arrived has its result.
+            # If a command succeeded before the signal arrived, its result counts.
             return why if why is not None and code != 0 else _read(call, code, out, errors)
 
     def _wait(self, process: Process, call: CommandCall) -> tuple[FailureAnswer | None, int]:
-        """Wait until the process ends. Return why it was stopped (None: it ended by itself) and its exit code."""
+        """Wait until the process ends. Return the reason of a stop (None: it ended by itself) and the exit code."""
         deadline = time.monotonic() + call.seconds
         while (code := process.poll()) is None:
             why = self._end_of(call, deadline)
@@ -150,9 +150,9 @@ class ChildRunner:
 
 @contextlib.contextmanager
 def _stdin_of(given: bytes) -> Iterator[int]:
-    """Yield a descriptor to read from: /dev/null, or a pipe that gets the given bytes after the block.
+    """Yield a descriptor for a child's stdin: /dev/null, or a pipe that gets the given bytes after the block.
 
-    The bytes fit into a pipe, so the write does not block. The process may have ended.
+    The bytes fit into a pipe, so the write does not block, even if the process has ended.
     """
     if not given:
         with open(os.devnull, "rb") as nothing:
@@ -179,7 +179,8 @@ def _until_end(process: Process, seconds: float) -> None:
 def _end_group(process: Process, grace: float) -> int:
     """Stop the process by SIGTERM, and after `grace` seconds by SIGKILL. Return its exit code.
 
-    The rest of its group is killed. The process is reaped last, so its number cannot belong to another process.
+    The rest of its group is killed. The process is reaped last, so that its number cannot belong to another process
+    yet.
     """
     os.kill(process.pid, signal.SIGTERM)
     _until_end(process, grace)
@@ -226,7 +227,7 @@ def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> Re
 
 
 def _failure(call: CommandCall, code: int, said: _ErrorFields) -> FailureAnswer:
-    """Return the failure as its audience may read it. A text for another audience goes only to the log."""
+    """Return the failure in the form that its audience may read. A text for another audience goes only to the log."""
     if not call.audience or said.audience == owner_text(call.audience):
         return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     print(printed(f"run {call.run_id} of {call.subject}: {said.message}; {said.hint}"), file=sys.stderr, flush=True)

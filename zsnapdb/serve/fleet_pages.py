@@ -1,4 +1,4 @@
-"""The page of all instances of all hosts, and its exports. The helper answers from its last reading."""
+"""The page of all instances of all hosts, and its exports. The helper answers from its last reading of the fleet."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from zsnapdb.serve.page_visits import FileAnswer, PageAnswer, Visits, document_o
 from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 
 _STALE_SECONDS = 3600.0
-"""The age of a reading from which the page shows it as stale."""
+"""Age in seconds from which the page shows a reading as stale."""
 _FORMULA = re.compile(r"(^|;)(?=\s*[=+@\uff1d\uff0b\uff0d\uff20-]|[\t\r\n])")
-"""Beginnings that let a spreadsheet take the text of a cell for a formula (OWASP, CSV injection).
+"""Beginnings with which a spreadsheet takes a cell's text for a formula (OWASP, CSV injection).
 
 Some spreadsheets also split lines at semicolons.
 """
@@ -35,14 +35,14 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class FleetInstanceRow:
-    """An instance at a moment."""
+    """An instance of the fleet at a moment."""
 
     told: documents.FleetInstanceFields
     now: datetime
 
     @property
     def state(self) -> str:
-        """The verdict in one word: an instance that cannot be read is unknown."""
+        """The verdict in one word. An instance that cannot be read is unknown."""
         return "unknown" if self.told.problem else self.told.verdict
 
     @property
@@ -60,7 +60,7 @@ class FleetInstanceRow:
         return self.told.backup_bytes + self.told.binlog_bytes
 
     def age(self, time: str | None) -> str:
-        """Return how long ago the time is. Return "none" if there is no such time."""
+        """Return how long ago `time` was; "none" if there is no such time."""
         at = moment(time) if time is not None else None
         return format_duration(max(0, round((self.now - at).total_seconds()))) if at is not None else "none"
 
@@ -71,7 +71,7 @@ class FleetInstanceRow:
 
 @dataclass(frozen=True)
 class FleetCard:
-    """The fleet at a moment: the shown rows, and the counts of all rows."""
+    """The fleet at a moment: the rows to show, and the counts of all rows."""
 
     rows: tuple[FleetInstanceRow, ...]
     silent: tuple[documents.FleetHostFields, ...]
@@ -99,23 +99,23 @@ class FleetCard:
 
     @property
     def before(self) -> str | None:
-        """The page with the previous rows (None: these are the first)."""
+        """The address of the page with the previous rows (None: these are the first)."""
         return self.path(after=max(0, self.asked.after - self.asked.most)) if self.asked.after else None
 
     @property
     def following(self) -> str | None:
-        """The page with the next rows (None: these are the last)."""
+        """The address of the page with the next rows (None: these are the last)."""
         end = self.asked.after + len(self.rows)
         return self.path(after=end) if self.rows and end < self.chosen else None
 
     def is_stale(self, repository: documents.FleetRepositoryFields) -> bool:
-        """Return whether the last reading of the repository is older than an hour, or there is none."""
+        """Return whether the last reading of the repository is missing or older than an hour."""
         at = moment(repository.read) if repository.read is not None else None
         return at is None or (self.now - at).total_seconds() > _STALE_SECONDS
 
 
 def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
-    """Return the fleet of an answer."""
+    """Return the fleet in an answer."""
     told = read(documents.FleetDocument, document)
     return FleetCard(
         tuple(FleetInstanceRow(one, now) for one in told.instances),
@@ -130,7 +130,7 @@ def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
 
 
 def csv_of(card: FleetCard) -> str:
-    """Return the rows as a table for spreadsheets (RFC 4180), in which no text is taken for a formula."""
+    """Return the rows as a table for spreadsheets (RFC 4180). No text in it can be taken for a formula."""
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)
@@ -158,14 +158,14 @@ def _cell(value: object) -> str:
 
 
 _ROWS = 200
-"""The rows of a page."""
+"""Number of rows on a page."""
 _NO_FLEET = "unknown-name"
-"""The error code of a host without a configured fleet."""
+"""Error code of a host without a configured fleet."""
 
 
 @dataclass(frozen=True)
 class FleetPages:
-    """The pages of the fleet. They change nothing."""
+    """The pages of the fleet. They are read-only."""
 
     visits: Visits
 
@@ -192,7 +192,7 @@ class FleetPages:
         return FileAnswer(text, "text/csv; charset=utf-8", "fleet.csv")
 
     def document(self, request: PageRequest) -> FileAnswer:
-        """Return all selected instances as the API does."""
+        """Return all selected instances as JSON, as the API does."""
         visit = self.visits.visit(request)
         asked = parsed(FleetQuery, filled(request.query))
         document = self.visits.ask(visit.session, ListFleetVerb(asked=asked))

@@ -1,6 +1,6 @@
-"""The helper: a unix socket with one request per connection. Only root and the web process's account are answered.
+"""The helper: a Unix socket with one request per connection. It answers only root and the web process's account.
 
-A client has a fixed time to send its request, and to read the answer. If there are too many clients, a further one is
+A client has a fixed time to send its request, and again to read the answer. If there are too many clients, a new one is
 refused at once.
 """
 
@@ -30,12 +30,12 @@ _POLL_SECONDS = 0.5
 _CREDENTIALS = struct.Struct("iII")
 """struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
 _FIRST_PASSED = 3
-"""The number of the first descriptor that systemd passes (sd_listen_fds(3))."""
+"""Number of the first descriptor that systemd passes (sd_listen_fds(3))."""
 
 
 @dataclass
 class HelperServer:
-    """Answers on a listening socket. Only the accounts in `uids` are answered.
+    """Server on a listening socket. It answers only the accounts in `uids`.
 
     `tidy` is called at least twice a second, and must not block.
     """
@@ -52,7 +52,7 @@ class HelperServer:
         self._places = threading.BoundedSemaphore(self.most_clients)
 
     def serve(self, stop: Stop) -> None:
-        """Answer until the stop is requested."""
+        """Answer requests until the stop is requested."""
         self.listener.settimeout(_POLL_SECONDS)
         while not stop.is_set():
             self.desk.operations.forget_old()
@@ -69,7 +69,7 @@ class HelperServer:
 
     def _answered(self, client: socket.socket) -> None:
         try:
-            # A client that disconnects or is too slow loses its answer. A started operation continues.
+            # A client that disconnects or is too slow loses its answer, but an operation that has started continues.
             with client, contextlib.suppress(OSError):
                 self._send(client, self._ending(client))
         finally:
@@ -99,7 +99,7 @@ class HelperServer:
             )
 
     def _line(self, client: socket.socket) -> bytes:
-        """Return the only line that the client sends. Raises UsageError if it is too long, or not the only one."""
+        """Return the only line that the client sends. Raises UsageError if it is too long, or more data follows."""
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
             left = deadline - time.monotonic()
@@ -127,14 +127,14 @@ class HelperServer:
 
 
 def answered_uids(account: str) -> frozenset[int]:
-    """Return root and the account of the web process. Raises ConfigError if there is no such account."""
+    """Return the uids of root and the web process's account. Raises ConfigError if the account does not exist."""
     return frozenset({0, _account(account).pw_uid})
 
 
 def listening(path: Path, account: str, environment: Mapping[str, str]) -> socket.socket:
-    """Return the socket that systemd passes, else a new one at that path for the group of the account.
+    """Return the socket that systemd passes; else a new one at this path, which the account's group may use.
 
-    Raises PreflightError if it cannot be created, or if the path is no socket.
+    Raises PreflightError if it cannot be created, or if the path exists and is no socket.
     """
     if environment.get("LISTEN_PID") == str(os.getpid()) and environment.get("LISTEN_FDS") == "1":
         return socket.socket(fileno=_FIRST_PASSED)
@@ -148,9 +148,9 @@ def listening(path: Path, account: str, environment: Mapping[str, str]) -> socke
 
 
 def bound(path: Path, give: Callable[[Path], None]) -> socket.socket:
-    """Return a new listening socket at the path, mode 0660. A previous socket is replaced.
+    """Return a new listening socket at the path, with mode 0660. It replaces a previous socket.
 
-    A missing folder is created with mode 0750; an existing one is not changed. `give` gives a new path to the group
+    A missing folder is created with mode 0750; an existing folder is not changed. `give` gives a new path to the group
     that may use it. Raises OSError if a step fails.
     """
     with contextlib.suppress(FileExistsError):
@@ -160,7 +160,7 @@ def bound(path: Path, give: Callable[[Path], None]) -> socket.socket:
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Between bind and chmod no other account may connect. No thread runs yet.
+        # Between bind and chmod no other account may connect. No other thread is running yet.
         before = os.umask(0o177)
         try:
             listener.bind(str(path))

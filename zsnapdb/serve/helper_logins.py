@@ -1,7 +1,7 @@
-"""The helper's answers about log-ins: the issuers, a session for a person who logged in, and its end.
+"""The helper's answers about logins of people: the issuers, the start of a session, and its end.
 
-The helper exchanges the code itself, so the web process has neither the id token nor the client's secret, and needs no
-network access. The web process gets only a session token, which this host created and can revoke.
+The helper exchanges the code itself. So the web process needs no network access, and gets neither the id token nor the
+client's secret. The web process gets only a session token, which this host created and can revoke.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from zsnapdb.serve.id_tokens import IdTokens
 
 LOGINS_AT_ONCE = 4
-"""The greatest number of simultaneous code exchanges.
+"""Maximum number of simultaneous code exchanges.
 
-Strangers can start log-ins, so they may occupy only a few places.
+Strangers can start logins, so they may occupy only a few places.
 """
 _LOGINS_WAITING = 8
-"""The greatest number of log-ins that wait for their turn."""
+"""Maximum number of logins that wait for their turn."""
 _FOR_STRANGERS = frozenset(
     error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
 )
-"""The errors that a person without a session may read: the issuer's answer, and that no place is free."""
+"""The errors that a person without a session may read: those from the issuer, and that no place is free."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class LiveTokens:
     issuers: Callable[[], Mapping[str, IssuerSettings]]
 
     def holder(self, text: str, now: datetime) -> CredentialHolder | None:
-        """Return the holder of the token, or None if it is invalid.
+        """Return the holder of the token; None if the token is invalid.
 
         Raises ZsnapdbError if the tokens are unreadable.
         """
@@ -77,9 +77,9 @@ class LiveTokens:
 
 @dataclass
 class LoginHandler:
-    """The parts that answer about log-ins. `settings` reads the configuration, so that its changes apply at once.
+    """The parts that answer requests about logins. `settings` reads the configuration, so that changes apply at once.
 
-    A log-in waits at most `patience` seconds for its turn.
+    A login waits at most `patience` seconds for its turn.
     """
 
     settings: Callable[[], ServeSettings]
@@ -97,7 +97,7 @@ class LoginHandler:
     )
 
     def answer(self, token: str, verb: LoginVerb) -> ResultAnswer:
-        """Execute the verb. Raises RefusedRequest or ZsnapdbError if nothing was done."""
+        """Execute the verb. If nothing was done, raises RefusedRequest or ZsnapdbError."""
         match verb:
             case ListLoginsVerb():
                 return self._list()
@@ -123,7 +123,7 @@ class LoginHandler:
         return ResultAnswer(document=KnownLogins(logins=known).model_dump(mode="json"))
 
     def _told_to_strangers(self, verb: OpenSessionVerb) -> ResultAnswer:
-        """Open a session. Raises RefusedRequest. An error of this host goes only to the log."""
+        """Open a session. Raises RefusedRequest. Details of an error of this host go only to the log."""
         try:
             return self._open(verb)
         except RefusedRequest as refused:
@@ -141,7 +141,7 @@ class LoginHandler:
         if issuer is None or issuer.login is None:
             raise helper_messages.no_such("log-in", verb.login)
         if issuer.issuer != verb.issuer:
-            # No code of one issuer goes to another.
+            # A code of one issuer must not be sent to another issuer.
             raise NotAllowedError(
                 "the configuration of this log-in was changed meanwhile", hint="log in again at /login"
             )
@@ -158,7 +158,7 @@ class LoginHandler:
     def _holder(
         self, verb: OpenSessionVerb, limits: ServeSettings, client_id: str, places: LoginPlaces
     ) -> IdTokenHolder:
-        """Return the holder that the issuer vouches for.
+        """Return the person whom the issuer authenticated.
 
         Raises NotAllowedError if there is none; the log has the reason.
         """
@@ -184,7 +184,7 @@ class LoginHandler:
         return holder
 
     def _wait_for_turn(self) -> None:
-        """Take one of the places in which codes are exchanged. Raises RefusedRequest if none becomes free in time."""
+        """Wait for a place to exchange a code, and take it. Raises RefusedRequest if no place becomes free in time."""
         if self._places.acquire(blocking=False):
             return
         if not self._waiting.acquire(blocking=False):
@@ -197,5 +197,5 @@ class LoginHandler:
 
 
 def _redirect_uri(limits: ServeSettings, name: str) -> str:
-    """Return the address to which a browser comes back. It is from the configuration, never from a request's host."""
+    """Return the address to which the browser returns. It is from the configuration, never from a request's host."""
     return f"{limits.url}/login/{name}/callback"

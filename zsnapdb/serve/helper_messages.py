@@ -1,4 +1,4 @@
-"""Messages between web process and helper, as lines of JSON: requests, log-ins, and answers."""
+"""Messages between the web process and the helper, as lines of JSON: requests, logins of people, and answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Nonce = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{20,128}$", str
 
 
 class LoginVerbKind(StrEnum):
-    """The kinds of requests about log-ins."""
+    """The kinds of requests about logins of people."""
 
     LIST = "login.list"
     OPEN = "session.open"
@@ -43,15 +43,15 @@ class _Model(BaseModel):
 
 
 class ListLoginsVerb(_Model):
-    """The request for the issuers by which people log in."""
+    """The request for the issuers through which people log in."""
 
     kind: Literal[LoginVerbKind.LIST] = LoginVerbKind.LIST
 
 
 class OpenSessionVerb(_Model):
-    """The request for a session of the person that the issuer names when the code is exchanged.
+    """The request for a session of the person whom the issuer names when the code is exchanged.
 
-    `nonce` must be in the id token. `issuer` is the one to which the browser was sent.
+    The id token must contain `nonce`. `issuer` is the issuer to which the browser was sent.
     """
 
     kind: Literal[LoginVerbKind.OPEN] = LoginVerbKind.OPEN
@@ -63,7 +63,7 @@ class OpenSessionVerb(_Model):
 
 
 class CloseSessionVerb(_Model):
-    """The request to end the session whose token it contains. Other tokens stay."""
+    """The request to end the session whose token it contains. Other tokens are not changed."""
 
     kind: Literal[LoginVerbKind.CLOSE] = LoginVerbKind.CLOSE
 
@@ -72,7 +72,7 @@ LoginVerb = ListLoginsVerb | OpenSessionVerb | CloseSessionVerb
 
 
 class KnownLogin(_Model):
-    """An issuer by which people log in: the address to which a browser is sent, and the one to which it returns."""
+    """An issuer through which people log in: the address to which a browser is sent, and its return address."""
 
     name: LoginName
     issuer: str
@@ -83,7 +83,7 @@ class KnownLogin(_Model):
 
 
 class KnownLogins(_Model):
-    """All issuers by which people log in."""
+    """All issuers through which people log in."""
 
     logins: tuple[KnownLogin, ...]
 
@@ -97,9 +97,9 @@ class OpenedLogin(_Model):
 
 
 MOST_BYTES = 64 * 1024
-"""The longest request, in bytes."""
+"""Maximum length of a request in bytes."""
 MOST_OF_BEARER = 8192
-"""The longest bearer credential: id tokens with many claims have some thousand characters."""
+"""Maximum length of a bearer credential. Id tokens with many claims have a few thousand characters."""
 BearerToken = Annotated[str, StringConstraints(pattern=rf"^[!-~]{{0,{MOST_OF_BEARER}}}$", strict=True)]
 if TYPE_CHECKING:
     Verb = RoleVerb | LoginVerb
@@ -124,7 +124,7 @@ _REQUEST: TypeAdapter[HelperRequest] = TypeAdapter(HelperRequest)
 
 
 def parse_request(line: bytes) -> HelperRequest:
-    """Return the request in a line. Raises UsageError, which repeats no value of it, if it is invalid."""
+    """Return the request in a line. If it is invalid, raises UsageError, which repeats none of its values."""
     try:
         return _REQUEST.validate_json(line)
     except ValidationError as error:
@@ -135,13 +135,13 @@ def parse_request(line: bytes) -> HelperRequest:
 
 
 def explain_refusal(error: ValidationError) -> str:
-    """Return the invalid fields and their errors, without the given values."""
+    """Return the invalid fields and their errors, without the values that were sent."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in found[:5])
 
 
 def _place(path: tuple[int | str, ...]) -> str:
-    # The sender chose the name of an unknown field. It is shown shortened; an error escapes it.
+    # The sender chose the name of an unknown field. It is shown shortened, and the error escapes it.
     return ".".join(str(part)[:40] for part in path) or "the line"
 
 
@@ -157,14 +157,14 @@ class _Message(BaseModel):
 
 
 class BegunAnswer(_Message):
-    """The operation has started. The caller may disconnect, and find it again by its id."""
+    """The operation has started. The caller may disconnect, and find the operation again by its id."""
 
     kind: Literal["begun"] = "begun"
     operation: str
 
 
 class PendingAnswer(_Message):
-    """The operation is still running; ask for it later."""
+    """The operation is still running. The caller can request it again later."""
 
     kind: Literal["pending"] = "pending"
     operation: str
@@ -188,14 +188,14 @@ class FailureAnswer(_Message):
 
 
 class WatchedOperation(_Message):
-    """An operation of the subject, and its ending (None: it is running)."""
+    """An operation of the subject, and its result (None: it is still running)."""
 
     operation: str
     subject: str
     ending: Annotated[ResultAnswer | FailureAnswer, Field(discriminator="kind")] | None = None
 
     def answer(self) -> ResultAnswer:
-        """Return it as the answer to a request that watches it."""
+        """Return the answer to a request that watches this operation."""
         return ResultAnswer.model_validate({"document": self.model_dump(mode="json")})
 
 
@@ -220,31 +220,31 @@ class RefusedRequest(Exception):
 
 
 def failure_of(error: errors.ZsnapdbError) -> FailureAnswer:
-    """Return the failure for an error."""
+    """Return the failure message for an error."""
     return FailureAnswer(code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code)
 
 
 def cancelled(message: str) -> FailureAnswer:
-    """Return the ending of an operation that its subject cancelled."""
+    """Return the result of an operation that its subject cancelled."""
     hint = "check the clone; its command or `zsnapdb reap` removes incomplete clones"
     return FailureAnswer(code=CANCELLED, message=message, hint=hint, exit_code=errors.INTERRUPTED)
 
 
 def has_ended(operation: str) -> RefusedRequest:
-    """Return the answer to the cancellation of an operation that ended in another way."""
+    """Return the refusal to cancel an operation that had already ended by itself."""
     what = f"operation {operation} has ended"
     return RefusedRequest.because(errors.PreflightError(what, hint=f"`GET /operations/{operation}` says how"))
 
 
 def over_commits(owner: str, used: int, most: int) -> RefusedRequest:
-    """Return the answer to one commit too many."""
+    """Return the refusal of a commit beyond the limit."""
     what = f"the clones of {owner} have {used} commits, and serve.commits_per_subject is {most}"
     hint = "destroy a clone: its commits go with it, unless other clones were made of them"
     return RefusedRequest.because(errors.PreflightError(what, hint=hint), QUOTA)
 
 
 def unauthenticated() -> RefusedRequest:
-    """Return the one answer to a token that is missing, unknown, expired, revoked, or whose holder has no access."""
+    """Return the same refusal for a token that is missing, unknown, expired, revoked, or gives no access."""
     hint = (
         "send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
         " and the log of the helper says why an id token is refused"
@@ -253,61 +253,61 @@ def unauthenticated() -> RefusedRequest:
 
 
 def no_tokens() -> RefusedRequest:
-    """Return the answer if the tokens cannot be read."""
+    """Return the refusal if the tokens cannot be read."""
     return RefusedRequest.because(
         errors.ZsnapdbError("the tokens cannot be read", hint="the log of the helper says why")
     )
 
 
 def no_log_in() -> RefusedRequest:
-    """Return the answer if an error of this host prevents a log-in. The answer contains no facts about the host."""
+    """Return the refusal if an error of this host prevents a login. It contains no facts about the host."""
     error = errors.ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
     return RefusedRequest.because(error)
 
 
 def forbidden(reason: str) -> RefusedRequest:
-    """Return the answer to a role that may not do it."""
+    """Return the refusal of a request that the role may not make."""
     return RefusedRequest.because(
         errors.NotAllowedError(reason, hint="ask an administrator for a token of another role")
     )
 
 
 def unmasked(instance: str) -> RefusedRequest:
-    """Return the answer to a role that may not have an unmasked clone of the instance."""
+    """Return the refusal for a role that may not have an unmasked clone of the instance."""
     reason = f"clones of {instance} are not masked, and only an operator may have one"
     hint = f"an administrator sets masking.run of {instance}, or names it in serve.unmasked"
     return RefusedRequest.because(errors.NotAllowedError(reason, hint=hint))
 
 
 def unmasked_words(clone: str) -> RefusedRequest:
-    """Return the answer to a role that may not read texts of an unmasked clone, of an instance with masking."""
+    """Return the refusal for a role that may not read texts of this unmasked clone: its instance has masking."""
     reason = f"clone {clone} is not masked, and the answer can have words of its data: only an operator may read it"
     return RefusedRequest.because(errors.NotAllowedError(reason, hint="use the token with which the clone was created"))
 
 
 def no_such(what: str, name: str) -> RefusedRequest:
-    """Return the one answer to an unknown name, and to a name that belongs to another subject."""
+    """Return the same refusal for an unknown name and for a name that belongs to another subject."""
     return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint="list the existing ones"))
 
 
 def over_limit(refused: LimitRefusal) -> RefusedRequest:
-    """Return the answer to a request beyond a limit: the limit, and its current use."""
+    """Return the refusal of a request beyond a limit. It names the limit and its current use."""
     return RefusedRequest.because(errors.PreflightError(refused.message, hint=refused.hint), QUOTA)
 
 
 def key_reused() -> RefusedRequest:
-    """Return the answer to a known Idempotency-Key with another request."""
+    """Return the refusal of a different request with a known Idempotency-Key."""
     error = errors.UsageError("this Idempotency-Key was already used for another request", hint="send another key")
     return RefusedRequest.because(error, KEY_REUSED)
 
 
 def too_busy(what: str) -> RefusedRequest:
-    """Return the answer to one request too many."""
+    """Return the refusal of a request because too many are being answered."""
     return RefusedRequest.because(errors.BusyError(what, hint="try again in some seconds"))
 
 
 def require(decision: RoleDecision, what: str = "", name: str = "") -> None:
-    """Raise RefusedRequest unless the decision allows the request."""
+    """Raise RefusedRequest unless the decision permits the request."""
     match decision.verdict:
         case RoleVerdict.HIDDEN:
             raise no_such(what, name)
@@ -320,15 +320,15 @@ _MOST_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class HelperClient:
-    """The helper behind a socket. Each part of its answer has that many seconds."""
+    """Client of the helper's socket. It waits at most `seconds` for each part of an answer."""
 
     path: Path
     seconds: float = 90.0
 
     def ask(self, request: HelperRequest) -> Ending:
-        """Return the ending of the request.
+        """Return the last line of the answer to the request.
 
-        If the helper disconnects after the start of an operation, it is pending.
+        If the helper disconnects after an operation has started, the result is PendingAnswer.
         """
         begun: BegunAnswer | None = None
         try:
@@ -343,7 +343,10 @@ class HelperClient:
         return PendingAnswer(operation=begun.operation) if begun is not None else _unreachable()
 
     def begin(self, request: HelperRequest) -> BegunAnswer | Ending:
-        """Return the operation as soon as it has started, and let it run. Return the ending if nothing was started."""
+        """Return the operation as soon as it has started; it continues.
+
+        If nothing was started, return the final answer.
+        """
         with contextlib.suppress(OSError, ValidationError), contextlib.closing(self._lines(request.line())) as lines:
             for line in lines:
                 return ANSWER.validate_json(line)
@@ -353,11 +356,12 @@ class HelperClient:
         with TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
             with within(self.seconds):
                 helper.connect(str(self.path))
-                # A helper that refuses may close before it has read everything; its answer can still be read.
+                # A helper that refuses may close the socket before it has read everything, but its answer can still be
+                # read.
                 with contextlib.suppress(BrokenPipeError):
                     helper.sendall(request)
             with helper.makefile("rb") as answers:
-                # The first part may report a started operation, the second its ending.
+                # The first line may report a started operation. Then the second line has its result.
                 for _ in range(2):
                     with within(self.seconds, most_bytes=_MOST_BYTES):
                         line = answers.readline(_MOST_BYTES)
@@ -392,7 +396,7 @@ _RETRY_SECONDS = "5"
 
 
 class ProblemDetails(BaseModel):
-    """A problem. `detail`, `hint` and `code` are message, hint and code of the command line."""
+    """A problem as RFC 9457 defines it. `detail`, `hint` and `code` are message, hint and code of the command line."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -423,7 +427,7 @@ def problem_of(failure: FailureAnswer) -> ProblemDetails:
 
 
 def headers_of(status: int) -> dict[str, str]:
-    """Return the headers that a status needs in addition to the problem."""
+    """Return the headers that an answer with this status needs in addition to the problem."""
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     return {"Retry-After": _RETRY_SECONDS} if status == 503 else {}

@@ -1,4 +1,4 @@
-"""The helper's answer to one request: it authenticates the subject, decides by role, and runs the command."""
+"""The helper's answer to a request: it authenticates the subject, decides by role, and runs the command."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 class CloneTerms:
     """The helper's decisions about a new clone: its name, its lease in seconds, and whether it must be masked.
 
-    `most_bytes` is its quota (None: that of any clone).
+    `most_bytes` is the clone's quota (None: the usual quota).
     """
 
     name: str
@@ -83,7 +83,7 @@ def create_words(wanted: NewClone, terms: CloneTerms, subject: str) -> Sequence[
 def action_arguments(verb: CloneAction, clone: str, ttl: float, subject: str) -> Sequence[str]:
     """Return the arguments that run the verb on the clone with that id.
 
-    `ttl` (seconds) is its new lease or protection.
+    `ttl` (seconds) is the clone's new lease or protection.
     """
     times = {name: _seconds(ttl) for name in ("ttl", "for") if f"--{name}" in SERVED[verb.command].options}
     decided = {"name": clone, **times, **verb.fixed, "json": True}
@@ -91,12 +91,12 @@ def action_arguments(verb: CloneAction, clone: str, ttl: float, subject: str) ->
 
 
 def query_arguments(verb: CloneQuery, clone: str, subject: str) -> Sequence[str]:
-    """Return the arguments that report something about the clone with that id."""
+    """Return the arguments of a command that reports something about the clone with this id."""
     return _arguments(verb.command, {**dict(_sent_fields(verb)), **verb.fixed, "name": clone}, subject)
 
 
 def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
-    """Yield the fields that were sent with a verb, by the names of arguments and options."""
+    """Yield the fields that were sent with a verb, named like arguments and options."""
     for name, declared in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -106,7 +106,7 @@ def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
 
 
 def _arguments(command: str, values: Mapping[str, object], subject: str) -> Sequence[str]:
-    """Return the arguments of `zsnapdb`. `parse` refuses a value that is no argument or option of the command."""
+    """Return the arguments of `zsnapdb`. `parse` refuses a value that the command does not accept."""
     rest = {name: value for name, value in values.items() if value is not None and value is not False}
     positional = [word.strip("[]").lower() for word in SERVED[command].words]
     words = [str(rest.pop(name)) for name in positional if name in rest]
@@ -120,7 +120,7 @@ def _seconds(seconds: float) -> str:
 
 @dataclass
 class SubjectTurns:
-    """Limit of simultaneous requests per subject, so that other subjects are served too.
+    """Limit of simultaneous requests per subject, so that one subject cannot block others.
 
     The web process has 40 threads, the helper 64 places.
     """
@@ -147,7 +147,7 @@ class SubjectTurns:
 
 
 def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
-    """Return why the role may have no clones of the instance, or None. Raises UsageError if there is none."""
+    """Return why the role may have no clones of the instance, or None. Raises UsageError if the instance is unknown."""
     decision = decide(role, VerbKind.CLONE_CREATE, CloneOwnership.NOBODY)
     if decision.verdict is not RoleVerdict.ALLOWED:
         return helper_messages.forbidden(decision.reason)
@@ -163,7 +163,7 @@ def is_for_all(settings: Settings, name: str) -> bool:
 
 
 def instances_shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonValue]]:
-    """Yield the shown fields of each instance that can have clones, in order of their names."""
+    """Yield the fields to show of each instance that can have clones, sorted by name."""
     for name, instance in sorted(settings.instance.items()):
         if instance.vm is None:
             yield {
@@ -175,22 +175,22 @@ def instances_shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonVa
 
 
 _CHANGE_SECONDS = 3600.0
-"""The timeout of a change: a clone of a backup that must be received first takes that long."""
+"""Timeout in seconds of a change. A clone of a backup that must be received first can take that long."""
 _DIFFERENCE_SECONDS = 600.0
-"""The timeout of a comparison of two states, during which two servers run."""
+"""Timeout in seconds of a comparison of two states, during which two servers run."""
 PATIENCE = 10.0
-"""The seconds after which a caller gets the answer that the operation is still running."""
+"""Seconds after which a caller gets the answer that the operation is still running."""
 
 
 @dataclass
 class RequestHandler:
-    """The parts that answer a request. `settings` reads the configuration, so that its changes apply at once.
+    """The parts that answer a request. `settings` reads the configuration, so that changes apply at once.
 
     - `look` lists the clones, as the document of `zsnapdb clone list --json`; `commits` lists their commits.
     - `run` runs the commands that change clones; `protection` runs the commands that change nothing.
-    - `beat` records a heartbeat of the clone with that id.
-    - `logins` answers about log-ins to the pages (None: there are none).
-    - `fleet` answers about all instances of all hosts (None: this host has no view of a fleet).
+    - `beat` records a heartbeat of the clone with this id.
+    - `logins` answers requests about logins to the pages (None: not configured).
+    - `fleet` answers requests about all instances of all hosts (None: this host has no view of a fleet).
     """
 
     settings: Callable[[], Settings]
@@ -214,9 +214,9 @@ class RequestHandler:
         )
 
     def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
-        """Execute the request, if its token may, and return the last line of the answer.
+        """Execute the request if its token permits this, and return the last line of the answer.
 
-        `tell` gets the operation once it has started; if `tell` fails, the operation continues. Raises RefusedRequest
+        `tell` gets the operation once it has started. If `tell` fails, the operation continues. Raises RefusedRequest
         or ZsnapdbError if nothing was done.
         """
         if isinstance(request.verb, LoginVerb):
@@ -331,7 +331,7 @@ class RequestHandler:
             self._require_visible(asks, clone)
         words = query_arguments(verb, clone.id, asks.subject)
         told = self.protection.told(words, asks.subject, clone.meant, audience=audience_of(asks))
-        # Another clone may have had the name when the command read it.
+        # When the command read the clone, another clone may have had its name.
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
             raise RefusedRequest(gone)
@@ -344,7 +344,10 @@ class RequestHandler:
         )
 
     def _require_visible(self, asks: CredentialHolder, clone: PublicClone) -> None:
-        """Refuse texts of the clone's data if the role may not see them. A subject can have tokens of several roles."""
+        """Refuse texts from the clone's data if the role may not see them.
+
+        A subject can have tokens of several roles.
+        """
         if not (clone.masked or may_see_unmasked(asks.role) or is_for_all(self.settings(), clone.instance)):
             raise helper_messages.unmasked_words(clone.name)
 
@@ -361,12 +364,13 @@ class RequestHandler:
         return ResultAnswer(document={"clone": clone.name, "heartbeat": every})
 
     def _begun(self, asks: CredentialHolder, verb: VerbKind, operation: str) -> OperationRecord:
-        """Return the operation, if the subject started it with a role that may not see more than this one.
+        """Return the operation if the subject started it with a role that sees no more than the present role.
 
-        Raises RefusedRequest as for an unknown operation if another subject started it.
+        If another subject started it, raises RefusedRequest as for an unknown operation.
         """
         found = self.operations.find(operation)
-        # An unknown operation has the same answer as another subject's, whatever the role: ids are no secret.
+        # The answer is the same for an unknown operation and for another subject's, whatever the role: ids are not
+        # secret.
         if found is None:
             raise helper_messages.no_such("operation", operation)
         is_own = found.subject == asks.subject and may_see_results(asks.role, found.role)
@@ -406,7 +410,7 @@ class RequestHandler:
         if isinstance(verb, verbs.DiffBranchesVerb):
             self._require_visible(asks, clone)
         words = action_arguments(verb, clone.id, self._admission.lease(verb.time, clone.owner), asks.subject)
-        # One thread at a time counts, or looks for a key, and then starts the operation.
+        # Only one thread at a time checks the limits or the key, and then starts the operation.
         is_alone = verb.key is not None or isinstance(verb, COUNTED_DEED)
         with self._admission.alone if is_alone else contextlib.nullcontext():
             before = self._before(asks, verb, request)
@@ -430,8 +434,8 @@ class RequestHandler:
     ) -> OperationRecord | None:
         """Return the subject's operation with the verb's key, even if its clone was destroyed.
 
-        Return None if there is none. Raises RefusedRequest if that was another request. A subject can have tokens of
-        several roles, so the operation of one role can be refused to another.
+        Return None if there is none. Raises RefusedRequest if the key belongs to a different request. It may also
+        belong to an operation of the subject's other role, which is then refused.
         """
         before = self.operations.of_key(asks.subject, _digest(verb.key)) if verb.key is not None else None
         if before is None:
@@ -442,9 +446,9 @@ class RequestHandler:
         return before
 
     def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: PublicClone) -> FailureAnswer | None:
-        """Return why the clone may not be changed any more: it was destroyed while the command waited for its turn.
+        """Return why the clone can no longer be changed: it was destroyed while the command waited for its turn.
 
-        A later clone with the same name is another clone, and is not changed.
+        A later clone with the same name is a different clone, and is not changed.
         """
         try:
             now = self._permitted(asks, verb, clone.id)

@@ -1,6 +1,6 @@
 """Id tokens of configured issuers as bearer credentials: JSON web tokens that a key of the issuer has signed.
 
-A token names the issuer and the key to try. Nothing else in it is believed before its signature is checked. Keys,
+A token names the issuer and the key to try. Nothing else in it is trusted before the signature is checked. Keys,
 addresses and certificates in a token are never used. Source: RFC 7515, RFC 7519, RFC 8725.
 """
 
@@ -29,7 +29,7 @@ from zsnapdb.serve.jwks import IssuerKey, KeyName, key_for
 from zsnapdb.serve.roles import Role
 
 LEEWAY = 60.0
-"""The allowed difference between the clocks of issuer and host, in seconds."""
+"""Maximum difference between the clocks of issuer and host, in seconds."""
 
 
 _EMAIL, _AZP = "email", "azp"
@@ -58,7 +58,7 @@ class IdTokenRefusal(StrEnum):
 
 @dataclass(frozen=True)
 class IdTokenHolder:
-    """The subject of an id token, its role, the issuer that vouches for it, and the end of its validity."""
+    """The subject of an id token, its role, the issuer that authenticated it, and the end of its validity."""
 
     subject: str
     role: Role
@@ -67,7 +67,7 @@ class IdTokenHolder:
 
 
 def judge_claims(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> IdTokenHolder | IdTokenRefusal:
-    """Return the holder of a token at the time `now` (seconds since 1970), given its claims, or why it is refused."""
+    """Return the holder of a token with these claims at the time `now` (seconds since 1970), or why it is refused."""
     if claims.get("iss") != issuer.issuer:
         return IdTokenRefusal.ISSUER
     refused = _of_audience(claims.get("aud"), issuer.audience) or _of_time(claims, issuer.longest_age, now)
@@ -76,10 +76,10 @@ def judge_claims(claims: Mapping[str, object], issuer: IssuerSettings, now: floa
     rule = next((one for one in issuer.allow if _fits(claims, one)), None)
     if rule is None:
         return IdTokenRefusal.RULE
-    # Each audience of the token has it, and could use it here.
+    # Every audience of the token has the token, and could use it here.
     if _is_for_several(claims) and claims.get(_AZP) != issuer.audience and _AZP not in rule.claims:
         return IdTokenRefusal.PARTY
-    # If an issuer does not verify addresses, an account holder can write any address into it.
+    # If an issuer does not verify mail addresses, an account holder can choose any address.
     if _EMAIL in rule.claims and not _is_verified(claims):
         return IdTokenRefusal.EMAIL
     subject = rule.subject if rule.subject != SUBJECT_OF_EMAIL else _of_email(claims)
@@ -89,7 +89,7 @@ def judge_claims(claims: Mapping[str, object], issuer: IssuerSettings, now: floa
 
 
 def _end(claims: Mapping[str, object], longest_age: float) -> datetime:
-    """Return when a token ends. Its times are checked already."""
+    """Return when a token expires. Its times were checked before."""
     times = _seconds(claims.get("exp")), _seconds(claims.get("iat"))
     expires, issued = (math.inf if one is None else one for one in times)
     return datetime.fromtimestamp(min(expires, issued + longest_age), UTC)
@@ -121,7 +121,7 @@ def _of_time(claims: Mapping[str, object], longest_age: float, now: float) -> Id
 
 
 def _seconds(given: object) -> float | None:
-    """Return the time of a claim in seconds since 1970. Return None if it is no number. A huge one is infinite."""
+    """Return the time in a claim in seconds since 1970; None if the claim is no number. A huge number is infinite."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         return None
     try:
@@ -135,7 +135,7 @@ def _fits(claims: Mapping[str, object], rule: IssuerRule) -> bool:
 
 
 def _has(given: object, value: bool | int | str) -> bool:
-    """Return whether a claim, or one of its elements, has the value. True, 1 and "true" are three values."""
+    """Return whether a claim, or one of its elements, has the value. True, 1 and "true" are three different values."""
     several = given if isinstance(given, list) else [given]
     return any(type(one) is type(value) and one == value for one in several)
 
@@ -153,7 +153,7 @@ def _of_email(claims: Mapping[str, object]) -> str | None:
 
 
 LONGEST_AGE = 600.0
-"""The seconds after its issue during which an id token opens a session. It was created for this log-in just before."""
+"""Maximum age in seconds of an id token that opens a session. The issuer has just created it for this login."""
 
 
 def judged_login(
@@ -161,7 +161,7 @@ def judged_login(
 ) -> IdTokenHolder | IdTokenRefusal:
     """Return the holder of a new session at the time `now` (seconds since 1970), or why the token is refused.
 
-    The audience is the client, not that of bearer credentials, so the token of a program opens no session.
+    The audience must be the client id. Bearer credentials have another audience, so a program's token opens no session.
     """
     of_login = {"audience": client_id, "longest_age": min(issuer.longest_age, LONGEST_AGE)}
     judgement = judge_claims(claims, issuer.model_copy(update=of_login), now)
@@ -185,13 +185,13 @@ def _is_for_client_alone(claims: Mapping[str, object], client_id: str) -> bool:
 _FORM = re.compile(r"([A-Za-z0-9_-]{1,4096})\.([A-Za-z0-9_-]{1,8192})\.([A-Za-z0-9_-]{1,1400})")
 _MOST_HEADER = 4096
 _QUIET = timedelta(minutes=1)
-"""The time during which the same reason is not logged again."""
+"""Time during which the same reason is not logged again."""
 
 
 class _TokenHeader(BaseModel):
-    """The fields of a header that are read.
+    """The fields of a token's header that are read.
 
-    A header with an extension that must be understood (`crit`) or with another type is refused.
+    A header is refused if it has another type, or an extension that must be understood (`crit`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
@@ -213,7 +213,7 @@ class IdTokens:
     _told: dict[tuple[str, IdTokenRefusal], datetime] = field(init=False, default_factory=dict)
 
     def holder(self, text: str, now: datetime) -> IdTokenHolder | None:
-        """Return the holder of the token. Return None if it is refused.
+        """Return the holder of the token; None if the token is refused.
 
         Raises ZsnapdbError if the settings are unreadable.
         """
@@ -229,10 +229,10 @@ class IdTokens:
         return None
 
     def of_login(self, text: str, name: str, nonce: str, now: datetime) -> IdTokenHolder | None:
-        """Return the person who has logged in by the issuer of that name. Return None if the token is refused.
+        """Return the person who has logged in through this issuer; None if the token is refused.
 
-        A token with another nonce is the answer to another log-in, and is refused. Raises ZsnapdbError if the
-        configuration cannot be read.
+        A token with another nonce belongs to another login, and is refused. Raises ZsnapdbError if the configuration
+        cannot be read.
         """
         issuer = self.issuers().get(name)
         if issuer is None or issuer.login is None:
@@ -252,7 +252,7 @@ class IdTokens:
         return claims if isinstance(claims, IdTokenRefusal) else judge_claims(claims, issuer, now.timestamp())
 
     def _claims(self, text: str, name: str, issuer: IssuerSettings) -> Mapping[str, object] | IdTokenRefusal:
-        """Return the claims that a key of the issuer has signed, or why there are none.
+        """Return the claims of a token that the issuer's key has signed, or the reason for the refusal.
 
         Audience and times are not checked.
         """
@@ -285,7 +285,7 @@ class IdTokens:
 
 
 def signed_payload(text: str, key: IssuerKey, algorithm: str) -> bytes | None:
-    """Return the payload of a token, if that key has signed it with that algorithm. Return None otherwise."""
+    """Return the payload of a token if this key has signed it with this algorithm; else None."""
     registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
     registry.max_header_length = _MOST_HEADER
     kind = RSAKey if key.kty == "RSA" else ECKey
@@ -297,7 +297,7 @@ def signed_payload(text: str, key: IssuerKey, algorithm: str) -> bytes | None:
 
 
 def _issuer_named_in(text: str) -> str | None:
-    """Return the issuer that a token names, unchecked. Return None if it is no token."""
+    """Return the issuer that a token names, without any check; None if the text is no token."""
     parts = _FORM.fullmatch(text)
     if parts is None:
         return None

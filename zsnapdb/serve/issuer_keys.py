@@ -1,7 +1,7 @@
-"""The issuers' public keys: fetched by a process without rights, and stored in one root file per issuer.
+"""The issuers' public keys: fetched by an unprivileged process, and stored in one file of root per issuer.
 
-They are fetched at the start, each hour, and if a token names an unknown key, but at most once a minute. If an issuer
-does not answer, its keys stay valid for a day.
+They are fetched at the start, each hour, and when a token names an unknown key, but at most once a minute. If an issuer
+does not answer, its stored keys stay valid for a day.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 20
 
 
 class LoginPlaces(BaseModel):
-    """The address to which a browser is sent to log in, and the address that exchanges a code for an id token."""
+    """The address to which a browser is sent for a login, and the address where a code is exchanged for an id token."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -44,7 +44,7 @@ class LoginPlaces(BaseModel):
 
 
 class FetchedKeys(BaseModel):
-    """The keys of an issuer, and the address that they came from. `login`: its log-in addresses, if people use them."""
+    """The keys of an issuer, and the address of the keys. `login`: the issuer's login addresses, if people use them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -55,7 +55,7 @@ class FetchedKeys(BaseModel):
 
 
 class StoredKeys(BaseModel):
-    """The stored keys of an issuer, and when they were fetched."""
+    """The stored keys of an issuer, and the time when they were fetched."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -64,22 +64,22 @@ class StoredKeys(BaseModel):
     found: FetchedKeys
 
     def are_good(self, issuer: IssuerSettings, now: datetime) -> bool:
-        """Return whether they belong to this issuer and address, and are younger than a day."""
+        """Return whether the keys belong to this issuer and address, and are younger than a day."""
         is_its_place = issuer.jwks_url in (None, self.found.jwks_url)
-        # A clock that was set back extends no key.
+        # If the clock was set back, keys are not valid for longer.
         return self.found.issuer == issuer.issuer and is_its_place and abs(now - self.fetched) < _LONGEST
 
 
 def is_due(fetched: datetime | None, tried: datetime | None, now: datetime, *, wanted: bool) -> bool:
-    """Return whether keys must be fetched now, given the times of the last success and of the last attempt."""
-    # A clock that was set back delays nothing.
+    """Return whether keys must be fetched now. `fetched`: time of the last success; `tried`: of the last attempt."""
+    # If the clock was set back, the fetch is not delayed.
     if tried is not None and timedelta(0) <= now - tried < _MINUTE:
         return False
     return wanted or fetched is None or not timedelta(0) <= now - fetched < _HOUR
 
 
 def fetch_with(run: RunCommand) -> Callable[[str], FetchedKeys]:
-    """Return a function that fetches an issuer's keys by `zsnapdb token keys`, or raises UnreachableError."""
+    """Return a function that fetches an issuer's keys with `zsnapdb token keys`, or raises UnreachableError."""
 
     def fetch(name: str) -> FetchedKeys:
         answer = run(CommandCall(("token", "keys", name, "--json"), "", run_context.new_run_id(), _FETCH_SECONDS))
@@ -115,22 +115,23 @@ class IssuerKeys:
                 self._known[file.stem] = StoredKeys.model_validate_json(opened.read(_MOST_BYTES))
 
     def of(self, name: str, issuer: IssuerSettings) -> tuple[IssuerKey, ...]:
-        """Return the keys of the issuer of that name. Return none if they are unknown or too old."""
+        """Return the keys of this issuer; empty if they are unknown or too old."""
         with self._changed:
             known = self._known.get(name)
         return known.found.keys if known is not None and known.are_good(issuer, self.now()) else ()
 
     def login(self, name: str, issuer: IssuerSettings) -> LoginPlaces | None:
-        """Return the log-in addresses of the issuer of that name. Return None if they are unknown or not configured."""
+        """Return the login addresses of this issuer; None if they are unknown or not configured."""
         with self._changed:
             known = self._known.get(name)
         is_known = issuer.login is not None and known is not None and known.are_good(issuer, self.now())
         return known.found.login if is_known and known is not None else None
 
     def ask_again(self, name: str) -> None:
-        """Request the keys of that issuer, unless they were tried within a minute, and wait for the attempt.
+        """Request a fetch of this issuer's keys and wait for it, unless one was tried within the last minute.
 
-        Only one caller waits. Others continue with the known keys, so tokens with unknown keys do not fill the helper.
+        Only one caller waits. Others continue with the known keys, so tokens with unknown keys cannot occupy the
+        helper.
         """
         with self._changed:
             tried = self._tried.get(name)
@@ -152,7 +153,7 @@ class IssuerKeys:
         """Fetch the keys that are due now."""
         configured = self._configured()
         with self._changed:
-            # No caller waits for an issuer that is no longer configured.
+            # No caller may wait for an issuer that is no longer configured.
             self._wanted &= set(configured)
         for name, issuer in configured.items():
             self._refresh(name, issuer)
@@ -176,7 +177,7 @@ class IssuerKeys:
             self._tried[name] = now
         try:
             self._keep(name, self.fetch(name))
-        except Exception as error:  # any error: the thread continues, for the other issuers
+        except Exception as error:  # any error: the thread must continue, for the other issuers
             print(f"the keys of serve.issuer.{name}: {error or type(error).__name__}", file=sys.stderr, flush=True)
         finally:
             with self._changed:
@@ -187,6 +188,6 @@ class IssuerKeys:
         stored = StoredKeys(fetched=self.now(), found=found)
         with self._changed:
             self._known[name] = stored
-        # If the disk fails, only a later helper has to fetch again.
+        # If the disk fails, only a helper that starts later has to fetch again.
         with contextlib.suppress(OSError):
             files.replace(self.folder / f"{name}.json", stored.model_dump_json().encode())

@@ -1,4 +1,4 @@
-"""HTTPS requests to issuers of id tokens, without the rights of root: their keys, and the code of a log-in."""
+"""Unprivileged HTTPS requests to issuers of id tokens: for their keys, and for the exchange of a login's code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OK, _FAILED = b"+", b"-"
 
 @dataclass(frozen=True)
 class HttpsRequest:
-    """A request to read an address or, with a form, to send the form there."""
+    """A request that reads an address or, if it has a form, sends the form there."""
 
     url: str
     form: bytes | None = field(default=None, repr=False)
@@ -47,7 +47,7 @@ class HttpsRequest:
 
 @dataclass(frozen=True)
 class HttpsAnswer:
-    """The answer to a request. No redirect was followed, no proxy used, no answer cached."""
+    """The answer to a request. It came directly from the address: no redirect, no proxy, no cache."""
 
     url: str
     status: int
@@ -61,11 +61,11 @@ class HttpsAnswer:
 
 
 AskHttps = Callable[[HttpsRequest], HttpsAnswer]
-"""Sends a request by HTTPS. Raises UnreachableError if there is no answer."""
+"""Sends an HTTPS request. Raises UnreachableError if there is no answer."""
 
 
 def https_ask(request: HttpsRequest, context: ssl.SSLContext) -> HttpsAnswer:
-    """Return the answer of the address. Raises UnreachableError if there is none, or it is too long."""
+    """Return the answer of the address. Raises UnreachableError if there is none, or the answer is too long."""
     url = request.url
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -93,10 +93,10 @@ def https_ask(request: HttpsRequest, context: ssl.SSLContext) -> HttpsAnswer:
 
 @dataclass(frozen=True)
 class UnprivilegedHttps:
-    """Sends a request in a child that runs as `account` with no other group. Without root, the child keeps its account.
+    """Sends a request in a child that runs as `account` without additional groups.
 
-    The child is killed after `seconds`, even if the server is still sending. Only a process without other threads may
-    call it.
+    Without root, the child keeps our account. The child is killed after `seconds`, even if the server is still sending.
+    Only a process without other threads may call this.
     """
 
     context: ssl.SSLContext
@@ -109,7 +109,8 @@ class UnprivilegedHttps:
         Raises UnreachableError if there is none, ConfigError if the account is unknown or root.
         """
         account = self._account()
-        # A module of the library encodes host names. It is loaded here, because the child may not be able to read it.
+        # The library loads a module to encode host names. It is loaded here, because the child may be unable to read
+        # it.
         "host".encode("idna")
         reading, writing = os.pipe()
         child = os.fork()
@@ -153,7 +154,7 @@ class UnprivilegedHttps:
 
 
 def _end_with(work: Callable[[], bytes], writing: int) -> None:
-    """Write the result of the work, or why it failed, and end this process. No other code of its parent runs."""
+    """Write the result of `work`, or why it failed, and end this process. No other code of the parent runs in it."""
     said = _FAILED
     try:
         said = _OK + work()
@@ -168,9 +169,9 @@ def _end_with(work: Callable[[], bytes], writing: int) -> None:
 
 
 def _read(reading: int, seconds: float) -> bytes:
-    """Return the bytes until the end of the pipe, or none if `seconds` pass before.
+    """Return the bytes of the pipe up to its end; empty if it takes longer than `seconds`.
 
-    The length of an answer is bounded.
+    The length of an answer is limited.
     """
     deadline, said = time.monotonic() + seconds, bytearray()
     while len(said) <= _MOST_BYTES + 3:
@@ -190,9 +191,9 @@ _HINT = "start again at /login"
 
 
 class CodeGrant(BaseModel):
-    """A code and the values that exchange it. The issuer itself named `token_endpoint`.
+    """A code, and the values needed to exchange it. The issuer itself named `token_endpoint`.
 
-    The code was issued for `issuer` and `client_id`: the configuration may have changed meanwhile.
+    The code was issued for `issuer` and `client_id`. The configuration may have changed since then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -206,14 +207,14 @@ class CodeGrant(BaseModel):
 
 
 ExchangeCode = Callable[[str, CodeGrant], str]
-"""Returns the id token that the issuer of that name gives for a code.
+"""Returns the id token that this issuer gives for a code.
 
-Raises RefusedRequest with the reason if it does not.
+Raises RefusedRequest with the reason if the issuer gives none.
 """
 
 
 def exchange_with(run: RunCommand) -> ExchangeCode:
-    """Return a function that exchanges codes by `zsnapdb token exchange`."""
+    """Return a function that exchanges codes with `zsnapdb token exchange`."""
 
     def exchange(name: str, grant: CodeGrant) -> str:
         words = ("token", "exchange", name, "--json")
@@ -229,7 +230,7 @@ def exchange_with(run: RunCommand) -> ExchangeCode:
 
 
 def grant_in(text: bytes) -> CodeGrant:
-    """Return the grant that the helper sends. Raises UsageError, which repeats no part of it, if it is invalid."""
+    """Return the grant that the helper sent. If it is invalid, raises UsageError, which repeats no part of it."""
     try:
         return CodeGrant.model_validate_json(text)
     except ValidationError:
@@ -239,7 +240,8 @@ def grant_in(text: bytes) -> CodeGrant:
 def exchanged(issuer: IssuerSettings, grant: CodeGrant, ask: AskHttps) -> str:
     """Return the id token for the code. Its signature is not checked yet.
 
-    If the configuration names another issuer or client than the grant, neither the code nor the secret is sent.
+    If the issuer or client in the configuration differs from that in the grant, neither the code nor the secret is
+    sent.
 
     Raises:
         NotAllowedError: the issuer refuses, or the configuration names another issuer or client
@@ -288,7 +290,7 @@ def _authorization(login: LoginSettings) -> Mapping[str, str]:
 
 
 def _reason(answer: HttpsAnswer) -> str:
-    """Return the issuer's reason for a refusal in its own words, made printable."""
+    """Return the reason that the issuer gives for a refusal, in its own words, made printable."""
     try:
         said = exact_fields_of(answer.body).get("error")
     except ValueError:
@@ -301,9 +303,9 @@ DISCOVERY = "/.well-known/openid-configuration"
 
 
 def fetched(issuer: IssuerSettings, ask: AskHttps) -> FetchedKeys:
-    """Return the keys of the issuer and, if people log in by it, its log-in addresses.
+    """Return the keys of the issuer and, if people log in through it, its login addresses.
 
-    Raises UnreachableError if the issuer does not name them, or if no key can be used.
+    Raises UnreachableError if the issuer does not publish them, or if no key is usable.
     """
     is_told = issuer.jwks_url is not None and issuer.login is None
     said = {} if is_told else _request_description(issuer.issuer, ask)
@@ -329,7 +331,7 @@ def _login(said: Mapping[str, object], issuer: IssuerSettings) -> LoginPlaces | 
 
 
 def _request_description(issuer: str, ask: AskHttps) -> Mapping[str, object]:
-    """Return the issuer's description of itself. Raises UnreachableError if it names another issuer."""
+    """Return the issuer's published description. Raises UnreachableError if the description names another issuer."""
     place = issuer.rstrip("/") + DISCOVERY
     try:
         said = exact_fields_of(ask(HttpsRequest(place)).good())
@@ -353,7 +355,7 @@ def _place(said: Mapping[str, object], issuer: str, name: str) -> str:
 
 
 def tls_context(issuer: IssuerSettings) -> ssl.SSLContext:
-    """Return the context that verifies certificates of the issuer, only by its authority if one is set.
+    """Return the context that verifies the issuer's certificate, only with the issuer's `tls_ca` if that is set.
 
     Raises ConfigError if the authority cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The public keys in a key set of an issuer (RFC 7517, RFC 7518, section 6), and the key that checks a token."""
+"""The public keys in an issuer's key set (RFC 7517, RFC 7518, section 6), and the choice of the key for a token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.base.untrusted_text import exact_fields_of
 _MOST_KEYS = 100
 _BITS = range(2048, 8193)
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
-"""The curve that an algorithm needs. The other algorithms need an RSA key (RFC 7518, section 3.1)."""
+"""The elliptic curve that an algorithm needs. The other algorithms need an RSA key (RFC 7518, section 3.1)."""
 _Number = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,1400}$")]
 KeyName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
 
@@ -45,7 +45,7 @@ class IssuerKey(BaseModel):
         return self
 
     def is_for(self, algorithm: str) -> bool:
-        """Return whether it checks signatures of that algorithm."""
+        """Return whether the key checks signatures of this algorithm."""
         is_its_type = self.crv == CURVES[algorithm] if algorithm in CURVES else self.kty == "RSA"
         return is_its_type and self.alg in (None, algorithm)
 
@@ -65,7 +65,7 @@ def keys_in(body: bytes) -> tuple[IssuerKey, ...]:
 
 
 def key_for(keys: Sequence[IssuerKey], kid: str, algorithm: str) -> IssuerKey | None:
-    """Return the key of that name for that algorithm. Return None if there is none, or more than one."""
+    """Return the key with this name for this algorithm; None if there is none, or more than one."""
     found = [one for one in keys if one.kid == kid and one.is_for(algorithm)]
     return found[0] if len(found) == 1 else None
 

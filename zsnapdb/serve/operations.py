@@ -1,7 +1,7 @@
-"""The operations of subjects and their endings: one file per operation, in a root folder.
+"""The operations of subjects and their results: one file per operation, in a folder of root.
 
-An operation continues when its caller disconnects, and is found again by its id. If the helper dies, its running
-operations count as interrupted, because their outcome is unknown.
+An operation continues when its caller disconnects. The caller can find it again by its id. If the helper dies, its
+running operations count as interrupted, because their outcome is unknown.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from zsnapdb.verbs.argument_patterns import Name
 
 _KEPT = timedelta(days=1)
 _MOST_OF_SUBJECT = 100
-"""The greatest number of ended operations that are kept per subject."""
+"""Maximum number of ended operations that are kept per subject."""
 _MOST_RUNNING = 50
-"""The greatest number of running operations of a subject."""
+"""Maximum number of running operations of a subject."""
 _MOST_RUNNING_OF_ALL = 200
-"""The greatest number of running operations in all: each has a thread that waits for its turn."""
+"""Maximum number of running operations of all subjects: each has a thread that waits for its turn."""
 
 
 class OperationRecord(BaseModel):
-    """An operation, and the role with which its subject started it (older releases did not record one).
+    """An operation, and the role with which its subject started it (older releases recorded no role).
 
-    `most_bytes` is the most that a clone being created may write (0: no limit). `ending` is the result (None: it is
-    running). It can contain the login of a clone.
+    `most_bytes` is the maximum that a new clone may write (0: no limit). `ending` is the result (None: the operation is
+    running), which can contain the login of a clone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -68,8 +68,8 @@ class OperationRecord(BaseModel):
 class Operations:
     """The operations of this host. Only one helper uses them at a time.
 
-    `removal_time` returns the time by which old operations are forgotten (None: `now`). The key of a forgotten
-    operation would start it again.
+    `removal_time` returns the clock that decides which old operations are forgotten (None: `now`). A repeated request
+    with the key of a forgotten operation would start it again.
     """
 
     folder: Path
@@ -81,7 +81,7 @@ class Operations:
 
     def __post_init__(self) -> None:
         make_private(self.folder)
-        # An unfinished file of a killed helper can contain the login of a clone.
+        # A file that a killed helper did not finish can contain the login of a clone.
         files.remove_unfinished(self.folder)
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(ValidationError, OSError):
@@ -95,7 +95,7 @@ class Operations:
     def begin(
         self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer], cancel: threading.Event
     ) -> None:
-        """Run the work in a thread and keep its ending. The record is durable on return. `cancel` ends the work early.
+        """Run the work in a thread and keep its result. The record is durable on return. `cancel` ends the work early.
 
         Raises RefusedRequest if too many operations are running.
         """
@@ -113,14 +113,14 @@ class Operations:
     def _run(self, operation: str, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
         try:
             ending = work()
-        except Exception as error:  # any error is reported to the waiting callers
+        except Exception as error:  # any error is reported to the callers that wait
             known = error if isinstance(error, ZsnapdbError) else ZsnapdbError("an unexpected error")
             print(f"operation {operation}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             ending = failure_of(Audience(audience_of(self._known[operation])).told(known))
         self.end(operation, ending)
 
     def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
-        """Keep the ending of the operation. Waiting callers get it even if it cannot be written."""
+        """Keep the result of the operation. Callers that wait get it even if it cannot be written."""
         with self._changed:
             changed = self._known[operation].model_copy(update={"ending": ending, "finished": self.now()})
             self._known[operation] = changed
@@ -130,20 +130,20 @@ class Operations:
             self._changed.notify_all()
 
     def cancel(self, operation: str) -> None:
-        """Ask the operation to end, if it is running. Its ending is kept as usual."""
+        """Ask the operation to end, if it is running. Its result is kept as usual."""
         with self._changed:
             asked = self._cancels.get(operation)
             if asked is not None:
                 asked.set()
 
     def wait(self, operation: str, seconds: float) -> OperationRecord | None:
-        """Return the operation when it has ended, or after that many seconds. Return None if it is forgotten."""
+        """Return the operation once it has ended, or after that many seconds; None if it has been forgotten."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_under_way(operation), seconds)
             return self._known.get(operation)
 
     def settle(self, seconds: float) -> None:
-        """Wait until every operation has ended, at most that many seconds."""
+        """Wait at most that many seconds until every operation has ended."""
         with self._changed:
             self._changed.wait_for(lambda: not any(self._is_under_way(one) for one in self._known), seconds)
 
@@ -152,16 +152,16 @@ class Operations:
         return known is not None and known.ending is None
 
     def find(self, operation: str) -> OperationRecord | None:
-        """Return the operation of that id. Return None if it is unknown or forgotten."""
+        """Return the operation with this id; None if it is unknown or forgotten."""
         with self._changed:
             self._forget_old()
             return self._known.get(operation)
 
     def of_key(self, subject: str, key: str) -> OperationRecord | None:
-        """Return the operation that the subject started with the key of that hash. Return None if there is none.
+        """Return the operation that the subject started with the idempotency key that has this hash;
 
-        A failed operation is left out, because its key may be used again. An interrupted one is returned, because its
-        outcome is unknown.
+        None if there is none. A failed operation is left out, because its key may be used again. An interrupted one is
+        returned, because its outcome is unknown.
         """
         with self._changed:
             self._forget_old()
@@ -169,7 +169,7 @@ class Operations:
             return next((one for one in begun if not one.has_failed), None)
 
     def under_way(self, verb: VerbKind) -> Sequence[OperationRecord]:
-        """Return all running operations of the verb."""
+        """Return all running operations with this verb."""
         with self._changed:
             return [one for one in self._known.values() if (one.verb, one.ending) == (verb, None)]
 
@@ -190,7 +190,7 @@ class Operations:
         self._forget([one.id for one in self._known.values() if one.finished is not None and one.finished < oldest])
 
     def _sweep(self, subject: str) -> None:
-        """Forget operations that ended long ago, and the oldest of the subject if there are too many."""
+        """Forget operations that ended long ago. If the subject has too many operations, forget its oldest."""
         self._forget_old()
         known = [one for one in self._known.values() if one.finished is not None]
         mine = [one for one in known if is_same(one.subject, subject)]
@@ -199,19 +199,19 @@ class Operations:
 
     def _forget(self, operations: Sequence[str]) -> None:
         for operation in operations:
-            # A file that could not be removed is read, and forgotten, by the next helper.
+            # If a file could not be removed, the next helper reads and forgets it.
             with contextlib.suppress(OSError):
                 (self.folder / f"{operation}.json").unlink(missing_ok=True)
             del self._known[operation]
 
 
 def audience_of(begun: OperationRecord | CredentialHolder) -> str:
-    """Return the owner whose clones an answer may name. Return "" if the role sees all clones."""
+    """Return the owner whose clones an answer may name; "" if the role sees all clones."""
     return "" if sees_all(begun.role) else owner_text(begun.subject)
 
 
 def new_id() -> str:
-    """Return the id of a new operation. Its run and its evidence have the same id."""
+    """Return the id of a new operation. Its run and its evidence get the same id."""
     return run_context.new_run_id()
 
 

@@ -1,4 +1,4 @@
-"""HTTP of the pages: it turns a browser's request into a page request, and the answer into HTML with headers."""
+"""HTTP application of the pages: it turns a browser's request into a page request, and the answer into HTML."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def style_sheet() -> bytes:
 
 
 def _finalized(value: object) -> object:
-    # The output of a macro is escaped already; a second time would show the marks.
+    # The output of a macro is already escaped. A second escape would be visible.
     return printed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _with_code(text: str) -> Markup:
-    """Return a message with text between backticks as code.
+    """Return a message as HTML, with text between backticks as code.
 
-    It is escaped first, so it contains no markup of its own.
+    The message is escaped first, so it cannot contain markup of its own.
     """
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printed(text)))))  # noqa: S704
 
@@ -81,10 +81,10 @@ _CODE = re.compile(r"`([^`\n]+)`")
 
 
 _FORM_SECONDS = 10.0
-"""The time that a browser has to send a form."""
+"""Seconds that a browser has to send a form."""
 _SEE_OTHER = 303
 _UNREAD = (408, 413)
-"""The statuses of a form that was not read to its end."""
+"""HTTP statuses of requests whose form was not read to its end."""
 _API = "/api/"
 _HEADERS = {
     "Content-Security-Policy": (
@@ -96,7 +96,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""The headers of every answer: nothing is loaded from elsewhere, no script, no frame, no caching."""
+"""The headers of every answer. They forbid content from elsewhere, scripts, frames and caching."""
 
 
 def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> AsgiApp:
@@ -112,9 +112,9 @@ def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> Asgi
 
 
 def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> AsgiApp:
-    """Return the application of the pages, with the log-ins that browsers started.
+    """Return the application of the pages. `pre_logins`: the logins that browsers have started.
 
-    Each answer has the headers, even one to an unexpected error.
+    Every answer has `_HEADERS`, even one to an unexpected error.
     """
     http = _PagesHttp(pages)
     logins = LoginPages(pages.helper, pages.sessions, pre_logins or PreLogins())
@@ -124,7 +124,7 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
         *(Route(path, http.endpoint(handler), methods=[method]) for method, path, handler in paths),
     ]
     for route in routes:
-        # Starlette also answers HEAD for GET routes. A request without a body would use up a login that is shown once.
+        # Starlette also answers HEAD for GET routes. A HEAD request would use up a login that is shown only once.
         route.methods = (route.methods or set()) - {"HEAD"}
     app = Starlette(routes=routes, exception_handlers={HTTPException: http.no_page, 500: http.unexpected})
     app.router.redirect_slashes = False
@@ -142,7 +142,7 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
 
 
 def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
-    """Return method, path and handler of each page. A page that changes something is a POST."""
+    """Return method, path and handler of each page. A page that changes something requires POST."""
     clones, new, operations = ClonePages(pages.visits), NewClonePages(pages.visits), OperationPages(pages.visits)
     protection, fleet = ProtectionPages(pages.visits), FleetPages(pages.visits)
     branches = BranchPages(pages.visits)
@@ -244,7 +244,7 @@ def _page_request(request: Request, form: Mapping[str, str] | None = None) -> Pa
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the form in the body. No more bytes are read than a form may have."""
+    """Return the form in the body. At most the maximum size of a form is read."""
     body = bytearray()
     try:
         async with asyncio.timeout(_FORM_SECONDS):

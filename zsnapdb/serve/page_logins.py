@@ -1,4 +1,4 @@
-"""The pages of a log-in by an issuer: the browser goes there, returns with a code, and gets a session.
+"""The pages of a login through an issuer: the browser goes there, returns with a code, and gets a session.
 
 Sources: OpenID Connect Core 1.0, section 3.1.2; RFC 7636; RFC 9207; RFC 9700, section 2.1.
 """
@@ -45,7 +45,7 @@ def _random() -> str:
 
 @dataclass(frozen=True)
 class PreLogin:
-    """A log-in that a browser started by that issuer. Its texts are random and unique to it."""
+    """A login that a browser has started through this issuer. Its texts are random and unique."""
 
     login: KnownLogin
     ends: float
@@ -59,13 +59,13 @@ class PreLogin:
         return base64.urlsafe_b64encode(hashlib.sha256(self.verifier.encode()).digest()).rstrip(b"=").decode()
 
     def is_state(self, given: str) -> bool:
-        """Return whether an answer belongs to this log-in. The comparison takes constant time."""
+        """Return whether an answer belongs to this login. The comparison takes constant time."""
         return hmac.compare_digest(self.state.encode(), given.encode(errors="replace"))
 
 
 @dataclass(frozen=True)
 class BegunLogin:
-    """A log-in that has just started. Only the browser knows `id` afterwards."""
+    """A login that has just started. From now on, only the browser knows `id`."""
 
     id: SecretStr
     pre_login: PreLogin
@@ -73,7 +73,7 @@ class BegunLogin:
 
 @dataclass
 class PreLogins:
-    """All started log-ins of this process; if there are too many, the oldest are forgotten.
+    """All started logins of this process. If there are too many, the oldest are forgotten.
 
     `now` is a monotonic clock.
     """
@@ -84,7 +84,7 @@ class PreLogins:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, login: KnownLogin) -> BegunLogin:
-        """Start a log-in by that issuer."""
+        """Start a login through this issuer."""
         begun = BegunLogin(SecretStr(_random()), PreLogin(login, self.now() + SECONDS))
         with self._lock:
             self._forget_ended()
@@ -94,7 +94,7 @@ class PreLogins:
         return begun
 
     def take(self, login_id: str) -> PreLogin | None:
-        """Return and forget the log-in of that id. Return None if there is none."""
+        """Return and forget the login with this id; None if there is none."""
         with self._lock:
             self._forget_ended()
             return self._begun.pop(hashed(login_id), None)
@@ -108,14 +108,14 @@ class PreLogins:
 _HINT = "start again at /login"
 _MOST_OF_REASON = 300
 _MOST_OF_ADDRESS = 3
-"""The greatest number of code exchanges of one address, running or waiting. The helper has four places."""
+"""Maximum number of code exchanges for one client address, running or waiting. The helper has four places."""
 _OF_THIS_SITE = (None, "same-origin", "none")
-"""The values of Sec-Fetch-Site for a page of this site, and for a typed address (Fetch Metadata, W3C)."""
+"""The values of Sec-Fetch-Site for a request from this site or for a typed address (Fetch Metadata, W3C)."""
 
 
 @dataclass(frozen=True)
 class LoginPages:
-    """The two pages of a log-in. `sessions` are those of all pages."""
+    """The two pages of a login. `sessions` are those of all pages."""
 
     helper: HelperClient
     sessions: BrowserSessions
@@ -124,8 +124,8 @@ class LoginPages:
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, request: PageRequest) -> Redirect:
-        """Send the browser to the issuer, with a cookie without which it cannot come back."""
-        # No other site may start a log-in here: it would log a person in without a request.
+        """Send the browser to the issuer, with a cookie that it needs for its return."""
+        # No other site may start a login here: a person would be logged in without having asked for it.
         if request.headers.get("sec-fetch-site") not in _OF_THIS_SITE:
             return Redirect("/login")
         if request.session_id and self.sessions.find(request.session_id) is not None:
@@ -136,16 +136,16 @@ class LoginPages:
                 UnknownNameError("there is no such log-in", hint="/login lists the existing ones")
             )
         begun = self.pre_logins.begin(login)
-        # Lax: the browser sends it when the issuer's site leads it back.
+        # Lax: the browser sends it when the issuer's site redirects back.
         own_id, is_https = begun.id.get_secret_value(), _is_https(login)
         cookie = set_cookie(own_id, SECONDS, is_https=is_https, base=_COOKIE, same_site="Lax")
         return Redirect(_address(begun.pre_login), cookie)
 
     def finish(self, request: PageRequest) -> PageAnswer:
-        """Open a session with a new id for the person that the issuer vouches for.
+        """Open a session with a new id for the person whom the issuer authenticated.
 
-        The answer is a page that redirects by itself. A browser that comes from another site sends the session cookie
-        (SameSite=Strict) only after a page of this site.
+        The answer is a page that redirects by itself. After a redirect from another site, a browser sends the session
+        cookie (SameSite=Strict) only from a page of this site on.
         """
         begun = self._begun(request)
         _require_answer_to(begun, request)
@@ -172,7 +172,7 @@ class LoginPages:
 
     @contextlib.contextmanager
     def _place(self, address: str) -> Iterator[None]:
-        """Limit the places in which the helper exchanges codes for one address. Raises RefusedPage if all are taken."""
+        """Limit the code exchanges that the helper runs for one client address. Raises RefusedPage at the limit."""
         with self._counting:
             if self._finishing[address] >= _MOST_OF_ADDRESS:
                 raise RefusedPage.because(BusyError("too many log-ins come from your address", hint=_HINT))
@@ -186,7 +186,7 @@ class LoginPages:
                     del self._finishing[address]
 
     def _begun(self, request: PageRequest) -> PreLogin:
-        """Return the log-in that this browser started. It is forgotten, so it cannot be finished a second time."""
+        """Return the login that this browser started. It is forgotten, so that it cannot be finished twice."""
         for is_https in (True, False):
             login_id = request.cookie(_COOKIE, is_https=is_https)
             begun = self.pre_logins.take(login_id) if login_id else None
@@ -196,10 +196,10 @@ class LoginPages:
 
 
 def _require_answer_to(begun: PreLogin, request: PageRequest) -> None:
-    """Raise RefusedPage unless the issuer answers to this log-in, and permits it.
+    """Raise RefusedPage unless this is the issuer's answer to this login, and the issuer permits the login.
 
-    An issuer that names itself (RFC 9207) must be the one that was asked. Each issuer has its own return address, so
-    the answer of an issuer that does not name itself cannot be confused either.
+    If an answer names its issuer (RFC 9207), it must be the one to which the browser was sent. If it names none, the
+    return address identifies the issuer, because each issuer has its own.
     """
     query = request.query
     is_from_it = query.get("iss", begun.login.issuer) == begun.login.issuer
@@ -225,7 +225,7 @@ def _address(begun: PreLogin) -> str:
 
 
 def _is_https(login: KnownLogin) -> bool:
-    """Return whether browsers come back by https. The configuration decides, not a header of a request."""
+    """Return whether browsers return over HTTPS. The configuration decides this, not a request's header."""
     return login.redirect_uri.startswith("https:")
 
 

@@ -1,4 +1,7 @@
-"""A browser's request to a page: its cookie, its form, and whether a page of this site sent it. All is untrusted."""
+"""A browser's request to a page: its cookie, its form, and a check that a page of this site sent it.
+
+All is untrusted.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class RefusedPage(Exception):
-    """A request is refused with this failure and, if its code has no HTTP status, with this status."""
+    """A refused request, with this failure. If the failure's code has no HTTP status, `status` is used."""
 
     def __init__(self, failure: FailureAnswer, status: int | None = None) -> None:
         super().__init__(failure.message)
@@ -40,7 +43,7 @@ class RefusedPage(Exception):
 
 @dataclass(frozen=True)
 class PageRequest:
-    """The parts of a request that pages use. Header names are in lower case. `address` is the client's."""
+    """The parts of a request that pages use. Header names are in lower case. `address` is the client's address."""
 
     is_https: bool
     headers: Mapping[str, str]
@@ -51,11 +54,11 @@ class PageRequest:
 
     @property
     def session_id(self) -> str:
-        """The id of a session that the browser claims to have ("": none)."""
+        """The session id in the browser's cookie ("": none). It may be invalid."""
         return self.cookie(COOKIE, is_https=self.is_https)
 
     def cookie(self, base: str, *, is_https: bool) -> str:
-        """Return the id in the cookie of that name. Return "" if the browser sends none."""
+        """Return the id in the cookie with this name; "" if the browser sends none."""
         wanted = cookie_name(base, is_https)
         for pair in self.headers.get("cookie", "").split(";"):
             name, _, value = pair.strip().partition("=")
@@ -65,7 +68,7 @@ class PageRequest:
 
 
 def cookie_name(base: str, is_https: bool) -> str:
-    """Return the name of a cookie. A browser accepts this prefix only over HTTPS and only for this host.
+    """Return the full name of a cookie. A browser accepts its prefix only over HTTPS and only for this host.
 
     Source: RFC 6265bis, 4.1.3.2.
     """
@@ -73,19 +76,19 @@ def cookie_name(base: str, is_https: bool) -> str:
 
 
 def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = COOKIE, same_site: str = "Strict") -> str:
-    """Return the header that stores an id in the browser, such as its session, for that many seconds (0: delete it)."""
+    """Return the header that stores an id, such as a session's, in the browser for that many seconds (0: delete it)."""
     secure = "; Secure" if is_https else ""
     name = cookie_name(base, is_https)
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
 
 def hashed(given: str) -> str:
-    """Return the digest under which an id of a browser is stored here."""
+    """Return the digest under which this process stores an id of a browser."""
     return hashlib.sha256(given.encode(errors="replace")).hexdigest()
 
 
 def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
-    """Return whether the browser speaks TLS, with this process or with a proxy.
+    """Return whether the browser uses TLS, either to this process or to a proxy.
 
     A client that forges the header only makes its own cookie secure.
     """
@@ -95,14 +98,14 @@ def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
 def address_of(peer: str, headers: Mapping[str, str]) -> str:
     """Return the client's address: the peer, or the address that a proxy on this host reports.
 
-    A proxy appends the address that it sees to the header. A client can have written all earlier text.
+    A proxy appends the address that it sees to the header. Everything before it may come from the client.
     """
     said = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
     return said[:100] if said and peer in _LOOPBACK else peer
 
 
 def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
-    """Raise RefusedPage unless a page of this very site sent the form.
+    """Raise RefusedPage unless a page of exactly this site sent the form.
 
     Browsers send Sec-Fetch-Site over https and on localhost (Fetch Metadata, W3C), and Origin elsewhere. A client that
     sends neither is not a current browser.
@@ -122,7 +125,7 @@ def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
 
 
 def form_of(content_type: str, body: bytes) -> dict[str, str]:
-    """Return the fields of a form. Raises RefusedPage if it is too long, of another type, or invalid."""
+    """Return the fields of a form. Raises RefusedPage if it is too long, invalid, or has another content type."""
     if len(body) > MOST_BYTES:
         raise _refusal(f"the form is longer than {MOST_BYTES} bytes", "send less", _TOO_LARGE)
     if content_type.partition(";")[0].strip().lower() != FORM:
@@ -143,7 +146,7 @@ def form_of(content_type: str, body: bytes) -> dict[str, str]:
 
 
 def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
-    """Return the fields as that model. Raises RefusedPage, which repeats no value, if they are invalid."""
+    """Return the fields as this model. If they are invalid, raises RefusedPage, which repeats no value."""
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:

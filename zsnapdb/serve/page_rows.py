@@ -1,4 +1,4 @@
-"""Rows, cards and sentences that pages show from the helper's documents. Pure: `now` is given."""
+"""Rows, cards and sentences of pages, from the helper's documents. Pure: `now` is given."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Facts(BaseModel):
-    """The fields that are read from an answer. It may have more."""
+    """The fields that are read from an answer, which may have more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -42,7 +42,7 @@ class CloneLimits(Facts):
 
 
 class Person(Facts):
-    """The person who is logged in, and the end of the token (None: it is not known yet)."""
+    """The person who is logged in, and when the token expires (None: not known yet)."""
 
     subject: str
     role: Role
@@ -72,7 +72,7 @@ class Person(Facts):
 
     @property
     def usual_lease(self) -> str:
-        """The lease of a clone for which none is requested, in the form of a request."""
+        """The lease of a clone if none is requested, in the form of a request."""
         return format_setting(self.clones.ttl)
 
     @property
@@ -85,7 +85,7 @@ class Person(Facts):
 
 
 class InstanceRow(Facts):
-    """An instance that can have clones, and whether the person may create them."""
+    """An instance that can have clones, and whether the person may create clones of it."""
 
     name: str
     masked: bool
@@ -95,7 +95,7 @@ class InstanceRow(Facts):
 
 @dataclass(frozen=True)
 class CloneRow:
-    """A clone as a page shows it at a moment."""
+    """A clone at a moment, as a page shows it."""
 
     facts: ListedClone
     now: datetime
@@ -111,17 +111,17 @@ class CloneRow:
 
     @property
     def can_start(self) -> bool:
-        """Whether its server is stopped or was never started."""
+        """Whether the clone's server is stopped or was never started."""
         return self.state in _NOT_RUNNING
 
     @property
     def can_stop(self) -> bool:
-        """Whether its server runs where this host can stop it."""
+        """Whether the clone's server runs where this host can stop it."""
         return self.state == "running" and not self.facts.elsewhere
 
     @property
     def asked_for(self) -> str:
-        """The requested moment ("": the newest, or the backup that the data comes from)."""
+        """The requested point in time ("": the newest one, or the backup that the data comes from)."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
 
     @property
@@ -131,7 +131,7 @@ class CloneRow:
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds until its lease ends (None: unknown)."""
+        """Seconds until the clone's lease ends (None: unknown)."""
         ends = moment(self.facts.expires)
         return (ends - self.now).total_seconds() if ends is not None else None
 
@@ -148,17 +148,17 @@ class CloneRow:
 
     @property
     def most_bytes(self) -> str:
-        """The quota ("": none)."""
+        """The clone's quota ("": none)."""
         return size(self.facts.quota) if self.facts.quota else ""
 
     @property
     def tunnel(self) -> str:
-        """The command by which clients on other hosts reach it; "" if they need none."""
+        """The command with which clients on other hosts reach the clone; "" if they need none."""
         return _tunnel(self.facts.name) if self.facts.local_only else ""
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """The texts in which a search looks."""
+        """The texts that a search looks through."""
         facts = self.facts
         return (facts.name, facts.id, facts.owner, facts.instance or "", facts.backup_id or "", self.state)
 
@@ -181,7 +181,7 @@ _PAGE_ROWS = 25
 
 
 class ClonesQuery(BaseModel):
-    """A search for clones, and the number of rows before the page."""
+    """A search for clones, and the number of rows before the shown page."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -191,7 +191,7 @@ class ClonesQuery(BaseModel):
 
 @dataclass(frozen=True)
 class ClonesCard:
-    """A page of the clones that a search found. `chosen` counts all that it found, `total` all clones."""
+    """A page of the clones that a search found. `chosen` is the number of clones found, `total` that of all clones."""
 
     rows: tuple[CloneRow, ...]
     asked: ClonesQuery
@@ -205,7 +205,7 @@ class ClonesCard:
 
     @property
     def before(self) -> str | None:
-        """The address of the page before; None if this is the first."""
+        """The address of the previous page; None if this is the first."""
         return self._path(max(0, self.asked.after - _PAGE_ROWS)) if self.asked.after else None
 
     @property
@@ -220,7 +220,7 @@ class ClonesCard:
 
 
 def clones_page(clones: Sequence[CloneRow], asked: ClonesQuery) -> ClonesCard:
-    """Return the page of the clones with the text in name, owner, instance or state."""
+    """Return the page of the clones whose name, owner, instance or state contains the text."""
     wanted = asked.q.casefold()
     found = [one for one in clones if any(wanted in text.casefold() for text in one.searched)]
     return ClonesCard(tuple(found[asked.after : asked.after + _PAGE_ROWS]), asked, len(found), len(clones))
@@ -242,9 +242,9 @@ class LoginCard:
 
     @property
     def command(self) -> str:
-        """A line for a shell.
+        """A command line for a shell.
 
-        It passes the password as a variable, because the process list shows arguments to others.
+        It passes the password in a variable, because other users can see arguments in the process list.
         """
         words = ("mysql", f"--host={self.host}", f"--port={self.port}", f"--user={self.user}")
         return f"MYSQL_PWD={shlex.quote(self.shown_password)} {shlex.join(words)}"
@@ -256,7 +256,7 @@ class LoginCard:
 
 @dataclass(frozen=True)
 class ResultCard:
-    """The result of an operation. `clone` is None if it was destroyed, `login` if the result has none.
+    """The result of an operation. `clone` is None if it was destroyed; `login` is None if the result has no login.
 
     `commit` is the id of the committed state ("": none).
     """
@@ -297,7 +297,7 @@ def instances_of(document: Document) -> tuple[InstanceRow, ...]:
 
 
 def clones_of(document: Document, person: Person, now: datetime) -> tuple[CloneRow, ...]:
-    """Return the clones in an answer: the person's own first, then by the end of the lease."""
+    """Return the clones in an answer: first the person's own, then by the end of the lease."""
     rows = [_clone(row, person, now) for row in _rows(document, "clones")]
     return tuple(sorted(rows, key=lambda one: (not one.is_mine, one.facts.expires, one.facts.name)))
 
@@ -322,7 +322,7 @@ def result_of(document: Document, person: Person, now: datetime) -> ResultCard:
 
 
 def login_of(document: Document, clone: CloneRow) -> LoginCard:
-    """Return the login of the clone in an answer about it."""
+    """Return the clone's login in an answer."""
     login = read(ShownLogin, document)
     host = login.host if login.local_only else _host_of(login.address)
     tunnel = _tunnel(clone.facts.name) if login.local_only else ""
@@ -330,7 +330,7 @@ def login_of(document: Document, clone: CloneRow) -> LoginCard:
 
 
 def log_lines_of(document: Document) -> tuple[str, ...]:
-    """Return the lines of a log, oldest first. Their text is untrusted: the server and the clone's users wrote it."""
+    """Return the lines of a log, oldest first. The text is untrusted: the server and the clone's users wrote it."""
     return read(_Log, document).lines
 
 
@@ -340,10 +340,7 @@ def concerns_of(clones: Sequence[CloneRow]) -> tuple[str, ...]:
 
 
 def moment(text: str) -> datetime | None:
-    """Return the time of a document in UTC.
-
-    Return None if it is no time, has no zone, or is outside the years of UTC.
-    """
+    """Return the time in a document in UTC; None if it is no time, has no zone, or is outside Python's years."""
     try:
         found = datetime.fromisoformat(text)
         return found.astimezone(UTC) if found.tzinfo is not None else None
@@ -352,7 +349,7 @@ def moment(text: str) -> datetime | None:
 
 
 def clock_time(text: str) -> str:
-    """Return the time of a document in UTC for people. A text that is no time is returned unchanged."""
+    """Return the time in a document as text for people, in UTC. A text that is no time is returned unchanged."""
     found = moment(text)
     return found.strftime("%Y-%m-%d %H:%M UTC") if found is not None else text
 
@@ -382,7 +379,7 @@ def _rows(document: Document, name: str) -> Sequence[JsonValue]:
 
 
 def read(model: type[Model], fields: object) -> Model:
-    """Return the answer as that model. Raises RefusedPage if it has another form."""
+    """Return the answer as this model. Raises RefusedPage if the answer has another form."""
     try:
         return model.model_validate(fields)
     except ValidationError:

@@ -1,6 +1,6 @@
-"""The person who visits a page, and the helper's answers for that person. Every page starts here; it decides nothing.
+"""The person who visits a page, and the helper's answers for that person. Every page uses it; it makes no decisions.
 
-The answer of a page is a template with its values, or another address. `page_app.py` turns it into HTTP.
+The result of a page is a template with its values, or another address. `page_app.py` turns it into HTTP.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from zsnapdb.serve.protection_rows import PointsCard, points_of
 from zsnapdb.verbs.requests import GetSubjectVerb, InstancePointsVerb, ListInstancesVerb
 
 SECONDS = 8 * 3600.0
-"""The longest duration of a session, in seconds."""
+"""Maximum duration of a session in seconds."""
 _MOST = 1000
 _MOST_OF_SUBJECT = 20
 _MOST_OPERATIONS = 100
@@ -46,7 +46,7 @@ _RANDOM_BYTES = 32
 
 @dataclass(frozen=True)
 class SessionOperations:
-    """An operation that a session started: its description for people, and its start by the clock of the sessions."""
+    """An operation that a session started: its description for people, and its start by the sessions' clock."""
 
     doing: str
     started: float
@@ -54,7 +54,7 @@ class SessionOperations:
 
 @dataclass
 class BrowserSession:
-    """A logged-in browser. `csrf` is in each form of the session; no page of another site can know it."""
+    """A logged-in browser. Each form of the session contains `csrf`, which no page of another site can know."""
 
     token: SecretStr
     subject: str
@@ -65,11 +65,11 @@ class BrowserSession:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_csrf(self, given: str) -> bool:
-        """Return whether a form belongs to this session, in a time that does not depend on the text."""
+        """Return whether a form belongs to this session. The comparison takes constant time."""
         return hmac.compare_digest(self.csrf.encode(), given.encode())
 
     def began(self, operation: str, what: SessionOperations) -> None:
-        """Remember a started operation, unless it is known already. If there are too many, the oldest are forgotten."""
+        """Remember a started operation, unless it is already known. If there are too many, the oldest are forgotten."""
         with self._lock:
             if operation in self._begun:
                 return
@@ -80,12 +80,12 @@ class BrowserSession:
                 self._to_show.discard(old)
 
     def begun(self, operation: str) -> SessionOperations | None:
-        """Return the operation that this session started under that id. Return None if another session did."""
+        """Return the operation with this id if this session started it; else None."""
         with self._lock:
             return self._begun.get(operation)
 
     def shows_login(self, operation: str) -> bool:
-        """Return whether to show the login in the result now: once, to the session that started the operation."""
+        """Return whether to show the login in the result now: only once, to the session that started the operation."""
         with self._lock:
             shows = operation in self._to_show
             self._to_show.discard(operation)
@@ -94,9 +94,9 @@ class BrowserSession:
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session that was just opened. Only the browser knows `id` afterwards.
+    """A session that was just opened. From now on, only the browser knows `id`.
 
-    `evicted` are the tokens of older sessions of the same subject that were ended for it.
+    `evicted` has the tokens of the subject's older sessions that ended because of this one.
     """
 
     id: SecretStr
@@ -106,7 +106,7 @@ class OpenedSession:
 
 @dataclass
 class BrowserSessions:
-    """All sessions of this process, at most that many. `now` is a monotonic clock in seconds."""
+    """All sessions of this process, with a maximum number. `now` is a monotonic clock in seconds."""
 
     now: Callable[[], float] = time.monotonic
     most: int = _MOST
@@ -116,8 +116,8 @@ class BrowserSessions:
     def open(self, token: str, subject: str, seconds: float) -> OpenedSession | None:
         """Open a session with a new id for at most that many seconds. Return None if there are too many sessions.
 
-        If one subject has too many, its oldest session ends, so it cannot take the places of all others. An issuer
-        gives a person any number of tokens.
+        If a subject has too many sessions, its oldest session ends. Otherwise one subject could use up all places,
+        because an issuer gives a person any number of tokens.
         """
         session_id = secrets.token_urlsafe(_RANDOM_BYTES)
         with self._lock:
@@ -132,13 +132,13 @@ class BrowserSessions:
         return OpenedSession(SecretStr(session_id), session, evicted)
 
     def find(self, session_id: str) -> BrowserSession | None:
-        """Return the session of that id. Return None if there is none, or it has ended."""
+        """Return the session with this id; None if it does not exist or has ended."""
         with self._lock:
             self._forget_ended()
             return self._open.get(hashed(session_id))
 
     def close(self, session_id: str) -> None:
-        """End the session of that id, if there is one."""
+        """End the session with this id, if it exists."""
         with self._lock:
             self._open.pop(hashed(session_id), None)
 
@@ -160,7 +160,7 @@ class PageAnswer:
 
 @dataclass(frozen=True)
 class FileAnswer:
-    """A file that the browser keeps under this name."""
+    """A file that the browser saves under this name."""
 
     text: str
     media_type: str
@@ -169,7 +169,7 @@ class FileAnswer:
 
 @dataclass(frozen=True)
 class Redirect:
-    """The address that the browser is sent to, and a cookie to set ("": none)."""
+    """The address to which the browser is sent, and a cookie to set ("": none)."""
 
     path: str
     cookie: str = ""
@@ -190,7 +190,7 @@ class Visit:
 
 
 class MissingSession(Exception):
-    """The browser has no session, or it has ended."""
+    """The browser has no session, or its session has ended."""
 
 
 class EndedSession(Exception):
@@ -199,7 +199,7 @@ class EndedSession(Exception):
 
 @dataclass(frozen=True)
 class StatesPart:
-    """The states that clones of an instance can have, or the problem. The page is useful without them."""
+    """The states that clones of an instance can have, or the problem. The page is useful even without the states."""
 
     card: PointsCard | None
     problem: ProblemDetails | None
@@ -218,7 +218,7 @@ class Visits:
     sessions: BrowserSessions
 
     def session(self, request: PageRequest) -> BrowserSession | None:
-        """Return the session of the browser. Return None if it has none."""
+        """Return the session of the browser; None if it has none."""
         return self.sessions.find(request.session_id) if request.session_id else None
 
     def visit(self, request: PageRequest) -> Visit:
@@ -229,7 +229,10 @@ class Visits:
         return Visit(session, page_rows.person_of(self.ask(session, GetSubjectVerb())), self.now())
 
     def posted(self, request: PageRequest) -> BrowserSession:
-        """Return the session whose own form this is. Raises RefusedPage if another page or session made the form."""
+        """Return the session to which this form belongs.
+
+        Raises RefusedPage if another page or session made the form.
+        """
         require_same_origin(request.is_https, request.headers)
         session = self.session(request)
         if session is None:
@@ -245,17 +248,17 @@ class Visits:
     def changing_visit(self, request: PageRequest) -> Visit:
         """Return the visit of a person who sent a form of the same session.
 
-        Every page that changes something starts with it.
+        Every page that changes something calls this first.
         """
         self.posted(request)
         return self.visit(request)
 
     def ending(self, session: BrowserSession, verb: Verb) -> Ending:
-        """Return the ending of the request. Raises EndedSession if the token is not valid."""
+        """Return the final answer to the request. Raises EndedSession if the token is no longer valid."""
         return _of_valid_token(self.helper.ask(_request(session, verb)))
 
     def ask(self, session: BrowserSession, verb: Verb) -> Document:
-        """Return the document that answers the request. Raises RefusedPage if there is none."""
+        """Return the document in the answer to the request. Raises RefusedPage if there is none."""
         return document_of(self.ending(session, verb))
 
     def instances(self, session: BrowserSession) -> tuple[InstanceRow, ...]:
@@ -263,7 +266,7 @@ class Visits:
         return page_rows.instances_of(self.ask(session, ListInstancesVerb()))
 
     def states(self, visit: Visit, instance: str) -> StatesPart:
-        """Return the states of an instance that the helper listed."""
+        """Return the states of an instance, as the helper lists them."""
         ending = self.ending(visit.session, InstancePointsVerb(name=instance))
         if isinstance(ending, FailureAnswer):
             return StatesPart(None, problem_of(ending))
@@ -280,7 +283,7 @@ class Visits:
 
 
 def document_of(ending: Ending) -> Document:
-    """Return the document of an answer. Raises RefusedPage if it is a failure, or still pending."""
+    """Return the document in an answer. Raises RefusedPage if the answer is a failure, or still pending."""
     if isinstance(ending, FailureAnswer):
         raise RefusedPage(ending)
     if isinstance(ending, PendingAnswer):
@@ -293,14 +296,14 @@ def _request(session: BrowserSession, verb: Verb) -> HelperRequest:
 
 
 def _of_valid_token(ending: Ending) -> Ending:
-    """Return the answer. Raises EndedSession if the token is not valid."""
+    """Return the answer. Raises EndedSession if it says that the token is not valid."""
     if isinstance(ending, FailureAnswer) and ending.code == UNAUTHENTICATED:
         raise EndedSession
     return ending
 
 
 def known_logins(helper: HelperClient) -> tuple[helper_messages.KnownLogin, ...]:
-    """Return the issuers by which people log in. Return none if the helper does not answer."""
+    """Return the issuers through which people log in; empty if the helper does not answer."""
     ending = helper.ask(HelperRequest(token="", verb=helper_messages.ListLoginsVerb()))
     if not isinstance(ending, ResultAnswer):
         return ()
@@ -311,7 +314,7 @@ def known_logins(helper: HelperClient) -> tuple[helper_messages.KnownLogin, ...]
 
 
 def opened_login(helper: HelperClient, verb: helper_messages.OpenSessionVerb) -> helper_messages.OpenedLogin:
-    """Return the session that the helper opens. Raises RefusedPage with the reason if it does not."""
+    """Return the session that the helper opened. If it opened none, raises RefusedPage with the reason."""
     ending = helper.ask(HelperRequest(token="", verb=verb))
     if isinstance(ending, FailureAnswer):
         raise RefusedPage(ending)
@@ -325,11 +328,11 @@ def opened_login(helper: HelperClient, verb: helper_messages.OpenSessionVerb) ->
 
 
 def end_evicted(helper: HelperClient, opened: OpenedSession) -> None:
-    """End the tokens of the sessions that were ended for this one. No browser has them any more."""
+    """End the tokens of the sessions that ended because of this one. No browser has these tokens any more."""
     for token in opened.evicted:
         end_credential(helper, token.get_secret_value())
 
 
 def end_credential(helper: HelperClient, token: str) -> None:
-    """End the token of a session that a log-in created. A token of an administrator stays."""
+    """End the token of a session that a login created. A token that an administrator created is not changed."""
     helper.ask(HelperRequest(token=token, verb=helper_messages.CloseSessionVerb()))

@@ -1,6 +1,7 @@
-"""Limits of a subject and of the projects that it belongs to, and their current use. Pure.
+"""Limits of a subject and of its projects, and their current use. Pure.
 
-A clone counts with its quota, the most bytes that it may write. The file system enforces the quota, so the sum is kept.
+A clone counts with its quota, the maximum number of bytes that it may write. The file system enforces each quota, so
+the sum stays below the limit.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True)
 class CountedClone:
-    """A clone as limits count it: its owner as in its properties, and the most bytes that it may write.
+    """A clone as limits count it: its owner as in its properties, and the maximum bytes that it may write.
 
-    `servers` run for it: its own, and those that compare two of its states.
+    `servers` is the number of running servers for it: its own, and those that compare two of its states.
     """
 
     name: str
@@ -40,9 +41,9 @@ class CountedClone:
 
 @dataclass(frozen=True)
 class CloneLimit:
-    """The most of something that a subject, or all subjects of a project together, may have at once.
+    """The maximum of something that a subject, or all subjects of a project together, may have at once.
 
-    `who` is limited, `subject` is the one that asks.
+    The limit applies to `who`; `subject` makes the request.
     """
 
     thing: LimitKind
@@ -58,7 +59,7 @@ class CloneLimit:
         return [one for one in mine if one.servers] if self.thing is LimitKind.RUNNING else mine
 
     def count(self, clones: Sequence[CountedClone]) -> int:
-        """Return the part of the limit that these clones use."""
+        """Return how much of the limit these clones use."""
         match self.thing:
             case LimitKind.CLONES:
                 return len(clones)
@@ -73,7 +74,7 @@ class CloneLimit:
 
 @dataclass(frozen=True)
 class LongestLease:
-    """The longest lease that a subject may ask for, in seconds, and the setting that limits it."""
+    """The longest lease that a subject may request, in seconds, and the setting that limits it."""
 
     seconds: float
     setting: str
@@ -81,7 +82,7 @@ class LongestLease:
 
 @dataclass(frozen=True)
 class LimitRefusal:
-    """The refusal because of a reached limit. It names the limit and its current use."""
+    """A refusal because a limit is reached. It names the limit and its current use."""
 
     message: str
     hint: str
@@ -89,18 +90,18 @@ class LimitRefusal:
 
 @dataclass(frozen=True)
 class AdmittedClone:
-    """The permission for one more clone with at most that many bytes (None: the quota of any clone)."""
+    """The permission for one more clone that may write at most that many bytes (None: the quota of any clone)."""
 
     most_bytes: int | None
 
 
 def is_in_project(subject: str, project: str) -> bool:
-    """Return whether the subject is the project, or in it: `ci:shop/web` is in `ci:shop`."""
+    """Return whether the subject is the project or belongs to it: `ci:shop/web` belongs to `ci:shop`."""
     return is_same(subject, project) or subject.casefold().startswith(f"{project}/".casefold())
 
 
 def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
-    """Return every limit that the subject's clones count for."""
+    """Return every limit for which the subject's clones count."""
     thing = LimitKind
     own = (
         (thing.CLONES, settings.per_subject, "serve.per_subject"),
@@ -120,7 +121,7 @@ def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
 
 
 def longest_lease(subject: str, settings: ServeSettings) -> LongestLease:
-    """Return the longest lease of the subject's clones: the shortest that the site and its projects set."""
+    """Return the longest lease of the subject's clones: the shortest of the site's and the projects' limits."""
     of_projects = (
         LongestLease(limits.longest_lease, f'serve.project."{project}".longest_lease')
         for project, limits in settings.project.items()
@@ -132,7 +133,7 @@ def longest_lease(subject: str, settings: ServeSettings) -> LongestLease:
 def admitted(
     limits: Sequence[CloneLimit], clones: Sequence[CountedClone], usual_bytes: int, least: int
 ) -> AdmittedClone | LimitRefusal:
-    """Return the quota of one more clone, or the refusal by a reached limit.
+    """Return the quota of one more clone, or the refusal because of a limit.
 
     `clones` are all clones that exist or are being created. `usual_bytes` is the quota of a clone without limits (0:
     none). `least` is the smallest usable quota.
@@ -155,7 +156,10 @@ def admitted(
 def may_run(
     limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: str, owner: str, servers: int
 ) -> LimitRefusal | None:
-    """Return the reached limit of running servers, if that many run for this clone. Return None if there is none."""
+    """Return the limit of running servers that would be exceeded if that many run for this clone;
+
+    None if none would.
+    """
     for limit in limits:
         used = [one for one in limit.used_by(clones) if (one.name, one.owner) != (name, owner)]
         if limit.thing is LimitKind.RUNNING and limit.count(used) + servers > limit.most:
@@ -164,9 +168,9 @@ def may_run(
 
 
 def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings) -> LimitRefusal | None:
-    """Return why no further comparison of the owner's clones may start now. Return None if it may.
+    """Return why no further comparison of the owner's clones may start now; None if one may.
 
-    `of_owner` and `of_all` are the running comparisons of the owner's clones and of all clones.
+    `of_owner` counts the running comparisons of the owner's clones, `of_all` those of all clones.
     """
     wait, most = "wait until one has ended", settings.comparisons
     if of_owner >= (own := settings.comparisons_per_subject):
@@ -178,7 +182,7 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 
 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
-    """Return the refusal. It names the subject's own clones, and none of other subjects in its project."""
+    """Return the refusal. It names the subject's own clones, but no clones of other subjects in its project."""
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
     has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitKind.BYTES else str(limit.most)
     names = ", ".join(_clone_names(limit, own)[:_MOST_NAMED])
@@ -206,8 +210,8 @@ def _clone_names(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
 
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
-    """Return why a clone may not have a lease, or protection, of that many seconds. Return None if it may."""
-    # Arguments of commands have milliseconds, and a protection of 0 s would end the present one.
+    """Return why a clone may not have a lease, or protection, of that many seconds; None if it may."""
+    # Arguments of commands have milliseconds, and a protection of 0 s would end the current protection.
     if 0.001 <= seconds <= longest.seconds:
         return None
     return LimitRefusal(

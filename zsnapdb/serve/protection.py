@@ -1,4 +1,4 @@
-"""The protection of instances, as commands that run as root report it to holders of tokens.
+"""Reports about the protection of instances: commands that run as root create them, for holders of tokens.
 
 Each document is read as untrusted, and only the fields of these models are passed on.
 """
@@ -29,7 +29,7 @@ Read = Callable[[], ResultAnswer]
 
 @dataclass
 class _Recent:
-    """An answer (None: none yet), the start of its reading, and the time of the last request, by a monotonic clock."""
+    """An answer (None: none yet), the start of its reading, and the time of its last request. Times are monotonic."""
 
     read: Read
     asked: float
@@ -47,10 +47,10 @@ class _Recent:
 class RecentAnswers:
     """Answers by request. Times are in seconds.
 
-    - An answer older than `oldest` is never given. The request waits for a reading, which all waiting requests share.
-    - An answer older than `fresh` is given, and read again in the background.
-    - Answers that were requested within the last `warm` are read again every `every`.
-    - Waiting requests share an error in the same way. It is not kept for later requests.
+    - An answer older than `oldest` is never returned: requests wait for a reading, which all of them share.
+    - An answer older than `fresh` is returned, and read again in the background.
+    - An answer that was requested within the last `warm` is read again every `every`.
+    - Waiting requests also share an error. Later requests do not get it.
     """
 
     fresh: float = 10.0
@@ -73,7 +73,7 @@ class RecentAnswers:
                 threading.Thread(target=self._refresh, args=(known, self.fresh), daemon=True).start()
             return known.answer
         with known.lock:
-            # While this thread waited for the lock, another may have read the answer, or have failed.
+            # While this thread waited for the lock, another thread may have read the answer, or have failed to.
             if known.answer is None or self._age(known) > self.oldest:
                 if known.failure is not None and known.readings > before:
                     raise known.failure
@@ -82,13 +82,13 @@ class RecentAnswers:
             return known.answer
 
     def keep_warm(self, stop: Stop) -> None:
-        """Read recently requested answers again until the stop is requested. Other answers are forgotten."""
+        """Until the stop is requested, read recently requested answers again and forget other answers."""
         while not stop.is_set():
             time.sleep(min(1.0, self.every))
             self.refresh_due()
 
     def refresh_due(self) -> None:
-        """Read the due answers again, and forget answers without a recent request."""
+        """Read again the answers that are due, and forget answers without a recent request."""
         with self._lock:
             for asked in [one for one, known in self._known.items() if self.now() - known.asked > self.warm]:
                 del self._known[asked]
@@ -102,15 +102,15 @@ class RecentAnswers:
     def _may_try(self, known: _Recent, seconds: float) -> bool:
         """Return whether that many seconds have passed since the newest reading began.
 
-        Failures are not retried faster.
+        A failure is not retried earlier either.
         """
         return self.now() - known.tried > seconds
 
     def _refresh(self, known: _Recent, than: float) -> None:
-        """Read the answer again if it is older than that many seconds, unless another thread is reading it."""
+        """Read the answer again if it is older than that many seconds, unless another thread is already reading it."""
         if known.lock.acquire(blocking=False):
             try:
-                # An error is reported to the next request after the answer is too old.
+                # The error is reported to the next request for which the answer is too old.
                 with contextlib.suppress(RefusedRequest, ZsnapdbError, OSError):
                     if self._age(known) > than and self._may_try(known, than):
                         self._read(known)
@@ -129,9 +129,12 @@ class RecentAnswers:
 
 
 _SHARED_AUDIENCE = "all subjects"
-"""The owner whose clones a shared answer may name. No clone has it, because no subject has a name with a space."""
+"""The owner whose clones a shared answer may name. No clone has this owner, because no subject contains a space."""
 _SECONDS = 25.0
-"""The timeout of such a command: two commands, with their turns, take less than the web process waits."""
+"""Timeout in seconds of such a command.
+
+Two commands, with their waiting times, take less than the web process waits.
+"""
 
 
 class _Sets(Document):
@@ -159,15 +162,15 @@ _M = TypeVar("_M", bound=Document)
 class ProtectionReader:
     """Runs commands that change nothing, by `run`.
 
-    `recent` keeps objectives and points for some seconds (None: each request reads them). They are the same for every
-    subject that may see them.
+    `recent` keeps objectives and points for some seconds (None: each request reads them). They are equal for all
+    subjects that may see them.
     """
 
     run: RunCommand
     recent: RecentAnswers | None = None
 
     def read(self, verb: verbs.ProtectionRead, subject: str) -> ResultAnswer:
-        """Return the answer to the verb. Raises RefusedRequest with the error of the command."""
+        """Return the answer to the verb. If the command fails, raises RefusedRequest with its error."""
         if self.recent is not None and isinstance(verb, verbs.InstancePointsVerb | verbs.ListObjectivesVerb):
             return self.recent.answer(verb.model_dump_json(), lambda: self._read(verb, subject, _SHARED_AUDIENCE))
         return self._read(verb, subject, subject)
@@ -201,8 +204,8 @@ class ProtectionReader:
     ) -> ResultAnswer:
         """Return the document of a command, even if its exit code is a verdict.
 
-        Raises RefusedRequest if it is an error. `meant` is the clone that the command is about (None: none). `audience`
-        is the owner whose clones an error may name.
+        Raises RefusedRequest if the exit code is an error. `meant` is the clone that the command is about (None: none).
+        `audience` is the owner whose clones an error may name.
         """
         call = CommandCall(
             (*words, "--json"), subject, run_context.new_run_id(), _SECONDS, judges=True, meant=meant, audience=audience
@@ -214,7 +217,10 @@ class ProtectionReader:
 
 
 def narrowed(model: type[_M], answer: ResultAnswer) -> _M:
-    """Return the fields that the model knows. Raises ConsistencyError if the document has another form."""
+    """Return the fields of a document that the model declares.
+
+    Raises ConsistencyError if the document has another form.
+    """
     try:
         return model.model_validate(answer.document)
     except ValidationError as error:

@@ -18,9 +18,9 @@ _MOST_OF_KIND = 40
 _BROKEN, _WARNING = "broken", "warning"
 """Verdicts of `zsnapdb status`."""
 _PASSED = "passed"
-"""The outcome of a drill that found nothing wrong."""
+"""The outcome of a drill that found no problem."""
 _TIME_OF_ID = 16
-"""The id of a set begins with its time, such as 20260102T000000Z."""
+"""Length of the time at the start of a set's id, such as 20260102T000000Z."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ObjectiveRow:
 
     @property
     def broken_since(self) -> datetime | None:
-        """The time since which it is broken: its reference time plus its limit (None: unknown)."""
+        """The time since which the objective is missed: its reference time plus its limit (None: unknown)."""
         judged = moment(self.told.since or "")
         if self.told.verdict != _BROKEN or judged is None or self.told.limit_seconds is None:
             return None
@@ -51,7 +51,7 @@ class ObjectiveRow:
 
 @dataclass(frozen=True)
 class ObjectivesCard:
-    """All objectives: broken ones, warnings, and the instances without a known state."""
+    """All objectives: those that are missed, warnings, and the instances without a known state."""
 
     broken: tuple[ObjectiveRow, ...]
     warnings: tuple[ObjectiveRow, ...]
@@ -60,11 +60,11 @@ class ObjectivesCard:
 
     @property
     def is_red(self) -> bool:
-        """Whether a person must act. An unknown state may be broken."""
+        """Whether a person must act. An unknown state counts, because an objective may be missed."""
         return bool(self.broken or self.unknown)
 
     def verdict(self, instance: str) -> str:
-        """Return the verdict on an instance in a word or two."""
+        """Return the verdict on an instance in one or two words."""
         found = next((one for one in self.instances if one.instance == instance), None)
         if found is None or found.verdict is None:
             return "not known"
@@ -72,7 +72,7 @@ class ObjectivesCard:
 
 
 def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
-    """Return the objectives in an answer. Those that were broken first come first."""
+    """Return the objectives in an answer. Those that have been missed longest come first."""
     told = read(api.ObjectivesDocument, document).instances
     rows = [ObjectiveRow(one.instance, objective, now) for one in told for objective in one.objectives]
     rows.sort(key=lambda row: (row.broken_since or now, row.instance))
@@ -86,7 +86,7 @@ def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
 
 @dataclass(frozen=True)
 class SpanRow:
-    """A time in which every moment can be restored, or none (`reason` says why; "" if every moment can)."""
+    """A period in which every moment can be restored, or none (`reason` says why; "" if every moment can)."""
 
     begin: str
     end: str
@@ -115,7 +115,7 @@ def points_of(document: Document, now: datetime) -> PointsCard:
     rows = [SpanRow(one.begin, one.to, "") for one in told.recoverable]
     rows += [SpanRow(one.begin, one.to, one.reason) for one in told.gaps]
     rows.sort(key=lambda row: row.begin, reverse=True)
-    # The answer has both oldest first, not in the order of their ids.
+    # The answer lists both oldest first, not in the order of their ids.
     backups = [one for part in told.recoverable for one in part.backups][::-1]
     sets = [one.id for one in told.sets][::-1]
     spans = [(moment(row.begin), moment(row.end), bool(row.reason)) for row in rows]
@@ -135,7 +135,10 @@ def points_of(document: Document, now: datetime) -> PointsCard:
 
 @dataclass(frozen=True)
 class StepPlot:
-    """The duration of steps of a kind over time, in seconds. `newest` is None if the newest drill had no such step."""
+    """The durations of one kind of step over time, in seconds.
+
+    `newest` is None if the newest drill had no such step.
+    """
 
     kind: str
     newest: float | None
@@ -146,7 +149,7 @@ class StepPlot:
 
 @dataclass(frozen=True)
 class DrillRow:
-    """A drill, and the seconds of each kind of step (None: no such step)."""
+    """A drill, and the seconds that each kind of step took (None: no such step)."""
 
     told: api.PublicDrill
     steps: tuple[float | None, ...]
@@ -158,9 +161,9 @@ class DrillRow:
 
 @dataclass(frozen=True)
 class DrillsCard:
-    """Drills of an instance, newest first, and their steps over time.
+    """Drills of an instance, newest first, and the durations of their steps over time.
 
-    `left_out` is the number of kinds without a plot.
+    `left_out` is the number of kinds of steps without a plot.
     """
 
     kinds: tuple[str, ...]
@@ -234,7 +237,7 @@ class RecordRow(Facts):
 
 
 class DoubtfulRecord(Facts):
-    """A record that is not trusted, and why."""
+    """A record that is not trusted, and the reason."""
 
     number: int
     problem: str

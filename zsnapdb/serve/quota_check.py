@@ -1,4 +1,4 @@
-"""Admission of one more clone, commit or running server. One request at a time is counted and started."""
+"""Admission of one more clone, commit or running server. Only one request at a time is checked and started."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNTED_DEED = (
     | verbs.StartCloneVerb
     | verbs.SwitchBranchVerb
 )
-"""The verbs that can create a commit or start a server."""
+"""The verbs that may create a commit or start a server."""
 _COMMITS = (VerbKind.CLONE_COMMIT, VerbKind.BRANCH_CREATE, VerbKind.BRANCH_SWITCH)
 _STARTS = (VerbKind.CLONE_RESET, VerbKind.CLONE_START, VerbKind.BRANCH_SWITCH)
 _SERVERS_OF_DIFFERENCE = 2
@@ -35,9 +35,9 @@ _SERVERS_OF_DIFFERENCE = 2
 
 @dataclass
 class Admission:
-    """The counted use: the clones of this host (`seen`), their `commits`, and the running operations.
+    """The use that counts: the clones of this host (`seen`), their `commits`, and the running operations.
 
-    A caller holds `alone` from the question until the operation has started. So simultaneous requests cannot exceed the
+    A caller holds `alone` from the check until the operation has started. So simultaneous requests cannot exceed the
     limits.
     """
 
@@ -61,9 +61,9 @@ class Admission:
         return answer
 
     def deed(self, verb: verbs.CloneAction, clone: PublicClone) -> None:
-        """Check the limits of commits and running servers. Raises RefusedRequest, which names the limit.
+        """Check the limits of commits and running servers. If one is reached, raises RefusedRequest, which names it.
 
-        The owner of the clone is charged, even if another subject asks.
+        The limits of the clone's owner apply, even if another subject sent the request.
         """
         if isinstance(verb, verbs.CommitCloneVerb | verbs.SwitchBranchVerb) or (
             isinstance(verb, verbs.CreateBranchVerb) and verb.wanted.start is None
@@ -75,7 +75,7 @@ class Admission:
             self._servers(clone, is_compared=isinstance(verb, verbs.DiffBranchesVerb))
 
     def _servers(self, clone: PublicClone, *, is_compared: bool) -> None:
-        """Check that the clone's server may run, or that two of its states may be compared on two more servers."""
+        """Check that the clone's server may run, or that two more servers may run to compare two of its states."""
         counted = self._counted()
         if is_compared:
             self._comparison(clone)
@@ -91,7 +91,7 @@ class Admission:
     def _comparison(self, clone: PublicClone) -> None:
         """Check the number of comparisons.
 
-        That number also bounds their bytes: each may write as much as its two clones.
+        This number also limits their bytes: each comparison may write as much as its two clones.
         """
         settings, compared = self.settings().serve, self._compared()
         owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
@@ -101,11 +101,11 @@ class Admission:
             raise helper_messages.over_limit(refused)
 
     def _compared(self) -> Counter[str]:
-        """Return the number of running comparisons of each clone, by clone id."""
+        """Return the number of running comparisons per clone id."""
         return Counter(one.clone for one in self.operations.under_way(VerbKind.BRANCH_DIFF))
 
     def _commit(self, clone: PublicClone) -> None:
-        # A commit that is completed meanwhile counts twice, but is never missed.
+        # A commit that is completed at this moment counts twice, but is never missed.
         begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
         owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)} if begun else set()
         used = sum(one.clone in owned for one in begun) + sum(is_same(one.owner, clone.owner) for one in self.commits())
@@ -114,7 +114,7 @@ class Admission:
             raise helper_messages.over_commits(clone.owner, used, most)
 
     def lease(self, asked: str | None, owner: str) -> float:
-        """Return the lease of a clone of that owner in seconds. Raises UsageError if it is too long or not positive."""
+        """Return the lease of a clone of this owner in seconds. Raises UsageError if it is too long or not positive."""
         settings = self.settings().serve
         longest = project_limits.longest_lease(owner, settings)
         seconds = parse_duration(asked) if asked is not None else min(settings.ttl, longest.seconds)
@@ -126,11 +126,11 @@ class Admission:
     def _counted(self) -> list[project_limits.CountedClone]:
         """Return every clone that exists or is being created.
 
-        The operations are read before the list, so a clone that is completed meanwhile is in at least one of them.
+        The operations are read before the list. So a clone that is completed in between is in at least one of them.
         """
         found = dict[tuple[str, str], project_limits.CountedClone]()
         for making in self.operations.under_way(VerbKind.CLONE_CREATE):
-            # If several requests use one name, one of them gets it: it may be the request with the most bytes.
+            # If several requests use the same name, only one of them gets it. The one with the most bytes counts here.
             key = (making.clone, owner_text(making.subject))
             most = max(making.most_bytes, found[key].most_bytes) if key in found else making.most_bytes
             found[key] = project_limits.CountedClone(*key, most, servers=1)

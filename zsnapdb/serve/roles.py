@@ -1,4 +1,4 @@
-"""The permissions of roles: pure decisions by the role, the verb, and the owner of the clone."""
+"""The permissions of roles: pure decisions from the role, the verb, and the owner of the clone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.verbs.requests import VerbKind as VerbKind
 
 
 class CloneOwnership(StrEnum):
-    """The owner of a verb's clone or operation. NOBODY: the verb is about none, or about a new one."""
+    """The owner of a verb's clone or operation. NOBODY: the verb has no clone, or a new one."""
 
     NOBODY = "nobody"
     OWN = "own"
@@ -30,14 +30,14 @@ class RoleVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """A verdict, and its reason ("": it is allowed)."""
+    """A verdict, and its reason ("": the request is allowed)."""
 
     verdict: RoleVerdict
     reason: str = ""
 
 
 USERS: Mapping[VerbKind, frozenset[Role]] = {verb.model_fields["kind"].default: verb.users for verb in VERBS}
-"""The roles that may use each verb on the objects that they see."""
+"""The roles that may use each verb on the objects that they can see."""
 _FOR_OWNER = frozenset(verb.model_fields["kind"].default for verb in VERBS if verb.for_owner)
 _OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if issubclass(verb, AboutOperation))
 
@@ -45,8 +45,8 @@ _OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if is
 def decide(role: Role, verb: VerbKind, belonging: CloneOwnership) -> RoleDecision:
     """Return whether the role may use the verb on an object with that owner.
 
-    Objects that the role does not see are hidden. Only the subject that started an operation sees it. A login is for
-    the owner.
+    Objects that the role does not see are hidden. Only the subject that started an operation sees it. Only the owner
+    sees a login.
     """
     if belonging is CloneOwnership.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
@@ -64,12 +64,12 @@ def may_change(role: Role) -> bool:
 
 
 def sees_all(role: Role) -> bool:
-    """Return whether the role sees the clones of others, and the texts of errors about them."""
+    """Return whether the role sees the clones of other subjects, and the texts of errors about them."""
     return role in SEES_ALL
 
 
 def may_see_results(role: Role, begun_as: Role) -> bool:
-    """Return whether the role may see an operation of the same subject with another role.
+    """Return whether the role may see an operation that the same subject started with the role `begun_as`.
 
     The clone of an operator can be unmasked.
     """

@@ -26,14 +26,14 @@ _RANDOM_BYTES = 32
 _LOCK_SECONDS = 10.0
 _LONGEST = 10 * 366 * 86400.0
 _CLOCKS = timedelta(minutes=5)
-"""The tolerated step of a clock backwards."""
+"""Maximum change of the clock backwards that is tolerated."""
 _MOST_SESSIONS = 10
-"""The greatest number of sessions of a subject: one more ends the oldest."""
+"""Maximum number of sessions of a subject. One more session ends the oldest."""
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 class TokenKind(StrEnum):
-    """The origin of a token: created by an administrator for a program or a person, or by a log-in for a browser."""
+    """The origin of a token: an administrator for a program or a person, or a login for a browser."""
 
     MADE = "token"
     SESSION = "session"
@@ -42,7 +42,7 @@ class TokenKind(StrEnum):
 class StoredToken(BaseModel):
     """A stored token. It is valid until it expires or is revoked.
 
-    `issuer` confirmed the subject of a session (empty: this host).
+    `issuer` authenticated the subject of a session (empty: this host).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -58,9 +58,9 @@ class StoredToken(BaseModel):
     issuer: Annotated[str, Field(pattern=r"^(?:https://[!-~]{1,1000})?$")] = ""
 
     def is_valid(self, now: datetime) -> bool:
-        """Return whether it is valid now.
+        """Return whether the token is valid now.
 
-        A token from the future was created while the clock was ahead, and is invalid.
+        A token with a creation time in the future was created while the clock was ahead, and is invalid.
         """
         return self.revoked is None and self.created - _CLOCKS <= now < self.expires
 
@@ -74,7 +74,7 @@ class _TokensDocument(BaseModel):
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token that was just created. Only its recipient knows its text afterwards."""
+    """A token that was just created. From now on, only its recipient knows the text."""
 
     stored: StoredToken
     text: SecretStr
@@ -86,14 +86,14 @@ class TokenBook:
 
     folder: Path
     removal_time: Callable[[], datetime] | None = None
-    """Returns the time by which expired sessions are removed (None: the time of the request)."""
+    """Returns the clock that decides which expired sessions are removed (None: the time of the request)."""
 
     @property
     def file(self) -> Path:
         return self.folder / "tokens.json"
 
     def create(self, subject: str, role: Role, seconds: float, now: datetime) -> NewToken:
-        """Create and store a token for the subject that expires after that many seconds.
+        """Create and store a token for the subject. It expires after that many seconds.
 
         Raises UsageError if the subject is invalid, or the time is not between a second and ten years.
         """
@@ -107,9 +107,9 @@ class TokenBook:
         return made
 
     def open_session(self, subject: str, role: Role, issuer: str, seconds: float, now: datetime) -> NewToken:
-        """Create and store the token of a session of the subject that the issuer vouched for.
+        """Create and store the token of a session for the subject that the issuer authenticated.
 
-        If the subject has too many sessions, the oldest end. Expired sessions are removed.
+        If the subject has too many sessions, its oldest sessions end. Expired sessions are removed.
         """
         removes_at = self.removal_time() if self.removal_time is not None else now
         with self._changing() as known:
@@ -123,7 +123,7 @@ class TokenBook:
         return NewToken(stored, made.text)
 
     def close_session(self, text: str) -> bool:
-        """End the session with that token, and return whether there was one. No other kind of token ends."""
+        """End the session with this token, and return whether there was one. Tokens of other kinds are not changed."""
         given = _digest(text)
         with self._changing() as known:
             left = [
@@ -137,11 +137,14 @@ class TokenBook:
         return True
 
     def tokens(self) -> tuple[StoredToken, ...]:
-        """Return the tokens, oldest first, with expired and revoked ones. Raises ConfigError if the file is invalid."""
+        """Return the tokens, oldest first, including expired and revoked ones.
+
+        Raises ConfigError if the file is invalid.
+        """
         return self._read().tokens
 
     def revoke(self, token_id: str, now: datetime) -> StoredToken:
-        """Revoke the token of that id; the next request with it is refused.
+        """Revoke the token with this id. The next request with it is refused.
 
         Raises UnknownNameError if there is none.
         """
@@ -154,7 +157,7 @@ class TokenBook:
         return revoked
 
     def holder(self, text: str, now: datetime) -> StoredToken | None:
-        """Return the valid token of that text. Return None if it is unknown, expired or revoked.
+        """Return the valid token with this text; None if it is unknown, expired or revoked.
 
         Every stored token is compared, so the duration does not reveal which one matched.
         """
@@ -162,7 +165,7 @@ class TokenBook:
         for token in self._read().tokens:
             if hmac.compare_digest(token.sha256, given):
                 found = token
-        # A request without a token has "".
+        # In a request without a token, the text is "".
         return found if found is not None and given != _NOBODY and found.is_valid(now) else None
 
     @contextlib.contextmanager
@@ -210,7 +213,7 @@ def _digest(text: str) -> str:
 
 
 class CredentialHolder(Protocol):
-    """The subject that sends a request, its role, its issuer ("": zsnapdb itself), and the end of validity."""
+    """The subject that sends a request, its role, its issuer ("": zsnapdb itself), and when its credential expires."""
 
     @property
     def subject(self) -> str: ...
@@ -229,7 +232,7 @@ class CredentialBook(Protocol):
     """Finds the holders of bearer credentials."""
 
     def holder(self, text: str, now: datetime) -> CredentialHolder | None:
-        """Return the holder of the credential now. Return None if it is invalid.
+        """Return the current holder of the credential; None if it is invalid.
 
         Raises ZsnapdbError if it cannot be checked.
         """
@@ -238,11 +241,11 @@ class CredentialBook(Protocol):
 
 @dataclass(frozen=True)
 class CredentialStore:
-    """Tokens of zsnapdb, and id tokens. Their form distinguishes them: no token of zsnapdb contains a dot."""
+    """Tokens of zsnapdb, and id tokens. Their form distinguishes them: only id tokens contain a dot."""
 
     tokens: CredentialBook
     id_tokens: CredentialBook
 
     def holder(self, text: str, now: datetime) -> CredentialHolder | None:
-        """Return the holder of the credential. Only one of the books is asked."""
+        """Return the holder of the credential. Only one of the two books is queried."""
         return (self.id_tokens if "." in text else self.tokens).holder(text, now)

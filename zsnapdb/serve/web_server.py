@@ -23,13 +23,13 @@ from zsnapdb.serve.helper_messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 
 REQUEST_SECONDS = 30.0
-"""The time that a client has for a request, from the connection or its first byte to its end."""
+"""Seconds that a client has for a request, from the connection or the request's first byte to its end."""
 READING_SECONDS = 60.0
-"""The time that a client may block the sending of an answer because it does not read."""
+"""Seconds for which a client may block the sending of an answer by not reading it."""
 
 
 class TimedProtocol(H11Protocol):
-    """The HTTP protocol of a connection. One time limit covers all bytes of a request; the answer has none."""
+    """The HTTP protocol of a connection. One time limit covers all bytes of a request. The answer has no such limit."""
 
     _request: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
@@ -43,9 +43,9 @@ class TimedProtocol(H11Protocol):
         self._limit_request()
 
     def _limit_request(self) -> None:
-        """Start the time limit of the request that is being received, unless it runs.
+        """Start the time limit of the request that is being received, unless it is already running.
 
-        End it once the request is complete.
+        Cancel it once the request is complete.
         """
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._end_request()
@@ -75,13 +75,13 @@ class TimedProtocol(H11Protocol):
 
 
 _MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""The OpenSSL errors for a key that does not match the certificate; the last one is for a key of another type."""
+"""The OpenSSL errors for a key that does not belong to the certificate. The last error is for a key of another type."""
 _CHAIN = "it must hold the certificate and then the others of its chain (PEM)"
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """A file with a certificate and its chain, and one with its private key."""
+    """A file with a certificate and its chain, and a file with its private key."""
 
     certificate: Path
     key: Path
@@ -92,9 +92,9 @@ class TlsFiles:
         return self._read().context()
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Let new connections of the context use the files as they are now. ConfigError leaves the context unchanged.
+        """Let new connections of the context use the current files. If it raises ConfigError, the context is unchanged.
 
-        Each file is read once, so the checked content is the used content, even if the file changes meanwhile.
+        Each file is read once, so exactly the checked content is used, even if the file changes meanwhile.
         """
         pair = self._read()
         pair.context()
@@ -137,17 +137,17 @@ class _TlsPair:
     key: bytes = field(repr=False)
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for TLS 1.2 or newer with them. Raises ConfigError if they cannot be used."""
+        """Return a context for TLS 1.2 or newer with this pair. Raises ConfigError if it cannot be used."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         self.load(made)
         return made
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Let the context use them. After a ConfigError the context may have one of both."""
+        """Let the context use this pair. After a ConfigError the context may have only one of both."""
         names = f"the certificate {self.files.certificate} with the key {self.files.key}"
         try:
-            # OpenSSL takes only file names. These files are in memory, and no other account can open them.
+            # OpenSSL accepts only file names. These files are in memory, and no other account can open them.
             with _in_memory(self.certificate) as certificate, _in_memory(self.key) as key:
                 context.load_cert_chain(certificate, key, password=self._no_password)
         except ssl.SSLError as error:
@@ -160,7 +160,7 @@ class _TlsPair:
             raise ConfigError(f"reading {names}: {error.strerror}", hint=_CHAIN) from error
 
     def _no_password(self) -> str:
-        """Refuse an encrypted key, instead of a prompt for its password."""
+        """Refuse an encrypted key. OpenSSL would otherwise prompt for its password."""
         raise ConfigError(
             f"the key {self.files.key} is encrypted", hint="name one that is not, readable by its account alone"
         )
@@ -168,7 +168,7 @@ class _TlsPair:
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[Path]:
-    """Yield the path of a file in memory with that content. The path is valid only for this process."""
+    """Yield the path of a file in memory with this content. The path is valid only in this process."""
     with os.fdopen(os.memfd_create("zsnapdb-tls", os.MFD_CLOEXEC), "wb") as file:
         file.write(content)
         file.flush()
@@ -181,7 +181,7 @@ _MOST_HEADER_BYTES = 16 * 1024
 
 
 def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | None) -> None:
-    """Answer at the address until SIGTERM or SIGINT. With files, use HTTPS; SIGHUP reads them again.
+    """Answer at the address until SIGTERM or SIGINT. With `files`, use HTTPS; SIGHUP reads the files again.
 
     Raises ConfigError, before anything listens, if the files cannot be used.
     """
@@ -206,7 +206,7 @@ def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | N
     config.ssl = context
     if files is not None and context is not None:
         signal.signal(signal.SIGHUP, lambda *_: _read_again(files, context))
-    # uvicorn ends, and then raises the signal that ended it again.
+    # uvicorn ends, and then raises again the signal that ended it.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run()
 

@@ -1,4 +1,4 @@
-"""Requests to the agent of a guest: the thaw of its file systems with proof, and programs until their end."""
+"""Requests to the agent of a guest: to thaw its file systems verifiably, and to run programs to their end."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _PAUSE_SECONDS = 0.5
 
 
 class Agent(Protocol):
-    """The part of a hypervisor that asks the agent in a guest."""
+    """The part of a hypervisor that sends requests to the agent in a guest."""
 
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
-        """Return the agent's answer. CommandError without one."""
+        """Return the agent's answer. CommandError if there is none."""
 
 
 @dataclass(frozen=True)
 class Thawed:
-    """A thawed guest: the number of file systems that its agent thawed, and the problem meanwhile ("": none).
+    """A thawed guest: the number of file systems that its agent thawed, and the problem during the thaw ("": none).
 
     The number does not include file systems that another program had thawed before. The agent's status does not show
-    those: it is the last request to the agent, not the state in the kernel (qga/commands-linux.c,
+    such a thaw: it reports the last request to the agent, not the state in the kernel (qga/commands-linux.c,
     qmp_guest_fsfreeze_do_thaw).
     """
 
@@ -43,8 +43,8 @@ def is_frozen(hypervisor: Agent, uuid: str) -> bool:
 def thaw(hypervisor: Agent, uuid: str, patience: float, sleep: Callable[[float], None] = time.sleep) -> Thawed:
     """Thaw the guest's file systems until the agent reports them as thawed.
 
-    An agent that still runs an earlier freeze answers late, so the function repeats the request for up to `patience`
-    seconds. CommandTimeout if the agent has not reported it by then.
+    An agent that is still running an earlier freeze answers late. So the function repeats the request for up to
+    `patience` seconds. CommandTimeout if the agent has not reported the thaw by then.
     """
     deadline, problem = time.monotonic() + patience, ""
     while True:
@@ -76,10 +76,10 @@ def run_program(
     deadline: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> GuestProgramEnd:
-    """Run the program with the text as its stdin, and return its end.
+    """Run the program with the text as its stdin, and return how it ended.
 
-    CommandError if the agent refuses, as many are configured to do; CommandTimeout if the program has not ended at
-    `deadline` (of the monotonic clock). The program then continues. DamagedError for an unexpected answer.
+    CommandError if the agent refuses, which many agents are configured to do. CommandTimeout if the program has not
+    ended at `deadline` (of the monotonic clock); the program then continues. DamagedError for an unexpected answer.
     """
     try:
         number = guest_agent_messages.started(

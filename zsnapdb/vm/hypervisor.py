@@ -1,4 +1,4 @@
-"""The connection to libvirt. Only this module imports its library, the extra `zsnapdb[vm]`.
+"""The connection to libvirt. Only this module imports libvirt's library (extra `zsnapdb[vm]`).
 
 zsnapdb finds a domain by its UUID and never only by its name. `planning/vm/domain.py` reads the XML that libvirt
 returns.
@@ -21,11 +21,11 @@ from zsnapdb.planning.vm import guest_agent_messages
 from zsnapdb.planning.vm.domain import Domain, parse
 
 ISOLATED_NETWORK = "zsnapdb-isolated"
-"""The default network of clones: a bridge without an address, forwarding or a name server."""
+"""The default network of clones: a bridge without address, forwarding and name server."""
 _POLL_SECONDS = 0.2
 _ADDRESS_SECONDS = 2.0
 _BUSY_SECONDS = 120.0
-"""The seconds for which another libvirt job may hold a domain before it is an error."""
+"""Seconds for which another libvirt job may hold a domain. After that, zsnapdb reports an error."""
 _ISOLATED_XML = (
     f"<network><name>{ISOLATED_NETWORK}</name><bridge name='zsnapdb0' stp='off' delay='0'/><mac "
     "address='52:54:00:00:00:01'/></network>"
@@ -43,9 +43,9 @@ class MachineState(StrEnum):
 
 @dataclass(frozen=True)
 class KnownDomain:
-    """A domain of libvirt: the description for its next start, and its state.
+    """A domain of libvirt: its description for the next start, and its state.
 
-    `was_shut_down`: it is off because its guest shut down (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
+    `was_shut_down`: the domain is off because its guest shut down (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
     """
 
     domain: Domain
@@ -55,7 +55,7 @@ class KnownDomain:
 
 
 class Hypervisor:
-    """An open connection to libvirt. Use `connected`."""
+    """An open connection to libvirt. `connected` creates it."""
 
     def __init__(self, library: Any, connection: Any, uri: str) -> None:
         self._library = library
@@ -63,7 +63,7 @@ class Hypervisor:
         self._uri = uri
 
     def domains(self) -> list[KnownDomain]:
-        """Return all domains, running or not, without domains that are removed meanwhile."""
+        """Return all domains, running or not. Domains that are removed meanwhile are left out."""
         known = []
         for handle in self._call("listing the domains", self._connection.listAllDomains):
             with contextlib.suppress(self._library.libvirtError):
@@ -82,7 +82,7 @@ class Hypervisor:
         return KnownDomain(parse(text), text, state, ended)
 
     def as_it_runs(self, uuid: str) -> Domain:
-        """Return the running domain, with disks that were attached since its start."""
+        """Return the running domain, including disks that were attached since its start."""
         handle = self._required(uuid)
         return parse(self._call(f"reading the domain {uuid}", lambda: handle.XMLDesc(0)))
 
@@ -92,14 +92,14 @@ class Hypervisor:
         return None if handle is None else self._call(f"reading the domain {uuid}", lambda: self._known(handle))
 
     def named(self, name: str) -> KnownDomain:
-        """Return the domain of that name. PreflightError if there is none."""
+        """Return the domain with this name. PreflightError if there is none."""
         for known in self.domains():
             if known.domain.name == name:
                 return known
         raise PreflightError(f"libvirt at {self._uri} has no domain {name}", hint="see `virsh list --all`")
 
     def define(self, xml: str) -> None:
-        """Define the domain. libvirt first validates the text against its schema, so that it ignores no part."""
+        """Define the domain. libvirt first validates the XML against its schema, so that it ignores no part."""
         self._call("defining a domain", lambda: self._connection.defineXMLFlags(xml, self._define_flags()))
 
     def _define_flags(self) -> int:
@@ -107,7 +107,7 @@ class Hypervisor:
         return 0 if self._uri.startswith("test:") else int(self._library.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def start(self, uuid: str) -> None:
-        """Start the domain. A running domain does not change."""
+        """Start the domain. If it is already running, do nothing."""
         handle = self._required(uuid)
         if not self._call(f"reading the domain {uuid}", handle.isActive):
             self._call(f"starting the domain {uuid}", handle.create)
@@ -125,7 +125,7 @@ class Hypervisor:
         return True
 
     def power_off(self, uuid: str) -> None:
-        """Power the domain off. If it is off or does not exist, nothing changes."""
+        """Power the domain off. If it is off or does not exist, do nothing."""
         handle = self._handle(uuid)
         if handle is not None and self._call(f"reading the domain {uuid}", handle.isActive):
             self._when_free("ending a domain", handle, lambda: self._end(handle))
@@ -138,12 +138,12 @@ class Hypervisor:
                 raise
 
     def _when_free(self, doing: str, handle: Any, act: Callable[[], object]) -> None:
-        """Call `act`, again while another job holds the domain.
+        """Call `act`. Repeat it while another job holds the domain.
 
-        A restarted libvirt needs long to find its QEMU. libvirt itself waits 30 s for the domain's lock
-        (VIR_ERR_OPERATION_TIMEOUT). If the domain is then in the state of starting, the error is raised at once. Such a
-        domain stays locked if libvirt was killed after it wrote the domain's status and before QEMU had a process
-        (libvirt 11.3, observed in the lab).
+        A restarted libvirt needs much time to find its QEMU processes. libvirt itself waits 30 s for the domain's lock
+        (VIR_ERR_OPERATION_TIMEOUT). If the domain is starting after that, the error is raised at once. Such a domain
+        stays locked if libvirt was killed between writing the domain's status and creating the QEMU process (libvirt
+        11.3, observed in the lab).
         """
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -172,7 +172,7 @@ class Hypervisor:
         )
 
     def undefine(self, uuid: str) -> None:
-        """Undefine the domain, with its NVRAM file and saved state. If it does not exist, nothing changes."""
+        """Undefine the domain, and remove its NVRAM file and saved state. If it does not exist, do nothing."""
         handle = self._handle(uuid)
         if handle is not None:
             flags = (
@@ -196,7 +196,7 @@ class Hypervisor:
         """Return the answer of the agent inside the guest to a command in JSON.
 
         virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. CommandError if there is no
-        agent or it refuses; CommandTimeout if it does not answer within `seconds` (at least one).
+        agent, or if it refuses. CommandTimeout if it does not answer within `seconds` (at least one).
         """
         doing = f"asking the guest agent of the domain {uuid}"
         try:
@@ -207,9 +207,9 @@ class Hypervisor:
         return str(self._call(doing, lambda: guest.qemuAgentCommand(handle, command, max(1, math.ceil(seconds)), 0)))
 
     def addresses(self, uuid: str) -> tuple[str, ...]:
-        """Return the addresses of the guest that its agent, a lease or the host's ARP table knows.
+        """Return the addresses of the guest that its agent, a lease or the host's ARP table lists.
 
-        virDomainInterfaceAddresses waits for an agent without limit, so the agent is asked separately.
+        virDomainInterfaceAddresses waits for an agent without limit, so the agent is queried separately.
         """
         handle = self._required(uuid)
         addresses: set[str] = set()
@@ -229,9 +229,9 @@ class Hypervisor:
         return tuple(network.name() for network in self._call("listing networks", self._connection.listAllNetworks))
 
     def make_isolated_network(self) -> None:
-        """Define and start the isolated network, unless it runs. It connects only clones.
+        """Define and start the isolated network, unless it is running. It connects only clones with each other.
 
-        PreflightError if another network has its name.
+        PreflightError if another network has this name.
         """
         known = {n.name(): n for n in self._call("listing networks", self._connection.listAllNetworks)}
         network = known.get(ISOLATED_NETWORK)
@@ -285,7 +285,7 @@ def _is_reachable(address: str) -> bool:
 
 @contextlib.contextmanager
 def connected(uri: str) -> Iterator[Hypervisor]:
-    """Connect to libvirt for the block. PreflightError without its library, or if libvirt does not answer."""
+    """Connect to libvirt for the block. PreflightError if the library is missing or libvirt does not answer."""
     try:
         library = importlib.import_module("libvirt")
     except ImportError as error:
@@ -293,7 +293,7 @@ def connected(uri: str) -> Iterator[Hypervisor]:
             f"virtual machines need the Python library of libvirt, which cannot be imported: {error}",
             hint=f"{how_to_install('libvirt-python')}, or Debian's package python3-libvirt",
         ) from error
-    # The library prints every error to stderr unless it is given a function.
+    # The library prints every error to stderr, unless it has an error handler.
     library.registerErrorHandler(lambda _context, _error: None, None)
     try:
         connection = library.open(uri)

@@ -1,4 +1,4 @@
-"""Images of disks, read and copied with qemu-img. Only this module runs it."""
+"""Disk images, read and copied with qemu-img. Only this module runs qemu-img."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORMATS = ("raw", "qcow2")
 
 @dataclass(frozen=True)
 class DiskImage:
-    """An image: its format, and the size of its disk in bytes."""
+    """An image: its format, and the size in bytes of the disk in it."""
 
     path: Path
     format: str
@@ -24,9 +24,10 @@ class DiskImage:
 
 
 def describe(path: Path) -> DiskImage:
-    """Return the description of the image. PreflightError if it is no image, or if it names other files as its parts.
+    """Return the description of the image.
 
-    With such parts, the author of the image could have any file of this host copied into a machine's disk.
+    PreflightError if it is no image, or if it refers to other files as its parts. With such a reference, the author of
+    the image could get any file of this host copied into a machine's disk.
     """
     text = _run(["qemu-img", "info", "--output=json", "--", str(path)], timeout=60.0)
     try:
@@ -48,8 +49,8 @@ def describe(path: Path) -> DiskImage:
 
 
 def write(image: DiskImage, device: Path) -> None:
-    """Copy the disk of the image to the block device, which must be equally large and empty."""
-    # -n: the target exists. -S 0 is not given, so that zeros are left out: a new zvol reads as zeros.
+    """Copy the disk in the image to the block device, which must be empty and equally large."""
+    # -n: the target exists. Without -S 0, qemu-img leaves out zeros: a new zvol already reads as zeros.
     argv = [
         "qemu-img",
         "convert",

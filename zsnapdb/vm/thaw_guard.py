@@ -1,11 +1,11 @@
-"""A separate process that thaws a guest if the process that froze it dies, or does not thaw it in time.
+"""A separate process that thaws a guest if the process that froze it dies or is late.
 
 The guard is connected to libvirt before anything is frozen. It reads lines from its parent: `freezing` before the
-freeze, `thawed` after the thaw. The end of file means that the parent died: the kernel closes the pipe even after
-kill -9. The guard has a session of its own and ignores the signals of a terminal.
+freeze, `thawed` after the thaw. The end of file means that the parent died: the kernel closes the pipe even after kill
+-9. The guard has its own session and ignores signals from a terminal.
 
-A domain has one guard at a time. The guard inherits the lock of its run and keeps it until its end. Otherwise the guard
-of a killed run, which still watches for a late freeze, would thaw the freeze of the next run.
+A domain has one guard at a time. The guard inherits the lock of its run and keeps it until the guard ends. Without this
+lock, the guard of a killed run, which still watches for a late freeze, would thaw the freeze of the next run.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from zsnapdb.vm.guest_agent import Agent, is_frozen, thaw
 from zsnapdb.vm.hypervisor import connected
 
 _PATIENCE = 600.0
-"""The seconds for which a guard tries to thaw a guest."""
+"""Seconds for which a guard tries to thaw a guest."""
 _WATCHED_SECONDS = 5.0
-"""The seconds for which a guard watches for a freeze that a dying parent requested and that libvirt began late."""
+"""Seconds for which a guard watches for a late freeze: a dying parent may have requested it just before its end."""
 _START_SECONDS = 30.0
 _FREEZING, _THAWED = b"freezing\n", b"thawed\n"
 
@@ -41,14 +41,14 @@ class ThawGuard:
         self._process = process
 
     def freezing(self) -> None:
-        """Report the begin of the freeze. CommandError if the guard has ended; then the caller must not freeze."""
+        """Report that the freeze begins. CommandError if the guard has ended; then the caller must not freeze."""
         try:
             self._say(_FREEZING)
         except OSError as error:
             raise CommandError("the process that guards the thaw has ended", hint="see `dmesg`; try again") from error
 
     def thawed(self) -> None:
-        """Report that the guest is thawed. Afterwards the guard takes no action."""
+        """Report that the guest is thawed. From then on, the guard does nothing."""
         with contextlib.suppress(OSError):
             self._say(_THAWED)
 
@@ -62,8 +62,8 @@ class ThawGuard:
 def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGuard]:
     """Yield a guard that is connected to libvirt. It thaws the guest `deadline` seconds after `freezing`.
 
-    `turn` is the descriptor of the lock that only one run and its guard have; the guard keeps it until its end. Without
-    the report that the guest is thawed, the guard continues alone after the block. CommandError if it cannot start.
+    `turn` is the descriptor of the lock that only one run and its guard hold. The guard keeps the lock until it ends.
+    If it gets no report that the guest is thawed, it continues alone after the block. CommandError if it cannot start.
     """
     argv = [sys.executable, "-P", "-m", "zsnapdb.vm.thaw_guard", uri, uuid, repr(deadline)]
     process = subprocess.Popen(
@@ -90,14 +90,14 @@ def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGu
         with contextlib.suppress(OSError):
             process.stdin.close()
         process.stdout.close()
-        # A guard that still tries continues alone; the thread only reads its exit status.
+        # A guard that is still trying continues alone. The thread only reads its exit status.
         threading.Thread(target=process.wait, name="thaw guard", daemon=True).start()
 
 
 def guard(hypervisor: Agent, uuid: str, deadline: float, lines: IO[bytes]) -> bool:
     """Read the parent's lines, and thaw the guest if the parent does not report in time that it is thawed.
 
-    Return whether the guard had to thaw it. CommandTimeout if the guest could not be thawed.
+    Return whether the guard had to thaw the guest. CommandTimeout if the guest could not be thawed.
     """
     if lines.readline() != _FREEZING:
         return False

@@ -1,1 +1,1 @@
-"""Every `zfs` call of the tool: argv lists, exact -H -p output, and one table that classifies errors."""
+"""All calls of `zfs`: argument lists, exact output of -H -p, and one table that classifies errors."""

@@ -1,4 +1,4 @@
-"""Execution of `zfs` commands. No other module of this package starts short-lived processes."""
+"""Execution of `zfs` commands. Other modules of this package start no short-lived processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.zfs.mounts import users_of
 
 ZFS = "zfs"
 _NAMESPACE_PATIENCE = 2.0
-"""Longest time, in seconds, until an unmount reaches another mount namespace."""
+"""Maximum seconds until an unmount takes effect in another mount namespace."""
 
 
 _SOURCE = re.compile(r"local|default|received|temporary|none|-|inherited from [^\t\n]+")
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 
 
 class PoolFullError(PreflightError):
-    """The pool has no space left. A quota has another error."""
+    """The pool has no space left. An exceeded quota raises another error."""
 
 
 class NotMountedByZfsError(CommandError):
@@ -41,7 +41,7 @@ _STATE_HINT = "see `zpool status` and `zfs list` for the dataset's state"
 
 @dataclass(frozen=True)
 class _KnownMessage:
-    """A message that `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs), with the error to raise for it."""
+    """A message that `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs), and the error to raise for it."""
 
     text: str
     error: type[ZsnapdbError]
@@ -72,7 +72,7 @@ _TABLE = (
     _KnownMessage("out of space", PoolFullError, "free space in the pool: `zfs list -o space`"),
     _KnownMessage("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
     _KnownMessage("The ZFS modules", PreflightError, "load the ZFS module: `modprobe zfs`"),
-    # Seen with 2.3.9: the first for a stream that resumes at another record, the third for another snapshot.
+    # Seen with 2.3.9. The first message: the stream resumes at another record. The third: it is of another snapshot.
     _KnownMessage("kernel modules must be upgraded", StreamRefusedError, _STATE_HINT),
     _KnownMessage("invalid backup stream", StreamRefusedError, _STATE_HINT),
     _KnownMessage("checksum mismatch", StreamRefusedError, _STATE_HINT),
@@ -81,7 +81,7 @@ _TABLE = (
 
 def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
     """Return the error for a failed command, classified by its messages on stderr."""
-    # The rest explains how `zfs send` could resume, which does not help for a stored stream.
+    # The rest of stderr explains how `zfs send` could resume. That does not apply to a stored stream.
     told = stderr.partition("Partially received snapshot is saved.")[0]
     output = " ".join(told.split()) or "(it wrote nothing)"
     message = f"`{' '.join(argv)}` ended with exit status {status}: {output[:2000]}"
@@ -102,11 +102,12 @@ def not_started(program: str, error: OSError) -> PreflightError:
 def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") -> str:
     """Run one command to its end and return its stdout. Raise the error of `failure` if it fails.
 
-    `errors` is for bytes that are not UTF-8. With `replace`, a user property with such bytes equals no value of
-    zsnapdb. With `surrogateescape` the bytes are preserved, so the caller can pass them on.
+    `errors` is for bytes that are not UTF-8. With `replace`, a user property with such bytes differs from every value
+    that zsnapdb writes. With `surrogateescape` the bytes are preserved, so that the caller can pass them on.
 
-    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. It has
-    its own process group, so Ctrl-C only reaches this process, which decides what to interrupt.
+    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. The
+    command has its own process group. So Ctrl-C reaches only this process, which decides whether to interrupt the
+    command.
     """
     try:
         done = program_start.run(argv, timeout=timeout, own_group=True)
@@ -129,9 +130,10 @@ def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") 
 def run_when_free(argv: Sequence[str], *, patience: float = 20.0, dataset: str | None = None) -> str:
     """Run a command on a dataset that may be busy. Repeat it every half second while the dataset is busy.
 
-    After a killed `zfs send` or server, the dataset stays busy for a moment. CommandError with the processes that use
-    it, if it stays busy for `patience` seconds. A mount in another mount namespace lasts as long as the processes
-    there, so the wait is short. `dataset`: the dataset of the command if its arguments do not contain it.
+    After a killed `zfs send` or server, the dataset stays busy for a moment. If it stays busy for `patience` seconds,
+    raises CommandError with the processes that use it. The wait is short if another mount namespace has it mounted,
+    because that mount lasts as long as the processes there. `dataset`: the dataset, if the command's arguments do not
+    contain it.
     """
     names = _datasets_of(argv) if dataset is None else frozenset((dataset,))
     began = time.monotonic()
@@ -154,7 +156,7 @@ def _datasets_of(argv: Sequence[str]) -> frozenset[str]:
 
 
 def _with_users(error: CommandError, names: frozenset[str], elsewhere: Sequence[mounts.ForeignMount]) -> CommandError:
-    """Return the error with the processes or mounts that keep the datasets busy, as far as the kernel shows them."""
+    """Return the error with the processes or mounts that keep the datasets busy, if the kernel shows them."""
     if elsewhere:
         return CommandError(f"{error.message}; {elsewhere[0].describe()}", hint=elsewhere[0].remedy)
     users = users_of(mounts.devices_of(names))
@@ -194,7 +196,7 @@ def is_number(text: str) -> bool:
 
 
 def unexpected(argv: Sequence[str], text: str) -> CommandError:
-    """Return the error for output that does not have the expected form."""
+    """Return the error for output of an unexpected form."""
     return CommandError(
         f"`{' '.join(argv)}` printed {text[:80]!r}, which is not expected",
         hint="check that `zfs` and `zpool` in PATH are those of OpenZFS",
@@ -202,15 +204,15 @@ def unexpected(argv: Sequence[str], text: str) -> CommandError:
 
 
 def property_rows(argv: Sequence[str], columns: int) -> list[list[str]]:
-    """Run `zfs get -H -o …,value,source` and return its rows, each with `columns` texts."""
+    """Run `zfs get -H -o …,value,source` and return its rows, each with `columns` fields."""
     return parse_property_rows(run(argv), columns)
 
 
 def parse_property_rows(output: str, columns: int) -> list[list[str]]:
     """Return the rows of `zfs get -H -o …,value,source`.
 
-    `zfs` does not escape values. A user property with tabs or line feeds stays one value. An incomplete row at the end
-    is dropped.
+    `zfs` does not escape values. A user property that contains tabs or line feeds is still returned as one value. An
+    incomplete row at the end is dropped.
     """
     complete, pending = [], ""
     for line in output.split("\n"):
@@ -223,5 +225,5 @@ def parse_property_rows(output: str, columns: int) -> list[list[str]]:
 
 
 def set_options(properties: Mapping[str, str]) -> list[str]:
-    """Return properties as `-o key=value` arguments."""
+    """Return the properties as `-o key=value` arguments."""
     return [word for key, value in properties.items() for word in ("-o", f"{key}={value}")]

@@ -1,6 +1,6 @@
-"""Reading, creation, cloning, changes and unmounting of datasets.
+"""Facts about datasets, and their creation, cloning, changes and unmounting.
 
-`zfs/mounting.py` mounts them. Only `zfs/destruction.py` destroys.
+Only `zfs/mounting.py` mounts them. Only `zfs/destruction.py` destroys them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNSET = "-"
 
 _NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
 SAFE_MOUNT = {"setuid": "off", "devices": "off"}
-"""Options of a dataset with untrusted files: set-user-id programs and device files do not work in it.
+"""Options of a dataset with untrusted files: its set-user-id programs and device files do not work.
 
 zfsprops(7): `setuid=off` is the mount option nosuid, `devices=off` is nodev.
 """
@@ -44,14 +44,14 @@ class Property:
 
     @property
     def is_local(self) -> bool:
-        """Whether it was set on this dataset itself (zfsprops(7)). Only then does it describe the dataset."""
+        """Whether the property was set on this dataset itself (zfsprops(7)). Only then does it describe the dataset."""
         return self.source == "local"
 
 
 def exists(dataset: str) -> bool:
     """Whether the dataset, snapshot or bookmark exists.
 
-    The library asks the kernel without starting a program, if it is installed and the name is valid.
+    If libzfs_core is installed and the name is valid, it asks the kernel, and no program is started.
     """
     library = libzfs.load() if is_dataset_or_snapshot(dataset) else None
     known = None if library is None else library.exists(dataset)
@@ -71,9 +71,9 @@ def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
 
 
 def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the properties `keys` of exactly the named datasets and snapshots, by name. It runs one command.
+    """Return the properties `keys` of the named datasets and snapshots, by name. One command reads them.
 
-    NotFound if one does not exist.
+    NotFound if one of them does not exist.
     """
     listed = property_rows([ZFS, "get", "-H", "-p", "-o", "name,property,value,source", ",".join(keys), *names], 4)
     by_name: dict[str, dict[str, Property]] = {}
@@ -93,21 +93,21 @@ def pools() -> list[str]:
 def alternate_root(pool: str) -> str | None:
     """Return the folder below which an imported pool mounts everything (`zpool import -R`); None if there is none.
 
-    The shown `mountpoint` includes it, a set `mountpoint` does not (zpoolprops(7), altroot).
+    `zfs get mountpoint` shows the path with this folder, but a `mountpoint` is set without it (zpoolprops(7), altroot).
     """
     ((value,),) = table(["zpool", "get", "-H", "-p", "-o", "value", "altroot", pool], 1)
     return value if value.startswith("/") else None
 
 
 def sync(pool: str) -> None:
-    """Wait until all earlier writes to the pool are included in its `used` properties (zpool-sync(8))."""
+    """Wait until the `used` properties include all earlier writes to the pool (zpool-sync(8))."""
     run(["zpool", "sync", pool])
 
 
 def guids(names: Sequence[str]) -> dict[str, int]:
     """Return the GUIDs of these datasets, which are in one pool. NotFound if one does not exist.
 
-    No program is started if the library can answer.
+    If the library can answer, no program is started.
     """
     library = libzfs.load()
     facts = library.facts(names) if library is not None and names else None
@@ -152,9 +152,9 @@ def children(dataset: str, names: Sequence[str], depth: int | None = None) -> di
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:
-    """Create a filesystem with these properties that is mounted nowhere. ExistsError if it exists.
+    """Create an unmounted filesystem with these properties. ExistsError if it exists.
 
-    Missing parents are created as by `ensure`.
+    Missing parents are created as `ensure` does.
     """
     parent = dataset.rpartition("/")[0]
     if parent:
@@ -163,7 +163,7 @@ def create(dataset: str, options: Mapping[str, str]) -> None:
 
 
 def ensure(dataset: str) -> None:
-    """Create a filesystem and its missing parents, all of them mounted nowhere. An existing one does not change.
+    """Create a filesystem and its missing parents, all of them unmounted. An existing filesystem is not changed.
 
     `zfs create -p` would mount the parents at their inherited mount points (zfs-create(8)). Such a folder can be
     anywhere, or read-only.
@@ -179,9 +179,10 @@ def ensure(dataset: str) -> None:
 
 
 def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) -> None:
-    """Create `dataset` as a writable clone of the snapshot with that name and GUID. Mount it if its options allow that.
+    """Create `dataset` as a writable clone of the snapshot with this name and GUID. Mount it if its options allow that.
 
-    ConsistencyError if another snapshot has the name by now: the caller then destroys `dataset`, a clone of that one.
+    ConsistencyError if another snapshot now has the name. The caller then destroys `dataset`, a clone of the wrong
+    snapshot.
     """
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
     if origin_guid(dataset) != guid:
@@ -194,7 +195,7 @@ def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) ->
 def origin_guid(dataset: str) -> int | None:
     """Return the GUID of the snapshot that the dataset was cloned from; None if it is not a clone.
 
-    No program is started if the library can answer.
+    If the library can answer, no program is started.
     """
     library = libzfs.load()
     known = library.origin_guid(dataset) if library is not None else None
@@ -205,9 +206,9 @@ def origin_guid(dataset: str) -> int | None:
 
 
 def promote(dataset: str) -> None:
-    """Let a clone take over the snapshot that it was cloned from, and all earlier ones (zfs-promote(8)).
+    """Transfer the clone's origin snapshot and all earlier ones to the clone (zfs-promote(8)).
 
-    Afterwards the original dataset of the snapshot is a clone of it. CommandError if a snapshot name is taken.
+    The dataset that had the snapshot becomes a clone of it. CommandError if a snapshot name is taken.
     """
     run([ZFS, "promote", dataset])
 
@@ -224,22 +225,22 @@ def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
 
 
 def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
-    """Set user properties on datasets of one pool, by name, in one transaction group: on all or on none.
+    """Set user properties on datasets of one pool in one transaction group: on all of them or on none.
 
-    Return whether they are set. It needs root, the library, and a module with zfs.sync.set_prop (zfs-program(8)).
+    Return whether they are set. This needs root, the library, and a module with zfs.sync.set_prop (zfs-program(8)).
     """
     library = libzfs.load()
     return library is not None and library.set_each(values)
 
 
 def inherit(datasets: Sequence[str], names: Sequence[str]) -> None:
-    """Remove the local values of properties from each of the datasets. All properties must be inheritable."""
+    """Remove the local values of these properties from each dataset. All properties must be inheritable."""
     for name in names if datasets else ():
         run([ZFS, "inherit", name, *datasets])
 
 
 def reset(dataset: str, name: str) -> None:
-    """Remove the local value of a property that is not inheritable; its received value or default applies again.
+    """Remove the local value of a property that is not inheritable. Its received value or default applies again.
 
     `zfs inherit` without -S refuses such a property (zfs_do_inherit in cmd/zfs/zfs_main.c).
     """
@@ -249,7 +250,7 @@ def reset(dataset: str, name: str) -> None:
 def rename(dataset: str, new: str) -> None:
     """Rename a filesystem with all its children.
 
-    Mounted filesystems stay mounted. An inherited mount point changes to that of the new name.
+    Mounted filesystems stay mounted. An inherited mount point changes as the new name requires.
     """
     run_when_free([ZFS, "rename", dataset, new])
 
@@ -260,7 +261,7 @@ def available(dataset: str) -> int:
 
 
 def bookmarks_below(dataset: str) -> list[str]:
-    """Return the full names of all bookmarks on a dataset and the datasets below it, sorted."""
+    """Return the full names of all bookmarks on the dataset and on the datasets below it, sorted."""
     return sorted(name for (name,) in table([ZFS, "list", "-H", "-r", "-t", "bookmark", "-o", "name", dataset], 1))
 
 
@@ -277,7 +278,7 @@ def unmount_all(names: Sequence[str]) -> None:
             try:
                 run_when_free([ZFS, "unmount", name])
             except NotMountedByZfsError:
-                # `zfs unmount` refuses mountpoint=legacy.
+                # `zfs unmount` refuses filesystems with mountpoint=legacy.
                 entries = [entry for entry in mounts.mounted() if (entry.fstype, entry.source) == ("zfs", name)]
                 for entry in reversed(entries):
                     run_when_free(["umount", "--no-canonicalize", "--", entry.path], dataset=name)

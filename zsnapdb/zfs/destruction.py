@@ -1,4 +1,7 @@
-"""Destruction of what zsnapdb owns, and the search for snapshots of others. No other module runs `zfs destroy`."""
+"""Destruction of objects that zsnapdb owns, and the search for foreign snapshots.
+
+Only this module runs `zfs destroy`.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from zsnapdb.zfs.datasets import UNSET, Property
 from zsnapdb.zfs.streams import RESUME_STATE
 
 _TOGETHER = 400
-"""Largest number of snapshot names, of at most 255 bytes each, that fits into one argument (execve(2): 128 KiB)."""
+"""Number of snapshot names (at most 255 bytes each) that always fit into one argument (execve(2): 128 KiB)."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A user property that shows that zsnapdb owns a dataset or snapshot. `value` None accepts any value."""
+    """A user property that marks a dataset or snapshot as owned by zsnapdb. `value` None accepts any value."""
 
     name: str
     value: str | None = None
@@ -93,7 +96,7 @@ def members(anchor: str, *marks: Mark) -> list[str]:
 
 
 def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, dict[str, Property]]:
-    """Return the datasets of `members` with their properties `keys`, in the same order and with the same errors."""
+    """Return the datasets of `members` with their properties `keys`. Order and errors are those of `members`."""
     if not datasets.exists(anchor):
         return {}
     below = datasets.children(anchor, [*(mark.name for mark in marks), *keys])
@@ -106,8 +109,8 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
     """Unmount and destroy exactly these datasets, children first. `with_snapshots`: destroy all their snapshots first.
 
     The state of an interrupted receive is removed first. A dataset in use keeps all its snapshots. The call fails if
-    there are clones or holds, or snapshots without `with_snapshots`. NotOursError, before any change, if one carries no
-    mark.
+    there are clones or holds, or if there are snapshots and `with_snapshots` is not set. NotOursError if a dataset
+    carries no mark; then nothing is changed.
     """
     order = sorted(names, key=len, reverse=True)
     for name in order:
@@ -127,14 +130,15 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
         for start in range(0, len(own), _TOGETHER):
             _destroy_snapshots(name, own[start : start + _TOGETHER])
         mounting.unmount_elsewhere(name)
-        # `zfs destroy` without -f unmounts a mounted filesystem, but not one in use (zfs-destroy(8)).
+        # `zfs destroy` without -f unmounts a mounted filesystem, but not a filesystem in use (zfs-destroy(8)).
         _destroy(name)
 
 
 def drop_partial(dataset: str, *marks: Mark) -> None:
-    """Remove the state of an interrupted `zfs receive -s`; after a full stream that is the dataset itself.
+    """Remove the state of an interrupted `zfs receive -s`. After a full stream, this state is the dataset itself.
 
-    NotOursError unless the dataset carries one of the marks. The call fails if the receive still runs or left no state.
+    NotOursError unless the dataset carries one of the marks. The call fails if the receive is still running or left no
+    state.
     """
     _check_separator(dataset, "")
     prove([dataset], *marks)
@@ -142,14 +146,17 @@ def drop_partial(dataset: str, *marks: Mark) -> None:
 
 
 def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
-    """Destroy all snapshots of exactly this dataset, also foreign ones. NotOursError unless it carries a mark."""
+    """Destroy all snapshots of exactly this dataset, even foreign ones.
+
+    NotOursError unless the dataset carries a mark.
+    """
     prove([dataset], *marks)
     for name in snapshots.by_guid(dataset).values():
         _destroy(name)
 
 
 def destroy_snapshots_on(names: Sequence[str], *marks: Mark) -> None:
-    """Destroy exactly these snapshots, also those of other programs. The user must have asked for it.
+    """Destroy exactly these snapshots, even foreign ones. The user must have asked for this.
 
     NotOursError unless the dataset of each snapshot carries one of the marks; then nothing is destroyed. The call fails
     if a snapshot has holds or clones.
@@ -174,7 +181,7 @@ def destroy_snapshot(name: str, *marks: Mark) -> None:
 def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
     """Destroy one snapshot that was received into a dataset of zsnapdb. Such a snapshot has no mark.
 
-    NotOursError unless its dataset carries one of the marks and it has the GUID of the sent snapshot.
+    NotOursError unless its dataset carries one of the marks and the snapshot has the GUID of the sent snapshot.
     """
     _check_separator(name, "@")
     prove([name.partition("@")[0]], *marks)
@@ -183,7 +190,7 @@ def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
 
 
 def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
-    """Destroy one snapshot by its name prefix, on a dataset of zsnapdb.
+    """Destroy one snapshot on a dataset of zsnapdb. The prefix of its name shows that zsnapdb owns it.
 
     NotOursError unless its short name starts with `prefix` and its dataset carries one of the marks.
     """
@@ -197,7 +204,7 @@ def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
 def destroy_set(names: Sequence[str], backup_id: str) -> None:
     """Destroy the snapshots of an abandoned snapshot set, their bookmarks and the holds of zsnapdb on them.
 
-    The call can be repeated: a missing snapshot is skipped. NotOursError if one of them does not carry the backup id;
+    The call can be repeated: a missing snapshot is skipped. NotOursError if a snapshot does not carry the backup id;
     then nothing is destroyed.
     """
     existing = []
@@ -235,7 +242,7 @@ def destroy_stored(name: str, guid: int, backup_id: str) -> None:
 def destroy_bookmark(name: str, guid: int) -> None:
     """Destroy one bookmark. Do nothing if the bookmark does not exist.
 
-    NotOursError unless its name has the prefix of zsnapdb and it refers to the snapshot with this GUID.
+    NotOursError unless its name has the prefix of zsnapdb and the bookmark is of the snapshot with this GUID.
     """
     _check_separator(name, "#")
     dataset, _, short = name.partition("#")
@@ -250,8 +257,8 @@ def destroy_bookmark(name: str, guid: int) -> None:
 def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
     """Roll the dataset back to its snapshot (short name).
 
-    Later snapshots are destroyed. NotOursError, before any change, unless the dataset and each later snapshot carry one
-    of the marks, and the name of each later snapshot starts with `prefix`.
+    Later snapshots are destroyed. The dataset and each later snapshot must carry one of the marks, and the name of each
+    later snapshot must start with `prefix`. Otherwise raises NotOursError and changes nothing.
     """
     prove([dataset], *marks)
     columns = ["-o", "name", "-s", "createtxg"]
@@ -286,7 +293,7 @@ def _prove_name(name: str, short: str, prefix: str) -> None:
 
 
 def _check_separator(name: str, separator: str) -> None:
-    """Raise ValueError unless the name is of this kind: @ for a snapshot, # for a bookmark, "" for a dataset."""
+    """Raise ValueError unless the name is of this kind: @ means a snapshot, # a bookmark, "" a dataset."""
     if "".join(character for character in name if character in "@#") != separator:
         kind = {"@": "a snapshot", "#": "a bookmark", "": "a dataset"}[separator]
         raise ValueError(f"not {kind}: {name}")
@@ -300,7 +307,7 @@ def _drop_partial(dataset: str) -> None:
 def _destroy_snapshots(dataset: str, short: Sequence[str]) -> None:
     """Destroy exactly these snapshots of the dataset: all of them, or none if one has holds or clones.
 
-    Names with `,` or `%` are refused: zfs-destroy(8) reads `dataset@one,two` as two snapshots, `one%two` as a range.
+    Names with `,` or `%` are refused: zfs-destroy(8) takes `dataset@one,two` for two snapshots, `one%two` for a range.
     """
     for name in short:
         _check_separator(f"{dataset}@{name}", "@")
@@ -314,14 +321,14 @@ def _destroy(name: str, *, patience: float = 20.0) -> None:
 
 
 COLUMNS = ("userrefs", "clones")
-"""Properties that are read of each snapshot in addition to its marks."""
+"""Properties of each snapshot that are read in addition to its marks."""
 
 
 def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]) -> list[ForeignSnapshot]:
-    """Return the snapshots of `top` and of the datasets below it that other programs created, oldest first.
+    """Return the foreign snapshots of `top` and of the datasets below it, oldest first.
 
-    zsnapdb owns a snapshot if it carries one of the marks, set locally, or if `is_ours` returns true. Empty if `top`
-    does not exist.
+    zsnapdb owns a snapshot if one of the marks is set on the snapshot itself, or if `is_ours` returns True. Empty if
+    `top` does not exist.
     """
     if not datasets.exists(top):
         return []
@@ -331,7 +338,7 @@ def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot
 def foreign_among(
     seen: Mapping[Snapshot, dict[str, Property]], marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]
 ) -> list[ForeignSnapshot]:
-    """Return the snapshots among `seen` that other programs created. `seen` has the marks and `COLUMNS` of each."""
+    """Return the foreign snapshots among `seen`, which has the marks and `COLUMNS` of each snapshot."""
     foreign = []
     for snapshot, values in seen.items():
         if any(mark.is_on(values) for mark in marks) or is_ours(snapshot):

@@ -1,4 +1,4 @@
-"""Native ZFS encryption of datasets: their cipher, their encryption root, and whether the key is loaded."""
+"""Native ZFS encryption of datasets: the cipher, the encryption root, and whether the key is loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def at_rest(names: Iterable[str]) -> dict[str, DatasetEncryption]:
     """Return how each of the datasets is encrypted. One command reads them. NotFound if one does not exist.
 
     zfsprops(7): `encryption` is off or the cipher; `encryptionroot` is the dataset with the key; `keystatus` is
-    available if that key is loaded; `keylocation` is prompt on a root whose key is typed.
+    `available` if that key is loaded; `keylocation` is `prompt` on a root whose key is typed.
     """
     chosen = sorted(set(names))
     if not chosen:
@@ -37,23 +37,23 @@ def _at_rest(values: Mapping[str, Property]) -> DatasetEncryption:
 
 @dataclass(frozen=True)
 class ReceivingPlace:
-    """Free bytes and encryption of a dataset below which a stream is to be received."""
+    """Free bytes and encryption of a dataset below which a stream will be received."""
 
     free: int
     at_rest: DatasetEncryption
 
 
 def receiving_place(dataset: str) -> ReceivingPlace:
-    """Return the facts that are needed before a receive below the dataset. It runs one command."""
+    """Return the facts about the dataset that a receive below it needs. One command reads them."""
     values = datasets.properties(dataset, [*_KEYS, "available"])
     free = number_in(values["available"].value, [ZFS, "get", "available", dataset])
     return ReceivingPlace(free, _at_rest(values))
 
 
 def unlock(places: Iterable[str]) -> None:
-    """Load the keys of these datasets that are not loaded. One command reads their state.
+    """Load the missing keys of these datasets. One command reads which keys are loaded.
 
-    CommandError with the encryption root if its key is missing at its `keylocation`, or is a wrong key.
+    If a key is wrong, or is missing at its `keylocation`, raises CommandError with the encryption root.
     """
     for root in sorted({seen.root for seen in at_rest(places).values() if seen.root and not seen.is_unlocked}):
         try:

@@ -1,4 +1,4 @@
-"""Local and received properties and delegated permissions that are set on a dataset itself (zfs-allow(8))."""
+"""Settings that a dataset has itself: local and received properties, and delegated permissions (zfs-allow(8))."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zsnapdb.zfs.command import ZFS, run, table
 from zsnapdb.zfs.datasets import Property, properties_of
 
 MOST_USER_PROPERTIES = 200
-"""Limit of user properties per dataset; the rest is left out, because nobody sets so many by hand."""
+"""Maximum number of user properties per dataset. The rest is left out, because nobody sets so many by hand."""
 
 
 def known_names(dataset: str) -> frozenset[str]:
@@ -24,7 +24,10 @@ def known_names(dataset: str) -> frozenset[str]:
 
 
 def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the native properties `keys`, by dataset. Those unknown to the installed OpenZFS are left out."""
+    """Return the native properties `keys`, by dataset.
+
+    Properties that the installed OpenZFS does not support are left out.
+    """
     try:
         return properties_of(names, keys)
     except CommandError as error:
@@ -45,7 +48,7 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the local or received properties of each dataset that a replacement of the dataset must get too.
+    """Return each dataset's local or received properties that a replacement of the dataset must also get.
 
     Values are exact; bytes that are not UTF-8 stay distinct. NotFound if a dataset does not exist.
     """
@@ -67,7 +70,7 @@ def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def text_of(dataset: str, key: str) -> str:
-    """Return the value of one property of one dataset. It may have any bytes."""
+    """Return the value of one property of one dataset. The value may contain any bytes."""
     output = run([ZFS, "get", "-H", "-p", "-o", "value", key, dataset], errors="surrogateescape")
     return output.removesuffix("\n")
 
@@ -91,7 +94,8 @@ _WHO = {"user": ["-u"], "group": ["-g"], "everyone": ["-e"]}
 class Right:
     """One delegated permission. `scope`: set, create (for the creator of a dataset), local, descendants, or both.
 
-    `who`: user, group, everyone, or "". `name`: the account, its number if unknown on this host, or the permission set.
+    `who`: user, group, everyone, or "". `name`: the account (its number if this host does not know it), or the
+    permission set.
     """
 
     scope: str
@@ -130,19 +134,22 @@ def _of_line(scope: str, line: str) -> Iterator[Right]:
 
 
 def give_rights(dataset: str, rights: Collection[Right]) -> None:
-    """Grant these permissions on the dataset. Existing ones stay."""
+    """Grant these permissions on the dataset. Existing permissions are kept."""
     for words in permission_commands(rights):
         run([ZFS, "allow", *words, dataset])
 
 
 def take_rights(dataset: str, rights: Collection[Right]) -> None:
-    """Revoke these permissions on the dataset. Missing ones count as revoked."""
+    """Revoke these permissions on the dataset. A missing permission counts as revoked."""
     for words in permission_commands(rights):
         run([ZFS, "unallow", *words, dataset])
 
 
 def permission_commands(rights: Collection[Right]) -> list[list[str]]:
-    """Return the arguments of `zfs allow`, without the dataset: permission sets first, because others refer to them."""
+    """Return the arguments of `zfs allow`, without the dataset.
+
+    Permission sets come first, because others refer to them.
+    """
 
     def key(right: Right) -> tuple[bool, str, str, str]:
         return right.scope != "set", right.scope, right.who, right.name

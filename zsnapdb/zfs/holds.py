@@ -15,9 +15,9 @@ HOLD_TAG = f"{PROPERTY}:backup"
 
 
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
-    """Hold the snapshots of one pool under the tag: `zfs destroy` of them fails until release (zfs-hold(8)).
+    """Hold the snapshots of one pool under the tag. Until the release, `zfs destroy` of them fails (zfs-hold(8)).
 
-    If one cannot be held, this call holds none. NotFound, with its name, if a snapshot is missing.
+    If a snapshot cannot be held, this call holds none. If a snapshot is missing, raises NotFound with its name.
     """
     library = libzfs.load()
     if library is not None:
@@ -27,7 +27,7 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     try:
         run([ZFS, "hold", tag, *names])
     except ZsnapdbError:
-        # The command holds the snapshots one by one, also after a failure.
+        # The command holds the snapshots one by one, and continues after a failure.
         with contextlib.suppress(ZsnapdbError):
             release([name for name in names if name not in before], tag)
         raise
@@ -36,9 +36,9 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Hold the snapshots of one pool under HOLD_TAG, set user properties on them, and bookmark them.
 
-    `others` are more snapshots of this pool, by full name, each with a tag. They are held too, unless they already are.
-    All requests start together, so they usually share a transaction group; all have ended on return. Return whether the
-    others are held: if one of them no longer exists, this call holds none of them.
+    `others` are additional snapshots of this pool, by full name, each with a tag. They are also held, unless they
+    already are. All requests start together, so they usually share a transaction group. All have ended on return.
+    Return whether `others` are held: if one of them no longer exists, this call holds none of them.
     """
     missed: list[NotFound] = []
 
@@ -61,7 +61,7 @@ def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, s
 def _hold_all(tags: Mapping[str, str]) -> None:
     library = libzfs.load()
     if library is not None:
-        # A killed run may have left one of the holds. In that case this call holds none of the snapshots.
+        # A killed run may have left one of these holds. Then this call holds none of the snapshots.
         with contextlib.suppress(ExistsError):
             library.hold(tags)
             return
@@ -72,8 +72,8 @@ def _hold_all(tags: Mapping[str, str]) -> None:
 def give_back(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> None:
     """Release our hold on the snapshots of one pool and set user properties on them.
 
-    `others` are snapshots of this pool whose holds are released too, each by its tag. All requests start together, so
-    they usually share a transaction group. All have ended on return.
+    `others` are additional snapshots of this pool, each with the tag of a hold that is also released. All requests
+    start together, so they usually share a transaction group. All have ended on return.
     """
     releasing = PendingSnapshots(lambda: _release_all({**dict.fromkeys(names, HOLD_TAG), **others}))
     releasing.start()
@@ -114,8 +114,11 @@ def ensure_held(names: Sequence[str], tag: str) -> None:
 
 
 def held_snapshots(places: Collection[str], tag: str) -> list[str]:
-    """Return the snapshots of the datasets that have a hold with the tag. Missing datasets and children are skipped."""
-    # userrefs is the number of holds (zfsprops(7)). Listing the holds of thousands of snapshots one by one is slow.
+    """Return the snapshots of these datasets that have a hold with the tag. Skip missing datasets.
+
+    Children do not count.
+    """
+    # `userrefs` is the number of holds (zfsprops(7)). To list the holds of thousands of snapshots one by one is slow.
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs"]
     try:
         listed = table([*argv, *places], 2) if places else []

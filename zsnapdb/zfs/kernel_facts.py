@@ -1,4 +1,4 @@
-"""Kernel facts: memory, the ARC, ZFS module parameters, imported pools, and counters of load."""
+"""Facts from the kernel: memory, the ARC, ZFS module parameters, imported pools, and counters of load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 PARAMETERS = ("zfs_nocacheflush", "zfs_send_corrupt_data")
-"""Parameters that a rule of `doctor` checks."""
+"""Parameters that rules of `doctor` check."""
 
 
 def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) -> MemoryFacts:
@@ -24,7 +24,7 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
 
     Values that the kernel does not show are None or absent. `root`: the folder that contains /proc and /sys.
     """
-    # Only `doctor` needs this import; other callers use `free_memory`.
+    # Only `doctor` needs this import. Other callers use `free_memory`.
     from zsnapdb.planning.advice.facts import MemoryFacts
 
     settings = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
@@ -36,10 +36,10 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Return how many bytes a new program can have without swapping; None if unknown.
+    """Return how many bytes a new program can use without swapping; None if unknown.
 
-    MemAvailable (proc(5)) does not count the ARC, which releases memory slowly. In a container the limits of the
-    control groups also bound the answer (cgroups(7), memory.max and memory.current).
+    MemAvailable (proc(5)) does not include the ARC, which releases memory slowly. In a container, the limits of the
+    control groups apply too (cgroups(7), memory.max and memory.current).
     """
     available = _bytes_of("MemAvailable:", _text(root / "proc/meminfo"))
     bounds = [available] if available is not None else []
@@ -53,7 +53,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def uses_selinux(root: Path = Path("/")) -> bool:
-    """Whether SELinux is active, that is, whether its file system is mounted (selinux(8))."""
+    """Whether SELinux is active, which is so if its file system is mounted (selinux(8))."""
     return (root / "sys/fs/selinux/enforce").exists()
 
 
@@ -65,7 +65,7 @@ def _text(path: Path) -> str:
 
 
 def _bytes_of(name: str, meminfo: str) -> int | None:
-    """Return a value of /proc/meminfo (proc(5)) in bytes; the file has KiB."""
+    """Return a value of /proc/meminfo (proc(5)) in bytes. The file has KiB."""
     for line in meminfo.split("\n"):
         words = line.split()
         if len(words) == 3 and words[0] == name and words[1].isdecimal():
@@ -74,7 +74,7 @@ def _bytes_of(name: str, meminfo: str) -> int | None:
 
 
 def _arc_max(arcstats: str) -> int | None:
-    """Return c_max in bytes, the limit of the ARC even if zfs_arc_max is 0 and the module decides."""
+    """Return c_max, the limit of the ARC in bytes, which is valid even if zfs_arc_max is 0 and the module decides."""
     for line in arcstats.split("\n"):
         words = line.split()
         if len(words) == 3 and words[0] == "c_max" and words[2].isdecimal():
@@ -85,7 +85,10 @@ def _arc_max(arcstats: str) -> int | None:
 MODULE = Path("/sys/module/zfs")
 """Folder of the loaded module; its file `version` contains, for example, 2.3.9-1."""
 POOLS = Path("/proc/spl/kstat/zfs")
-"""Folder with a folder for each pool, among others. A pool's has the file `state`, from OpenZFS 2.1 on also `guid`."""
+"""Folder with a folder for each pool, among others.
+
+Each pool's folder has a file `state`, and from OpenZFS 2.1 on `guid`.
+"""
 _GUID = re.compile(r"[0-9]{1,20}")
 
 
@@ -119,18 +122,18 @@ _KSTAT = "proc/spl/kstat/zfs"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LATENCY_COLUMNS = 8
 _DISK_READS, _DISK_WRITES = (2,), (3,)
-"""Columns of `zpool iostat -w` after the bucket: total_wait, disk_wait, syncq_wait, asyncq_wait; read, write each."""
+"""Columns of `zpool iostat -w` after the bucket: total_wait, disk_wait, syncq_wait, asyncq_wait; each read, write."""
 _SIZE_COLUMNS = 8
 _READ_SIZES, _WRITE_SIZES = (0, 1, 4, 5), (2, 3, 6, 7)
-"""Columns of `zpool iostat -r`: sync_read, sync_write, async_read, async_write; each individual and aggregated."""
+"""Columns of `zpool iostat -r`: sync_read, sync_write, async_read, async_write, each individual and aggregated."""
 _IDLE = (3, 4)
-"""Columns idle and iowait of the line `cpu` of /proc/stat, after the label (proc(5))."""
+"""Columns idle and iowait of the line `cpu` in /proc/stat, counted after the label (proc(5))."""
 _TICKS = 8
-"""Number of columns of that line to count: the later ones, for guests, are already part of the first ones."""
+"""Number of columns of that line to add up. The later columns (guests) are already part of the first ones."""
 
 
 def arc_counters(root: Path = Path("/")) -> dict[str, int]:
-    """Return arcstats, by name."""
+    """Return the numbers of arcstats, by name."""
     return _kstat(root / _KSTAT / "arcstats")
 
 
@@ -140,7 +143,7 @@ def intent_log_counters(root: Path = Path("/")) -> dict[str, int]:
 
 
 def processor_ticks(root: Path = Path("/")) -> tuple[int, int]:
-    """Return the busy ticks and all ticks of the processors; (0, 0) if unknown."""
+    """Return the busy ticks and all ticks of the processors; (0, 0) if they are unknown."""
     for line in _text(root / "proc/stat").split("\n"):
         label, *words = line.split() or [""]
         if label == "cpu" and len(words) >= _TICKS and all(word.isdecimal() for word in words):
@@ -150,7 +153,7 @@ def processor_ticks(root: Path = Path("/")) -> tuple[int, int]:
 
 
 def disk_requests(pool: str) -> DiskRequests:
-    """Return the requests of a pool's disks since its import (zpool-iostat(8)). Empty if `zpool` fails."""
+    """Return the requests to a pool's disks since its import (zpool-iostat(8)). Empty if `zpool` fails."""
     try:
         latencies = run(["zpool", "iostat", "-H", "-p", "-w", pool], timeout=_TIMEOUT)
         sizes = run(["zpool", "iostat", "-H", "-p", "-r", pool], timeout=_TIMEOUT)
@@ -165,7 +168,10 @@ def disk_requests(pool: str) -> DiskRequests:
 
 
 def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
-    """Return the sum of these columns of a histogram. Lines that are not a bucket with `least` columns are skipped."""
+    """Return the sum of these columns in a histogram.
+
+    Lines that are not a bucket with at least `least` columns are skipped.
+    """
     counts: dict[int, int] = {}
     for line in text.split("\n"):
         label, *words = line.split() or [""]
@@ -176,7 +182,7 @@ def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
 
 
 def _bucket(label: str) -> int | None:
-    """Return the bucket of a label: a number, also with a unit, because some releases print sizes so despite -p."""
+    """Return the bucket of a label: a number, possibly with a unit, which some releases print despite -p."""
     number, unit = (label[:-1], label[-1:]) if label[-1:] in _UNITS else (label, "")
     return int(number) * _UNITS.get(unit, 1) if number.isdecimal() else None
 

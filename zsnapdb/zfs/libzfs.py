@@ -1,10 +1,10 @@
 """In-process calls of libzfs_core: one call and one transaction group for a whole snapshot set.
 
-The server stays locked until the snapshot ends. The snapshot itself takes about two milliseconds; starting the `zfs`
-command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group, all or
-none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps after a
-snapshot use the library too, because each forced transaction group makes the server's commits wait for the disks. If
-the library cannot be loaded, the commands are run instead.
+The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; the start of
+the `zfs` command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group,
+all or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps
+after a snapshot also use the library, because each forced transaction group makes the server's commits wait for the
+disks. If the library cannot be loaded, `zfs` commands are run instead.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NAMES = (
     ("libzfs_core.so.1", "libnvpair.so.1"),
     ("libzfs_core.so", "libnvpair.so"),
 )
-"""File names in OpenZFS 2.0-2.4 on Linux, in 0.8 and older, and in any version with development links."""
+"""File names of the library: in OpenZFS 2.0-2.4 on Linux, in 0.8 and older, and with development links."""
 
 _UNIQUE_NAME = 1
 """NV_UNIQUE_NAME in nvpair.h."""
 
 _UNTIL_RELEASED = -1
-"""No file descriptor whose close would release the hold (libzfs_core.c, lzc_hold)."""
+"""Value for no file descriptor whose close would release the hold (libzfs_core.c, lzc_hold)."""
 
 _SET_ALL = b"""
 arguments = ...
@@ -48,7 +48,7 @@ end
 """
 """Channel program that sets properties and creates bookmarks in one transaction group (zfs-program(8)).
 
-ZFS does not undo the steps before a failure. So the program first checks that all properties can be set.
+After a failure, ZFS does not undo the earlier steps. So the program first checks that all properties can be set.
 """
 _FACTS = b"""
 arguments = ...
@@ -58,10 +58,10 @@ for name in pairs(arguments["names"]) do
 end
 return facts
 """
-"""A read-only channel program, which needs no transaction group. Use it only for a few short facts that are urgent.
+"""A read-only channel program, which needs no transaction group. Use it only for a few short, urgent facts.
 
-The pool's internal history records the program and its answer (`zpool history -i`, seen with OpenZFS 2.3.9), but not
-`zfs get`.
+The pool's internal history records the program and its answer, but records no `zfs get` (`zpool history -i`, seen with
+OpenZFS 2.3.9).
 """
 _ORIGINS = b"""
 arguments = ...
@@ -71,9 +71,9 @@ for name in pairs(arguments["names"]) do
 end
 return facts
 """
-"""As `_FACTS`. No snapshot is renamed while a channel program runs."""
+"""A channel program like `_FACTS`. While a channel program runs, no snapshot can be renamed."""
 _NUMBERS = 1 << 64
-"""Modulus from the signed 64-bit numbers of a channel program to the unsigned ones of ZFS (zcp_get.c)."""
+"""Added to negative numbers: channel programs return signed 64-bit numbers, ZFS uses unsigned ones (zcp_get.c)."""
 _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
 """Limits of a channel program: the defaults of zfs-program(8)."""
 
@@ -112,7 +112,7 @@ class Core:
     def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
         """Create all snapshots in one transaction group, each with the user properties.
 
-        If one fails, none is created and the reason is raised.
+        If one cannot be created, none is created, and the reason is raised.
         """
         with self._lists() as make, self._failed() as failed:
             snapshots = make()
@@ -122,10 +122,10 @@ class Core:
             self._check("making the snapshots", names, status, failed)
 
     def hold(self, tags: Mapping[str, str]) -> None:
-        """Hold each snapshot, by full name, under its tag. All are in one pool. If one fails, this call holds none.
+        """Hold each snapshot (full name) under its tag. All are in one pool. If one fails, this call holds none.
 
-        NotFound with their names if some snapshots are missing. lzc_hold skips missing ones, holds the others and
-        reports no failure (libzfs_core.c), so this method releases those holds again.
+        If snapshots are missing, raises NotFound with their names. lzc_hold skips missing snapshots, holds the others
+        and reports no failure (libzfs_core.c). So this method releases those holds again.
         """
         with self._lists() as make, self._failed() as failed:
             status = self._core.lzc_hold(self._texts(make, tags), _UNTIL_RELEASED, ctypes.byref(failed))
@@ -145,9 +145,10 @@ class Core:
         raise error
 
     def release(self, tags: Mapping[str, str]) -> None:
-        """Release the hold with the given tag on each snapshot, by full name. All are in one pool.
+        """Release the hold with the given tag on each snapshot (full name). All are in one pool.
 
-        If one fails, none is released. A missing hold counts as released, as for lzc_release (libzfs_core.c).
+        If one release fails, no hold is released. A missing hold counts as released, as for lzc_release
+        (libzfs_core.c).
         """
         with self._lists() as make, self._failed() as failed:
             held = make()
@@ -160,7 +161,7 @@ class Core:
                 self._check("releasing", list(tags), status, failed)
 
     def bookmark(self, sources: Mapping[str, str]) -> None:
-        """Create bookmarks of one pool, each from its snapshot, by full names. If one fails, none is created."""
+        """Create bookmarks in one pool, each from its snapshot (full names). If one fails, none is created."""
         with self._lists() as make, self._failed() as failed:
             status = self._core.lzc_bookmark(self._texts(make, sources), ctypes.byref(failed))
             self._check("making the bookmarks", list(sources), status, failed)
@@ -168,17 +169,17 @@ class Core:
     def set_on(
         self, names: Sequence[str], values: Mapping[str, str], bookmarks: Mapping[str, str] | None = None
     ) -> bool:
-        """Set the user properties on all snapshots, and create each bookmark, by full name, from its snapshot.
+        """Set the user properties on all snapshots, and create each bookmark (full name) from its snapshot.
 
-        All are in one pool and share one transaction group. Return whether everything was done. Only root may do this,
-        and a module without zfs.sync.bookmark fails (zfs-program(8)). The commands of the caller report the reason.
+        All are in one pool and share one transaction group. Return whether everything was done. This needs root and a
+        module with zfs.sync.bookmark (zfs-program(8)). If it fails, the caller runs commands, which report the reason.
         """
         return self.set_each(dict.fromkeys(names, values), bookmarks)
 
     def set_each(self, values: Mapping[str, Mapping[str, str]], bookmarks: Mapping[str, str] | None = None) -> bool:
-        """Set user properties on each dataset or snapshot, by full name, in one transaction group: on all or on none.
+        """Set user properties on datasets or snapshots (full names) in one transaction group: on all or on none.
 
-        Otherwise as `set_on`.
+        In all other respects it works like `set_on`.
         """
         with self._lists() as make, self._failed() as answer:
             arguments, names = make(), make()
@@ -198,9 +199,9 @@ class Core:
             return status == 0
 
     def facts(self, names: Sequence[str]) -> dict[str, SnapshotFacts] | None:
-        """Return the facts of each of the snapshots, by full name. All are in one pool.
+        """Return the facts of each snapshot, by full name. All snapshots are in one pool.
 
-        None if a fact is missing: only root may ask, and a missing snapshot has no facts (zfs-program(8)). The `zfs`
+        None if a fact is missing, because a snapshot is missing or the caller is not root (zfs-program(8)). The `zfs`
         commands then report the reason.
         """
         said = self._numbers(_FACTS, names, ("guid", "createtxg"))
@@ -212,7 +213,7 @@ class Core:
         return None if said is None else said[dataset][0]
 
     def _numbers(self, program: bytes, names: Sequence[str], keys: Sequence[str]) -> dict[str, list[int]] | None:
-        """Return the numbers that a channel program reads for each name; None if it fails or one is missing."""
+        """Return the numbers that a channel program reads for each name; None if it fails or a number is missing."""
         with self._lists() as make, self._failed() as answer:
             arguments = make()
             asked = self._texts(make, dict.fromkeys(names, ""))
@@ -236,8 +237,8 @@ class Core:
         """Whether a dataset or snapshot exists. The name must be valid and have at most 255 bytes.
 
         None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks the kernel
-        without a program (libzfs_core.c). It returns only success or failure, with the reason in errno. It truncates
-        longer names and does not know bookmarks.
+        without a program (libzfs_core.c). It returns success or failure, with the reason in errno. It truncates longer
+        names and does not support bookmarks.
         """
         ctypes.set_errno(0)
         if self._core.lzc_exists(os.fsencode(name)):
@@ -276,7 +277,7 @@ class Core:
         return nvlist
 
     def _check(self, doing: str, names: Sequence[str], status: int, failed: ctypes.c_void_p) -> None:
-        """Raise the reason if the call failed or reported an error for a name, such as a missing snapshot."""
+        """Raise the reason if the call failed, or if it reported an error for a name, such as a missing snapshot."""
         errors = self._errors(failed)
         if status != 0 or errors:
             raise _failure(doing, names, status, errors)
@@ -287,7 +288,7 @@ class Core:
         return nvlist
 
     def _inside(self, nvlist: ctypes.c_void_p, name: bytes) -> ctypes.c_void_p | None:
-        """Return the nested list of that name, which its parent frees; None if there is none."""
+        """Return the nested list with this name, which its parent will free; None if there is none."""
         found = ctypes.c_void_p()
         status: int = self._nvpair.nvlist_lookup_nvlist(nvlist, name, ctypes.byref(found))
         return found if status == 0 else None
@@ -304,7 +305,7 @@ class Core:
             raise MemoryError(os.strerror(status))
 
     def _errors(self, failed: ctypes.c_void_p) -> dict[str, int]:
-        """Return the errno of each failed snapshot, by name, as the library reports them."""
+        """Return the errno that the library reports for each failed snapshot, by name."""
         numbers: dict[str, int] = {}
         if not failed:
             return numbers
@@ -329,7 +330,7 @@ def _failure(doing: str, names: Sequence[str], status: int, errors: Mapping[str,
 
 @functools.cache
 def load() -> Core | None:
-    """Return the library, or None if it is not installed or may not open /dev/zfs."""
+    """Return the library; None if it is not installed, or this process may not open /dev/zfs."""
     for core_name, nvpair_name in _NAMES:
         try:
             core, nvpair = ctypes.CDLL(core_name, use_errno=True), ctypes.CDLL(nvpair_name)

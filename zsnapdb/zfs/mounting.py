@@ -1,8 +1,8 @@
 """Mounting of filesystems exactly at their mount points, even if other accounts create links at the same time.
 
 `zfs mount` passes a path to the kernel, which follows every link in it (path_resolution(7)). A server's account can
-create links at any moment in the folders that it owns. So this module opens the mount point folder by folder and mounts
-on `/proc/self/fd/N`, which always resolves to the open folder (proc(5)).
+create links at any moment in the folders that it owns. So this module opens the mount point folder by folder. It then
+mounts on `/proc/self/fd/N`, which always leads to the open folder (proc(5)).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SWITCHES = (
     ("exec", "off", _NOEXEC),
 )
 _NEW_NAMESPACE, _NO_LINK = 0x20000, 8
-"""CLONE_NEWNS of setns(2), UMOUNT_NOFOLLOW of umount2(2)."""
+"""CLONE_NEWNS of setns(2), and UMOUNT_NOFOLLOW of umount2(2)."""
 _USED = ("mounted", "mountpoint", "keystatus", "atime", "relatime", *[name for name, _, _ in _SWITCHES])
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -37,8 +37,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None:
     """Mount the filesystems that are not mounted, parents first, each at its `mountpoint`. Create missing folders.
 
-    `at` gives the paths of filesystems whose `mountpoint` is no path (legacy, none), as in fstab. Missing keys are
-    loaded from their `keylocation`, because no other program may have loaded them since the boot.
+    `at` has the paths of filesystems whose `mountpoint` is not a path (legacy, none), as fstab has them. Missing keys
+    are loaded from their `keylocation`, because possibly no other program has loaded them since the boot.
 
     Raises:
         UnsafeFileError: there is a link below the outermost mount point, or another account can create a link to that
@@ -74,7 +74,7 @@ def unmount_elsewhere(name: str) -> None:
     """Unmount a filesystem of zsnapdb in the mount namespaces of other processes, if nothing uses it there.
 
     A namespace that was created while a clone was mounted keeps a copy of that mount (mount_namespaces(7)). A child of
-    this process enters the namespace, so no program of that namespace is started. A mount in use stays.
+    this process enters the namespace, so no program of that namespace is started. A mount in use is kept.
     """
     for mount in mounts.mounted_elsewhere([name]):
         child = os.fork()
@@ -84,7 +84,7 @@ def unmount_elsewhere(name: str) -> None:
 
 
 def _end_in_namespace(mount: mounts.ForeignMount) -> NoReturn:
-    """Unmount the filesystem in its namespace, if the path is still its mount point there. Then end this process."""
+    """In the mount's namespace, unmount the filesystem if the path is still its mount point. Then end this process."""
     try:
         namespace = os.open(f"/proc/{mount.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         if _libc.setns(namespace, _NEW_NAMESPACE) == 0:
@@ -98,7 +98,7 @@ def _end_in_namespace(mount: mounts.ForeignMount) -> NoReturn:
 def lacks_key(values: Mapping[str, str]) -> bool:
     """Return whether a filesystem cannot be mounted before its key is loaded.
 
-    A mounted filesystem keeps working without its key, which ZFS unloads when a clone is promoted.
+    A mounted filesystem works without its key. ZFS unloads that key when a clone is promoted.
     """
     return values["mounted"] != "yes" and values["keystatus"] == "unavailable"
 
@@ -106,7 +106,7 @@ def lacks_key(values: Mapping[str, str]) -> bool:
 def flags(values: Mapping[str, str]) -> int:
     """Return the mount(2) flags for the values of a filesystem's properties, as `zfs mount` sets them.
 
-    The kernel reads the other properties from the dataset itself. These are flags of a mount (zfsprops(7), "Temporary
+    The kernel reads all other properties from the dataset itself. Only these are mount flags (zfsprops(7), "Temporary
     Mount Point Properties").
     """
     switched = sum(flag for name, value, flag in _SWITCHES if values[name] == value)
@@ -135,6 +135,6 @@ def _mount(dataset: str, place: Path, at: int, flagged: int) -> None:
 
 
 def call_kernel(dataset: str, target: str, flagged: int) -> int:
-    """Call mount(2) as `zfs mount` does, with the option `zfsutil`. Return 0 or the errno."""
+    """Call mount(2) with the option `zfsutil`, as `zfs mount` does. Return 0 or the errno."""
     done = _libc.mount(os.fsencode(dataset), os.fsencode(target), b"zfs", ctypes.c_ulong(flagged), b"zfsutil")
     return 0 if done == 0 else ctypes.get_errno()

@@ -1,4 +1,4 @@
-"""Mounted file systems of all types. Only this list shows a foreign file system below a dataset."""
+"""Mounted file systems of all types. Only the kernel's list shows a foreign file system below a dataset."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _WORDS_BEFORE, _WORDS_AFTER = 6, 3
-"""Smallest number of words of a line before and after its separator (proc(5))."""
+"""Minimum number of words of a line before and after its separator (proc(5))."""
 
 
 @dataclass(frozen=True)
 class MountEntry:
     """One line of the mount table. `is_bind`: the mount shows one folder of its source (mount(8), --bind).
 
-    `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). Every file in the filesystem has it.
-    `shared` is the peer group, `master` the group that sends events to it (mount_namespaces(7)); "" if there is none.
+    `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). All files of the filesystem have this
+    number. `shared` is the mount's peer group, `master` the group from which it receives events (mount_namespaces(7));
+    "" if there is none.
     """
 
     path: str
@@ -38,8 +39,8 @@ def _plain(word: str) -> str:
 def parse(text: str) -> list[MountEntry]:
     """Return the entries of a mountinfo file (proc(5)), in mount order.
 
-    The kernel escapes space, tab, line feed and backslash. Every other byte is part of a name: a form feed, or bytes
-    that are not UTF-8 (they are kept as lone surrogates, see os.fsdecode).
+    The kernel escapes space, tab, line feed and backslash. Every other byte is part of a name, even a form feed. Bytes
+    that are not UTF-8 become lone surrogates (os.fsdecode).
     """
     entries = []
     for line in text.split("\n"):
@@ -55,13 +56,13 @@ def parse(text: str) -> list[MountEntry]:
 
 
 def _groups(optional: list[str]) -> tuple[str, str]:
-    """Return the peer group of a mount, and the group that sends events to it."""
+    """Return the peer group of a mount, and the group from which it receives events."""
     of_kind = dict(word.partition(":")[::2] for word in reversed(optional))
     return of_kind.get("shared", ""), of_kind.get("master", "")
 
 
 def mounted() -> list[MountEntry]:
-    """Return the mounts in this process's mount namespace, without the snapshots that ZFS itself mounts."""
+    """Return the mounts in this process's mount namespace, except the snapshots that ZFS itself mounts."""
     return [
         entry
         for entry in parse(os.fsdecode(Path("/proc/self/mountinfo").read_bytes()))
@@ -78,14 +79,14 @@ def mounted_datasets() -> frozenset[str]:
 
 
 def devices_of(names: Collection[str]) -> set[int]:
-    """Return the device numbers (stat(2), st_dev) of those datasets that are mounted in this namespace."""
+    """Return the device numbers (stat(2), st_dev) of those of the datasets that are mounted in this namespace."""
     numbers = [entry.device.split(":") for entry in mounted() if entry.fstype == "zfs" and entry.source in names]
     return {os.makedev(int(major), int(minor)) for major, minor in numbers}
 
 
 @dataclass(frozen=True)
 class ForeignMount:
-    """A dataset mounted in another mount namespace than ours, with the id of a process in that namespace.
+    """A mount of a dataset in another mount namespace, with the id of a process in that namespace.
 
     `follows`: an unmount in our namespace also unmounts it there. `device` is as in MountEntry.
     """
@@ -107,7 +108,7 @@ class ForeignMount:
 def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> list[ForeignMount]:
     """Return the mounts of the datasets in the mount namespaces of other processes, such as containers and services.
 
-    `zfs get mounted` only knows the mount namespace of its own process. Processes that end during the scan are skipped.
+    `zfs get mounted` shows only the mount namespace of its own process. Processes that end during the scan are skipped.
     Only root sees all mounts.
     """
     seen = [
@@ -121,7 +122,7 @@ def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> lis
     own = [entry for entry in _entries_of(proc / "self") if entry.fstype == "zfs" and entry.source in names]
     reached = {entry.shared for entry in own} - {""}
     while more := {entry.shared for _, entry in seen if entry.master in reached} - reached - {""}:
-        # A group that receives events from ours forwards them to its own receivers.
+        # A group that receives events from our namespace forwards them to its own receivers.
         reached |= more
     return [
         ForeignMount(entry.source, entry.path, pid, bool({entry.shared, entry.master} & reached), entry.device)
@@ -140,7 +141,7 @@ def _one_of_each_namespace(proc: Path) -> list[int]:
 
 
 def namespace_of(pid: int) -> str:
-    """Return the mount namespace of a process; "" if the process has ended or this account may not read it."""
+    """Return the mount namespace of a process; "" if the process has ended or this account may not read that."""
     return _namespace(Path(f"/proc/{pid}"))
 
 
@@ -174,7 +175,8 @@ class FilesystemUser:
 def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[FilesystemUser]:
     """Return the processes, except this one, that use the filesystems with these device numbers.
 
-    Only root sees all of them. The comparison uses st_dev (stat(2)), so neither names nor links can hide a process.
+    Only root sees all of these processes. The comparison uses st_dev (stat(2)), so names and links cannot hide a
+    process.
     """
     users = []
     for entry in proc.iterdir():
@@ -186,7 +188,7 @@ def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[Files
 
 
 def _uses_of(process: Path) -> Iterator[tuple[str, int]]:
-    """Yield each kind of use of a process, with the filesystem's device number. The process may end meanwhile."""
+    """Yield each kind of use by a process, with the filesystem's device number. The process may end meanwhile."""
     for what in ("cwd", "root"):
         try:
             yield {"cwd": "its working directory", "root": "its root"}[what], os.stat(process / what).st_dev

@@ -13,7 +13,7 @@ from zsnapdb.zfs.command import rows, run
 _TIMEOUT = 20.0
 _PROPERTIES = ("health", "capacity", "fragmentation", "autotrim")
 _SECTIONS = {"logs": "log", "cache": "cache", "spares": "spare", "special": "special", "dedup": "dedup"}
-"""Section titles of `zpool status`, with the role of the devices below them (zpoolconcepts(7))."""
+"""Section titles of `zpool status`, each with the role of the devices below it (zpoolconcepts(7))."""
 _GROUP = re.compile(r"(mirror|raidz[0-9]?|draid\S*|replacing|spare)-[0-9]+")
 _SCRUBBED = re.compile(r"scrub repaired .* on (\w{3} \w{3} +[0-9]+ [0-9][0-9]:[0-9][0-9]:[0-9][0-9] [0-9]{4})")
 _CLEAN = "No known data errors"
@@ -32,7 +32,7 @@ class PoolStatus:
 def read_pool(pool: str, created: datetime | None) -> PoolFacts:
     """Return the facts about an imported pool. CommandError if `zpool` does not answer within 20 seconds.
 
-    `created`: the creation time of the pool's root dataset.
+    `created`: creation time of the pool's root dataset.
     """
     exact = _properties(pool)
     status = parse_status(run(["zpool", "status", "-P", "-p", "-t", pool], timeout=_TIMEOUT), pool)
@@ -46,7 +46,7 @@ def read_pool(pool: str, created: datetime | None) -> PoolFacts:
         autotrim={"on": True, "off": False}.get(exact["autotrim"]),
         ashifts=_ashifts(pool),
         devices=tuple(status.devices),
-        # ctime(3): local time in the C locale.
+        # The time has the form of ctime(3): local time in the C locale.
         last_scrub=datetime.strptime(scrubbed.group(1), "%a %b %d %H:%M:%S %Y").astimezone(UTC) if scrubbed else None,
         is_scrub_known=bool(scrubbed) or status.scan in ("", "none requested"),
         untrimmed=tuple(status.untrimmed),
@@ -65,7 +65,7 @@ def _percent(text: str) -> int | None:
 
 
 def _ashifts(pool: str) -> dict[str, int]:
-    """Return the ashift of each device that has one. Empty before OpenZFS 2.2, which has no such property."""
+    """Return the ashift of each device that has one. Empty before OpenZFS 2.2, which introduced this property."""
     try:
         listed = rows(["zpool", "get", "-H", "-p", "-o", "name,value", "ashift", pool, "all-vdevs"], timeout=_TIMEOUT)
     except ZsnapdbError:

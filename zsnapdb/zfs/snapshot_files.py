@@ -1,8 +1,9 @@
-"""Reading of the files of a snapshot.
+"""Access to the files of a snapshot.
 
-A path below `.zfs/snapshot` makes the kernel start mount(8), which is slow next to a busy server, and the snapshot
-stays mounted for minutes (zfsconcepts(7); zfs(4), zfs_expire_snapshot). So this process mounts the snapshot without a
-mount point (fsopen(2), fsmount(2)). No other process sees the mount, and it ends with the block or with this process.
+To resolve a path below `.zfs/snapshot`, the kernel starts mount(8), which is slow next to a busy server. The snapshot
+then stays mounted for minutes (zfsconcepts(7); zfs(4), zfs_expire_snapshot). So this process mounts the snapshot
+without a mount point (fsopen(2), fsmount(2)). No other process sees this mount, which ends with the block or with this
+process.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
     """Yield the folder with the files of the snapshot (full name) of the filesystem mounted at `mountpoint`.
 
-    It is valid during the block. It is below `.zfs` if this account may not mount, or if the kernel lacks these calls.
-    A ZsnapdbError from the block always names the files by their paths below `.zfs`.
+    The folder is valid during the block. It is below `.zfs` if this account may not mount, or if the kernel lacks these
+    calls. In a ZsnapdbError from the block, files always have their paths below `.zfs`.
     """
     visible = mountpoint / ".zfs" / "snapshot" / snapshot.partition("@")[2]
     opened = _mounted(snapshot)
@@ -43,7 +44,7 @@ def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
     try:
         yield root
     except ZsnapdbError as error:
-        # A reader of the message can open that path, but not a descriptor of this process.
+        # A reader of the message can open a path below `.zfs`, but not a descriptor of this process.
         error.message = error.message.replace(f"{root}/", f"{visible}/")
         raise
     finally:
@@ -51,7 +52,7 @@ def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
 
 
 def _mounted(snapshot: str) -> int | None:
-    """Return an open descriptor of the root of a mount without a mount point. None if the kernel refuses."""
+    """Return an open descriptor of the root of a mount that has no mount point; None if the kernel refuses."""
     context = _call(_FSOPEN, b"zfs", _CLOSE_ON_EXEC)
     if context is None:
         return None
@@ -74,7 +75,10 @@ def _call(number: int, *words: int | bytes | None) -> int | None:
 
 
 _CONTROL, _SNAPSHOTS = 0xFFFFFFFFFFFF, 0xFFFFFFFFFFFD
-"""Inodes of `.zfs` and `.zfs/snapshot` on Linux (zfs_ctldir.h). No file can have them, so they cannot be forged."""
+"""Inodes of `.zfs` and `.zfs/snapshot` on Linux (zfs_ctldir.h).
+
+No other file can have them, so they cannot be forged.
+"""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -82,8 +86,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class SnapshotNames:
     """The short names of a filesystem's snapshots, each with a number.
 
-    A snapshot with the same name and number in the same `mount` is the same snapshot. The number comes from its object
-    in the pool. `mount` changes whenever the filesystem is mounted again, for example after an import of the pool.
+    Two snapshots with the same name and number are the same snapshot if `mount` is equal too. The number is that of the
+    snapshot's object in the pool. `mount` changes whenever the filesystem is mounted again, for example after an import
+    of the pool.
     """
 
     mount: str
@@ -91,7 +96,7 @@ class SnapshotNames:
 
 
 def snapshot_names(places: Collection[str]) -> dict[str, SnapshotNames] | None:
-    """Return the snapshot names of each dataset; None if a dataset is not mounted here or hides `.zfs`."""
+    """Return the snapshot names of each dataset; None if a dataset is not mounted in this namespace or hides `.zfs`."""
     try:
         where = {entry.source: entry for entry in mounted() if entry.fstype == "zfs" and not entry.is_bind}
         if not all(place in where for place in places):
@@ -108,7 +113,8 @@ def _list_names(path: str, device: str) -> SnapshotNames | None:
         is_its = f"{os.major(inside.st_dev)}:{os.minor(inside.st_dev)}" == device and about.st_dev == inside.st_dev
         if not is_its or (about.st_ino, inside.st_ino) != (_CONTROL, _SNAPSHOTS):
             return None
-        # The kernel creates the inode of `.zfs` when it mounts the filesystem, so its ctime is the time of the mount.
+        # The kernel creates the inode of `.zfs` when it mounts the filesystem. So the inode's ctime is the time of the
+        # mount.
         with os.scandir(folder) as entries:
             return SnapshotNames(f"{device} {about.st_ctime_ns}", {entry.name: entry.inode() for entry in entries})
 

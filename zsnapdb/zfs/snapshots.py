@@ -1,4 +1,4 @@
-"""Snapshots and bookmarks. One command creates a snapshot set, which is then read back and compared."""
+"""Snapshots and bookmarks. One request creates a snapshot set. The set is then read back and checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, 
 from zsnapdb.zfs.datasets import Property
 
 _SNAPSHOT_SECONDS = 600.0
-"""Longer than any lock deadline: a started snapshot is always waited for."""
+"""Longer than any lock deadline: the caller always waits for a snapshot that has started."""
 
 
 class PendingSnapshots:
@@ -37,7 +37,7 @@ class PendingSnapshots:
 
     @classmethod
     def of(cls, names: Sequence[str], properties: Mapping[str, str]) -> PendingSnapshots:
-        """Prepare everything except the request itself, so that `start` takes no time."""
+        """Prepare everything except the request itself, so that `start` returns immediately."""
         library = libzfs.load()
         if library is None:
             return cls(lambda: by_command(names, properties))
@@ -45,9 +45,9 @@ class PendingSnapshots:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """Start the thread of the request; in the block it waits for `start`. It has the priority of the caller.
+        """Start the thread of the request. During the block it waits for `start`. It has the caller's priority.
 
-        Starting a thread takes about as long as the request, so this happens before the server is locked.
+        The start of a thread takes about as long as the request. So it happens before the server is locked.
         """
         try:
             self._thread.start()
@@ -63,9 +63,9 @@ class PendingSnapshots:
             self._thread.start()
 
     def done_within(self, seconds: float) -> bool:
-        """Wait up to `seconds`. Return whether the request has ended.
+        """Wait at most `seconds` for the end of the request. Return whether it has ended.
 
-        The request is never cancelled, because the kernel would finish it anyway.
+        The request is never cancelled, because the kernel would complete it anyway.
         """
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
@@ -73,7 +73,7 @@ class PendingSnapshots:
     def finish(self) -> None:
         """Wait for the end of the request, if it was started.
 
-        Raise the classified error if the request failed; then no snapshot was created.
+        If the request failed, raise the classified error. Then no snapshot was created.
         """
         while self.is_started and self._thread.is_alive():
             self._thread.join()
@@ -82,17 +82,17 @@ class PendingSnapshots:
 
 
 def by_command(names: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Create the snapshots with the `zfs` command, if the library cannot be loaded."""
+    """Create the snapshots with the `zfs` command, which is used if the library cannot be loaded."""
     run([ZFS, "snapshot", *set_options(properties), *names], timeout=_SNAPSHOT_SECONDS)
 
 
 def describe(names: Sequence[str]) -> list[Snapshot]:
     """Return the snapshots of one pool as ZFS reports them, in the given order. NotFound if one does not exist.
 
-    No program is started if the library can answer, because a start takes time from a busy server.
+    If the library can answer, no program is started, because a start slows down a busy server.
     """
     library = libzfs.load()
-    # A filesystem has these facts too, but is not a snapshot.
+    # The channel program would return these facts for a filesystem too, but a filesystem is not a snapshot.
     is_answered = library is not None and bool(names) and all("@" in name for name in names)
     facts = library.facts(names) if library is not None and is_answered else None
     if facts is not None:
@@ -115,7 +115,7 @@ def _snapshot(name: str, guid: int, createtxg: int) -> Snapshot:
 def check_one_group(snapshots: Sequence[Snapshot]) -> None:
     """Raise ConsistencyError unless all snapshots were created in one transaction group.
 
-    `createtxg` proves it; `creation` may differ by a second within one request (OpenZFS up to 2.4).
+    An equal `createtxg` proves this. `creation` may differ by a second within one request (OpenZFS up to 2.4).
     """
     groups = sorted({snapshot.createtxg for snapshot in snapshots})
     if len(groups) != 1:
@@ -128,7 +128,7 @@ def check_one_group(snapshots: Sequence[Snapshot]) -> None:
 
 @dataclass(frozen=True)
 class SnapshotUse:
-    """The number of holds and the clones of a snapshot. `used`: the bytes that only this snapshot references."""
+    """The number of holds on a snapshot, and its clones. `used`: the bytes that only this snapshot references."""
 
     holds: int
     clones: tuple[str, ...]
@@ -144,20 +144,23 @@ class OwnedSnapshot:
 
     @property
     def use(self) -> SnapshotUse:
-        """The uses of the snapshot; the properties USES must have been read. An unreadable value counts as a hold."""
+        """The uses of the snapshot, from the properties USES, which must have been read.
+
+        An unreadable value counts as a hold.
+        """
         holds, clones, used = (self.properties[name] for name in USES)
         return _use(holds if is_number(holds) else "1", clones, used if is_number(used) else "0")
 
 
 _TOGETHER = 400
-"""The number of names with at most 255 bytes each that fit into a program's arguments (execve(2))."""
+"""Number of names (at most 255 bytes each) that always fit into a program's arguments (execve(2))."""
 
 
 def list_owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
     """Return the snapshots of these datasets that have the first of the named properties, oldest first.
 
-    Snapshots of their children are not included. One command reads them; each further property of thousands of
-    snapshots takes time. NotFound if a dataset does not exist.
+    Snapshots of the datasets' children are not included. One command reads all; each additional property takes time if
+    there are thousands of snapshots. NotFound if a dataset does not exist.
     """
     return _read_owned(["-d", "1"], places, frozenset(places), names) if places else []
 
@@ -174,7 +177,7 @@ def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapsho
 
 
 def _read_there(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    # Retention may destroy more of them during the search.
+    # Retention may destroy more of these snapshots during the search.
     while asked:
         try:
             return _read_owned([], asked, frozenset(name.partition("@")[0] for name in asked), names)
@@ -199,7 +202,7 @@ def _read_owned(
             continue
         name, guid, createtxg, *values = row
         if not (name.partition("@")[0] in places and is_number(guid) and is_number(createtxg)):
-            # A foreign value with a line feed can imitate a line.
+            # A foreign value that contains a line feed can imitate a line of the output.
             continue
         snapshot = _snapshot(name, int(guid), int(createtxg))
         owned_snapshots.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
@@ -207,7 +210,7 @@ def _read_owned(
 
 
 USES = ("userrefs", "clones", "used")
-"""zfsprops(7): the number of holds, the clones separated by commas, the bytes that only this snapshot references."""
+"""Properties in zfsprops(7): number of holds; clones, separated by commas; bytes that only this snapshot references."""
 
 
 def _use(holds: str, clones: str, used: str) -> SnapshotUse:
@@ -215,7 +218,7 @@ def _use(holds: str, clones: str, used: str) -> SnapshotUse:
 
 
 def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
-    """Return the named properties of every snapshot on the dataset and the datasets below it, oldest first."""
+    """Return the named properties of every snapshot on the dataset and on the datasets below it, oldest first."""
     by_name: dict[str, dict[str, Property]] = {}
     keys = ("guid", "createtxg", *names)
     for name, key, value, source in property_rows(
@@ -233,7 +236,7 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
 def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:
     """Return the transaction group that created each of the dataset's snapshots, by short name.
 
-    Names that no longer exist are left out. No program is started if the library can answer.
+    Snapshots that no longer exist are left out. If the library can answer, no program is started.
     """
     library = libzfs.load()
     full = [f"{dataset}@{name}" for name in names]
@@ -261,7 +264,7 @@ def has_clones(name: str) -> bool:
 def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
     """Set user properties on snapshots of one pool.
 
-    `zfs set` costs one transaction group per snapshot, the library one in total, but only root may use it.
+    `zfs set` needs one transaction group per snapshot. The library needs one in total, but only root may use it.
     """
     library = libzfs.load()
     if library is None or not library.set_on(names, values):
@@ -285,13 +288,13 @@ def _bookmark_of(name: str) -> str:
 
 
 def names_of(datasets: Sequence[str]) -> list[str]:
-    """Return the full names of all snapshots on the datasets, without those below them."""
+    """Return the full names of all snapshots on these datasets, but not on the datasets below them."""
     listed = table([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", *datasets], 1)
     return [name for (name,) in listed]
 
 
 def names_below(dataset: str) -> list[str]:
-    """Return the full names of all snapshots on the dataset and the datasets below it."""
+    """Return the full names of all snapshots on the dataset and on the datasets below it."""
     return [name for (name,) in table([ZFS, "list", "-H", "-r", "-t", "snapshot", "-o", "name", dataset], 1)]
 
 
@@ -303,19 +306,22 @@ def by_guid(dataset: str) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class SendPoints:
-    """Possible bases of an increment of a dataset: full names by the GUID of the snapshot."""
+    """Possible bases for an increment of a dataset: full names by the GUID of the snapshot."""
 
     snapshots: Mapping[int, str]
     bookmarks: Mapping[int, str]
 
     @property
     def names(self) -> dict[int, str]:
-        """The full name of each base; the snapshot is preferred to its bookmark."""
+        """The full name of each base. If both exist, it is the snapshot, not its bookmark."""
         return {**self.bookmarks, **self.snapshots}
 
 
 def send_points(places: Collection[str]) -> dict[str, SendPoints]:
-    """Return the own snapshots and bookmarks of each dataset. It runs one command. NotFound if one does not exist."""
+    """Return the snapshots and bookmarks of each dataset itself. One command reads them.
+
+    NotFound if a dataset is missing.
+    """
     return _send_points("snapshot,bookmark", places)
 
 
@@ -332,10 +338,10 @@ def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
 
 
 def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
-    """Return the GUIDs of the datasets' snapshots and bookmarks, and of their origins.
+    """Return the GUIDs of the datasets' snapshots, bookmarks and origins, and the lowest transaction group.
 
-    The second part is the least transaction group of an own snapshot or bookmark (None: there is none). NotFound if a
-    dataset does not exist.
+    That is the lowest one of the datasets' own snapshots and bookmarks (None: there are none). NotFound if a dataset
+    does not exist.
     """
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "guid,createtxg", *places]
     points = [(number_in(guid, argv), number_in(group, argv)) for guid, group in table(argv, 2)]
@@ -345,7 +351,7 @@ def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
 
 
 def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
-    """Return the result of `send_points` for the datasets that exist."""
+    """Return the result of `send_points` for those of the datasets that exist."""
     try:
         return send_points(places)
     except NotFound:
@@ -380,7 +386,7 @@ def bookmark(names: Sequence[str]) -> None:
 
 
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
-    """Return the uses of each own snapshot of these datasets, by full name. It runs one command."""
+    """Return the uses of each snapshot of these datasets themselves, by full name. One command reads them."""
     by_name = {}
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():

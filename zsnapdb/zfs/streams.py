@@ -1,4 +1,4 @@
-"""`zfs send` and `zfs receive` as processes. The exit status of each process is checked."""
+"""`zfs send` and `zfs receive` as processes. Each exit status is checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
 _ESTIMATE_SECONDS = 20.0
 QUIET_SECONDS = 1800.0
-"""A stream that moves no byte for this time is stuck. The total duration of a stream is not limited."""
+"""A stream that transfers no byte for this time is stuck. The total duration of a stream is not limited."""
 _JOIN_SECONDS = 10.0
 
 
@@ -40,14 +40,17 @@ def _stuck(argv: Sequence[str]) -> CommandError:
 
 
 class _WatchedPipe(io.RawIOBase):
-    """The pipe to or from a `zfs` process. A read or a write raises CommandError if no byte moves for too long."""
+    """The pipe to or from a `zfs` process.
+
+    A read or write raises CommandError if no byte is transferred for too long.
+    """
 
     def __init__(self, pipe: BinaryIO, argv: Sequence[str], event: int) -> None:
         self._pipe, self._argv, self._event = pipe, argv, event
         self._poll = select.poll()
         self._poll.register(pipe.fileno(), event)
         if event == select.POLLOUT:
-            # Otherwise a write larger than the free space of the pipe blocks in the kernel without limit.
+            # In blocking mode, a write larger than the pipe's free space would block in the kernel without limit.
             os.set_blocking(pipe.fileno(), False)
 
     def readable(self) -> bool:
@@ -80,7 +83,7 @@ class _WatchedPipe(io.RawIOBase):
 
 @dataclass
 class _Child:
-    """A child process. A thread reads its stderr all the time, so the process never blocks on it."""
+    """A child process. A thread reads the process's stderr all the time, so the process never blocks on it."""
 
     argv: list[str]
     process: subprocess.Popen[bytes]
@@ -92,8 +95,8 @@ class _Child:
     @classmethod
     def start(cls, argv: list[str], *, stdin: int, stdout: int) -> _Child:
         try:
-            # Without an own process group, Ctrl-Z would also stop `zfs send`, which ends when it is continued. If this
-            # process dies, `zfs send` sees the closed pipe.
+            # If it shared our process group, Ctrl-Z would also stop `zfs send`, which ends when it is continued. If
+            # this process dies, `zfs send` detects the closed pipe.
             process = program_start.start(argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, own_group=True)
         except OSError as error:
             raise command.not_started(argv[0], error) from error
@@ -102,7 +105,7 @@ class _Child:
         child.reader.start()
         data, event = (process.stdin, select.POLLOUT) if process.stdin is not None else (process.stdout, select.POLLIN)
         assert data is not None
-        # A large pipe saves wake-ups. If the limit for unprivileged users is lower, the pipe keeps its size.
+        # A large pipe saves wake-ups. If the limit for unprivileged users is lower, the pipe keeps its default size.
         with contextlib.suppress(OSError):
             fcntl.fcntl(cast(BinaryIO, data).fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         child.pipe = cast(BinaryIO, _WatchedPipe(cast(BinaryIO, data), argv, event))
@@ -153,12 +156,12 @@ class _Stream:
 
     @property
     def pipe(self) -> BinaryIO:
-        """The stream's bytes, unbuffered. CommandError if no byte moves for QUIET_SECONDS."""
+        """The stream's bytes, unbuffered. CommandError if no byte is transferred for QUIET_SECONDS."""
         assert self._child.pipe is not None
         return self._child.pipe
 
     def finish(self) -> None:
-        """After the last byte: raise the classified error unless the process ended with status 0."""
+        """Call this after the last byte. Raise the classified error unless the process ended with status 0."""
         self._child.finish()
 
     def __exit__(
@@ -176,7 +179,10 @@ class SendStream(_Stream):
         super().__init__(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 
     def raise_its_own_error(self, seconds: float = 5.0) -> None:
-        """Raise the process' error if it has failed or fails within `seconds`; it may still run on return."""
+        """Raise the process's error if it has failed or fails within `seconds`.
+
+        The process may still be running on return.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.process.wait(seconds)
             self._child.finish()
@@ -186,7 +192,7 @@ class ReceiveStream(_Stream):
     """A running `zfs receive -u` into one dataset, which stays unmounted. Leaving the block always ends the process.
 
     If the stream is incomplete, `zfs receive` discards the received part of the snapshot. With `keeps_part` (-s) it
-    saves the part, so that a later stream can resume there.
+    saves this part, and a later stream can resume from there.
     """
 
     def __init__(self, dataset: str, properties: Mapping[str, str], *, keeps_part: bool = False) -> None:
@@ -200,10 +206,10 @@ class ReceiveStream(_Stream):
 
 
 def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | None:
-    """Return the approximate size of the stream in bytes, or None if unknown. Use it only to show progress.
+    """Return the approximate size of the stream in bytes; None if unknown. Use it only to show progress.
 
-    It never raises an error. From a bookmark, `zfs send -n` reads the metadata of the whole dataset, which can take
-    minutes on a busy pool. It is therefore stopped after 20 seconds.
+    It never raises an error. For a bookmark as the base, `zfs send -n` reads the metadata of the whole dataset, which
+    can take minutes on a busy pool. So it is stopped after 20 seconds.
     """
     argv: Sequence[str] = [ZFS, "send", "-n", "-P", *flags, *(["-i", base] if base else []), snapshot]
     with contextlib.suppress(ZsnapdbError, ValueError, IndexError):
@@ -212,23 +218,26 @@ def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | Non
 
 
 RESUME_STATE = "receive_resume_token"
-"""Property with the point from which a receive can resume; "-" if there is no interrupted receive (zfsprops(7))."""
+"""Property with the point from which a receive can resume.
+
+It is "-" if there is no interrupted receive (zfsprops(7)).
+"""
 
 
 def token(dataset: str) -> str | None:
     """Return the resume token of the interrupted receive into the dataset; None if there is none.
 
-    A receive that is still running has a token, too. NotFound if the dataset does not exist.
+    A receive that is still running also has a token. NotFound if the dataset does not exist.
     """
     value = datasets.properties(dataset, [RESUME_STATE])[RESUME_STATE].value
     return None if value in ("", datasets.UNSET) else value
 
 
 def is_being_received(dataset: str, proc: Path = Path("/proc")) -> bool:
-    """Whether a `zfs receive` into the dataset runs on this host with the arguments that zsnapdb uses.
+    """Whether a `zfs receive` into the dataset is running on this host, with the arguments that zsnapdb uses.
 
-    A receive whose writer died ends in a moment, at the end of its stream. ZFS itself refuses a second receive. A
-    process of another real uid does not count, because any account can choose the arguments of its own processes.
+    If the writer of a stream died, the receive ends a moment later. ZFS itself refuses a second receive. A process with
+    another real uid does not count, because any account can choose the arguments of its own processes.
     """
     for entry in proc.iterdir():
         if entry.name.isdecimal():

@@ -11,7 +11,7 @@ from zsnapdb.zfs.command import ZFS, number_in, run
 
 @functools.cache
 def userland() -> str:
-    """Return the versions of tools and module, such as `zfs-2.3.9-1 zfs-kmod-2.3.9-1`. The result is cached."""
+    """Return the versions of the tools and the module, such as `zfs-2.3.9-1 zfs-kmod-2.3.9-1`. The result is cached."""
     return _printed()
 
 
@@ -29,7 +29,7 @@ def pool_guid(pool: str) -> int:
 
 
 def kernel_release() -> tuple[int, ...]:
-    """Return the release of the loaded module as numbers, e.g. (2, 3, 9). Empty if unknown."""
+    """Return the release of the loaded module as numbers, for example (2, 3, 9). Empty if unknown."""
     text = kernel_facts.version()
     return release_in(_printed() if text is None else f"zfs-kmod-{text}")
 
@@ -42,14 +42,14 @@ _FEATURES = {
     24: "encryption",
     25: "zstd_compress",
 }
-"""Bits of a stream's BEGIN record (zfs_ioctl.h, DMU_BACKUP_FEATURE_*), each with the pool feature that it needs.
+"""Bits in a stream's BEGIN record (zfs_ioctl.h, DMU_BACKUP_FEATURE_*), each with the pool feature that it requires.
 
 See zpool-features(7). Bit 22 (compressed) needs no feature of its own.
 """
 
 
 def missing_features(pool: str, bits: int) -> list[str]:
-    """Return the features that a stream with these bits needs and that the pool has not enabled."""
+    """Return the features that a stream with these bits needs and that are not enabled on the pool."""
     needed = {f"feature@{name}": name for bit, name in _FEATURES.items() if bits >> bit & 1}
     if not needed:
         return []
@@ -59,6 +59,6 @@ def missing_features(pool: str, bits: int) -> list[str]:
 
 
 def release_in(text: str) -> tuple[int, ...]:
-    """Return the module's release from a text of `userland`. Empty if the text has none."""
+    """Return the module's release from the text that `userland` returns. Empty if the text has none."""
     match = re.search(r"\bzfs-kmod-v?([0-9]{1,9}(?:\.[0-9]{1,9})+)", text)
     return tuple(int(number) for number in match.group(1).split(".")) if match else ()

@@ -1,7 +1,7 @@
-"""Volumes (zvols) and their device nodes. A device node itself is asked for its dataset, because links can be wrong.
+"""Volumes (zvols) and their device nodes. The dataset is read from the device node itself, because links can be wrong.
 
-udev creates the links below /dev/zvol in the background. They may be late, missing or point to another volume (OpenZFS
-issues 12507, 10603, 12484 and 15904).
+udev creates the links below /dev/zvol in the background. A link may be late or missing, or point to another volume
+(OpenZFS issues 12507, 10603, 12484 and 15904).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zsnapdb.zfs.datasets import UNSET, properties_of
 LINKS = Path("/dev/zvol")
 _NAME_BYTES = 256
 _BLKZNAME = (2 << 30) | (_NAME_BYTES << 16) | (0x12 << 8) | 125
-"""_IOR(0x12, 125, char[ZFS_MAX_DATASET_NAME_LEN]): returns the dataset name (OpenZFS, include/sys/fs/zfs.h)."""
+"""_IOR(0x12, 125, char[ZFS_MAX_DATASET_NAME_LEN]), which returns the dataset's name (OpenZFS, include/sys/fs/zfs.h)."""
 _POLL_SECONDS = 0.05
 
 
@@ -64,14 +64,14 @@ def create(dataset: str, size: int, options: Mapping[str, str]) -> None:
 
 
 def link_of(dataset: str) -> Path:
-    """Return the link by which programs open the volume's device."""
+    """Return the link through which programs open the volume's device."""
     return LINKS / dataset
 
 
 def dataset_behind(path: Path) -> str | None:
     """Return the dataset of a block device; None if there is no such device, or if it is not a volume.
 
-    The kernel is asked by the ioctl BLKZNAME, as zvol_id(1) does.
+    The kernel returns it by the ioctl BLKZNAME, which zvol_id(1) also uses.
     """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -90,7 +90,7 @@ def dataset_behind(path: Path) -> str | None:
 
 
 def is_partition(path: Path) -> bool:
-    """Whether the path is a partition and not a whole block device (sysfs, `partition`)."""
+    """Whether the path is a partition, not a whole block device (sysfs, `partition`)."""
     try:
         number = os.stat(path).st_rdev
     except OSError:
@@ -99,9 +99,9 @@ def is_partition(path: Path) -> bool:
 
 
 def wait_for_device(dataset: str, patience: float) -> Path:
-    """Return the link of the volume's device, as soon as it points to a device of this dataset.
+    """Return the link of the volume's device as soon as the link points to a device of this dataset.
 
-    ConsistencyError after `patience` seconds, with the actual target of the link.
+    After `patience` seconds, raises ConsistencyError with the link's actual target.
     """
     link, deadline = link_of(dataset), time.monotonic() + patience
     while True:

@@ -31,7 +31,7 @@ class ProfileOption(Enum):
 
 
 class TopologyOption(Enum):
-    """Relation between the clones of a set."""
+    """Relation between the clones of a clone set."""
 
     independent = "independent"
     replication = "replication"
@@ -125,7 +125,7 @@ def create(
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority
 
-    # The source server runs on this host, and ten such commands may start at once.
+    # The source server runs on this host, and ten such commands may start at the same time.
     with at_low_priority():
         from zsnapdb.base.quantities import parse_duration, parse_size
         from zsnapdb.jobs.clone import request as requests
@@ -213,7 +213,7 @@ def _create_clone(settings: Settings, instance: Instance, request: CloneRequest,
 def _create_set(
     settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
 ) -> None:
-    """Make a set of clones, or print the plan."""
+    """Create a set of clones, or print the plan."""
     from zsnapdb.jobs.clone import topology as job
     from zsnapdb.report.clone import create as report
 
@@ -226,7 +226,7 @@ def _create_set(
 
 
 def _answer(created: Created) -> CommandAnswer:
-    """Return the output of the command. Its password is not recorded, because the clone's own file has it."""
+    """Return the output of the command. The password is not recorded, because the clone's own file has it."""
     from zsnapdb.report.clone.create import CreatedView
 
     return CommandAnswer(CreatedView(created), kept=CreatedView(created, is_secret=True))

@@ -1,4 +1,4 @@
-"""Commands on one existing clone: show, change, end. Also `clone list` and `addresses`."""
+"""Commands on an existing clone: show, change, end. Also `clone list` and `clone addresses`."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def stop(
 
 
 _GREATEST_PID = 1 << 22
-"""Highest possible value of pid_max (proc(5))."""
+"""Maximum possible value of pid_max (proc(5))."""
 
 
 def extend(

@@ -1,4 +1,4 @@
-"""`zsnapdb clone tunnel`: the command of a person on a computer that has neither the clone nor a configuration."""
+"""`zsnapdb clone tunnel`. It runs on a computer that has neither the clone nor a configuration."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tunnel(
 
 
 def _request_address(name: str, via: str | None, authority: Path | None) -> tuple[str, str, int]:
-    """Return the host for ssh, the address of the clone's server there, and its port, as the service says."""
+    """Return the host for ssh, and the address and port of the clone's server there, as the service reports them."""
     from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError, missing_library
     from zsnapdb.client.connection import connection
     from zsnapdb.client.errors import CloneCommandError
@@ -92,7 +92,7 @@ def _request_address(name: str, via: str | None, authority: Path | None) -> tupl
 
 
 def _free_port(wanted: int) -> int:
-    """Return that port of this computer if it is free, else another free one."""
+    """Return this port of the computer if it is free; else another free port."""
     for number in (wanted, 0):
         with contextlib.suppress(OSError), socket.socket() as tried:
             tried.bind(("127.0.0.1", number))

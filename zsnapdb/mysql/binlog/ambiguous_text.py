@@ -1,8 +1,8 @@
-"""Check for binlog texts that a client would read differently than the server that wrote them.
+"""Check for texts in a binlog that a client would read differently from the server that wrote them.
 
-A replay by a client sends the text that mysqlbinlog prints. The program ends each statement with its own delimiter. It
+A replay by a client sends the text that mysqlbinlog prints. This program ends each statement with its own delimiter. It
 prints names in comments up to the end of a line (sql/log_event.cc of MySQL and MariaDB, the print functions). A
-delimiter inside a statement, or a line end inside a name, makes the client take the rest for a separate statement.
+delimiter inside a statement, or a line end inside a name, makes the client read the rest as a separate statement.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AmbiguousText:
 def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
     """Return the first event of an open binlog whose text a client would split; None if there is none.
 
-    Raise DamagedError with the offset if an event is wrong, PreflightError if the file is encrypted.
+    Raise DamagedError with the offset if an event is damaged, PreflightError if the file is encrypted.
     """
     place, has_checksum = None, False
     try:
@@ -66,10 +66,10 @@ def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
 
 
 def refuse_ambiguous_text(file: Path, name: str) -> None:
-    """Raise PreflightError if a client would take a part of a statement or name for a separate statement.
+    """Raise PreflightError if a client would read a part of a statement or name as a separate statement.
 
-    It would run with all privileges, and any user of the source's databases can write to a binlog. The other errors are
-    those of `ambiguous_text`.
+    That statement would run with all privileges, and any user of the source can write to its binlog. Other errors as
+    for `ambiguous_text`.
     """
     with safe_open.open_to_read(file) as opened:
         ambiguous = ambiguous_text(opened, name)

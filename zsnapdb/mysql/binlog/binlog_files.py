@@ -1,6 +1,6 @@
 """Access to a server's binlogs, plain or encrypted; reads always return plain bytes.
 
-The decryption code is imported at the first encrypted binlog: it loads slower than a plain binlog's tail is read.
+The decryption code is imported only for an encrypted binlog, because the import takes longer than reading a plain tail.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SYSTEM_KEY = file_key(1)
 
 
 def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
-    """Return the open binlog, decrypted on reading if it is encrypted.
+    """Return the open binlog. If it is encrypted, reads decrypt it.
 
-    Except for binlogs that MariaDB encrypted, no bytes are read beyond the requested ones. Raise PreflightError if its
-    key is missing, UnsafeFileError as `server_files.open_to_read` does.
+    No bytes beyond the requested ones are read, except in binlogs that MariaDB encrypted. Raise PreflightError if the
+    key is missing, UnsafeFileError as `safe_open.open_to_read` does.
     """
     file = cast(io.BufferedReader, safe_open.open_to_read(path))
     raw = file.raw
@@ -49,8 +49,8 @@ def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
 def _exact(raw: io.RawIOBase) -> BinaryIO:
     """Return a file without read-ahead.
 
-    ZFS blocks writers on the byte range being read (zfs_rangelock.c), which can extend beyond the end of the file. A
-    server that appends there would wait for the reader.
+    ZFS blocks writers on the byte range that is being read (zfs_rangelock.c). This range can extend beyond the end of
+    the file, and a server that appends there would wait for the reader.
     """
     return cast(BinaryIO, io.BufferedReader(raw, 1))
 
@@ -77,7 +77,7 @@ def key_of(file: BinaryIO) -> str | None:
 
 @dataclass(frozen=True)
 class BinlogReader:
-    """A connection that sends binlogs to a replica: the replica's account and host, and the connection's state."""
+    """A connection that sends binlogs to a replica: the account and host of the replica, and the connection's state."""
 
     user: str
     host: str
@@ -100,7 +100,10 @@ def purge_before(session: Session, name: str) -> None:
 
 
 def readers(session: Session) -> list[BinlogReader]:
-    """Return the connections that send binlogs to replicas. Those of other accounts need PROCESS."""
+    """Return the connections that send binlogs to replicas.
+
+    Connections of other accounts are visible only with PROCESS.
+    """
     rows = session.query(
         "SELECT user, host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()
     )

@@ -28,7 +28,7 @@ def is_encrypted(content: bytes) -> bool:
 
 
 def decrypted(content: bytes, passphrase: bytes) -> str:
-    """Return the text of a key file; empty if this is not its passphrase."""
+    """Return the text of a key file; empty if `passphrase` is wrong."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.padding import PKCS7
 
@@ -65,16 +65,16 @@ class _KeyringFile(BaseModel):
 
 @dataclass(frozen=True)
 class BinlogKeys:
-    """Keys of a server's encrypted binlogs: the files of its keyring, and keys read from them earlier.
+    """Keys of a server's encrypted binlogs: the files of its keyring, and keys that were read from them earlier.
 
-    A rotation of the master key removes the old one from the keyring, but a snapshot may have binlogs that need it.
+    A rotation of the master key removes the old key from the keyring, but binlogs in a snapshot may need the old key.
     """
 
     files: tuple[Path, ...] = ()
     known: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def remembered(self) -> BinlogKeys:
-        """Return the same keys, plus all that are in the keyring now."""
+        """Return the same keys, plus all keys that are in the keyring now."""
         return BinlogKeys(self.files, {**self.known, **dict(self._stored())})
 
     def key(self, name: str) -> bytes | None:
@@ -85,7 +85,7 @@ class BinlogKeys:
         contents = [content for file in self.files if (content := _content(file)) is not None]
         for content in contents:
             if is_encrypted(content):
-                # One of the other files has the passphrase.
+                # Another of the files has the passphrase.
                 for other in contents:
                     yield from _in_lines(decrypted(content, other.rstrip(b"\r\n")))
             else:
@@ -94,7 +94,7 @@ class BinlogKeys:
 
 
 def _content(file: Path) -> bytes | None:
-    """Return the contents of the file; None if it cannot be read, because the caller reports the missing key."""
+    """Return the contents of the file; None if it cannot be read. The caller then reports the missing key."""
     try:
         return safe_open.read_bytes(file)
     except (OSError, safe_open.UnsafeFileError):
@@ -102,14 +102,14 @@ def _content(file: Path) -> bytes | None:
 
 
 def _in_component(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys in a file of component_keyring_file; none for another file."""
+    """Yield the keys in a file of component_keyring_file. A file in another format yields none."""
     with contextlib.suppress(ValidationError, ValueError):
         keyring = _KeyringFile.model_validate_json(text.encode(errors="replace"))
         yield from ((stored.data_id, bytes.fromhex(stored.data)) for stored in keyring.elements)
 
 
 def _in_lines(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys in a file of file_key_management: a number and hexadecimal digits on each line."""
+    """Yield the keys in a file of file_key_management: each line has a number and hexadecimal digits."""
     for line in text.splitlines():
         number, separator, digits = line.partition(";")
         with contextlib.suppress(ValueError):
@@ -121,12 +121,12 @@ NO_KEYS = BinlogKeys()
 
 
 def file_key(number: int) -> str:
-    """Return the name used here for a key of file_key_management."""
+    """Return our name for a key of file_key_management."""
     return f"file_key_management {number}"
 
 
 def missing_key(name: str, what: str, files: Iterable[Path]) -> PreflightError:
-    """Return the error for a key that cannot be read, with the files that were searched."""
+    """Return the error for a missing key. It lists the files that were searched."""
     where = ", ".join(printable(str(known)) for known in files) or "no keyring file is known"
     return PreflightError(
         f"{what} is encrypted with the key {printable(name)!r}, which cannot be read ({where})",

@@ -1,10 +1,10 @@
-"""Tables in a binlog whose engine or row format no event records: CREATE without ENGINE or ROW_FORMAT.
+"""Tables of a binlog whose engine or row format no event records: CREATE without ENGINE or ROW_FORMAT.
 
-Other evidence was tested on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8. From MySQL 8.0 on, the CREATE statement of a
-table with atomic DDL has an XID, others have none. On all servers, a transaction with rows of a transactional table
-ends with an XID event. With rows of other tables only, it ends with COMMIT. Transactions of a sequence prove nothing:
-its row is written immediately and survives a ROLLBACK in any engine. Nor do transactions that were rolled back: they
-have rows of both kinds of tables.
+So other evidence is used, which was tested on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8. From MySQL 8.0 on, the
+CREATE statement of a table has an XID only if the engine supports atomic DDL. On all servers, a transaction with rows
+of a transactional table ends with an XID event. If it has only rows of other tables, it ends with COMMIT. Transactions
+of a sequence prove nothing: the sequence's row is written immediately and survives a ROLLBACK in any engine.
+Transactions that were rolled back prove nothing either: they have rows of both kinds of tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in
 
 _LONGEST = 15 << 16
-"""Maximum bytes read of a statement. An event body cut at the window still has them, even a compressed one."""
+"""Maximum bytes read of a statement. An event body that was cut at the window still has them, even if compressed."""
 _MOST_TABLES = 1 << 16
 _QUOTED = re.compile(
     r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`|/\*(?!M?!).*?\*/|(?:--\s|#)[^\n]*", re.DOTALL
@@ -54,7 +54,7 @@ _DROPS = re.compile(r"\bDROP\s+(?:TABLE|SEQUENCE)\b", re.IGNORECASE)
 _DROPS_SCHEMA = re.compile(r"\bDROP\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
 _MAY_EXIST = re.compile(r"\bIF\s+NOT\s+EXISTS\b", re.IGNORECASE)
 _ALTERS_ENGINE = frozenset({"engine", "rename", "exchange", "import", "remove"})
-"""Words of an ALTER TABLE after which a table may have another engine or name."""
+"""Words of an ALTER TABLE that may change the engine or name of a table."""
 _ALTERS_CHARSET = frozenset({"convert", "charset", "character", "collate"})
 _WORDS = re.compile(_NAME)
 _COMMENT = re.compile(r"/\*(?!M?!).*?\*/", re.DOTALL)
@@ -63,7 +63,7 @@ _SQL_MODE, _CATALOG_OLD, _TIME_ZONE, _CATALOG, _INVOKER, _DATABASES, _DDL_XID = 
 _SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
 """Lengths in bytes of the status variables with a fixed length."""
 _WITHOUT_OPTIONS = 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 14 | 1 << 18
-"""SQL modes in which a CREATE TABLE that the server itself writes omits the options (sql_show.cc of both families).
+"""SQL modes in which a server that writes a CREATE TABLE itself omits the options (sql_show.cc of both families).
 
 POSTGRESQL, ORACLE, MSSQL, DB2, MAXDB, NO_TABLE_OPTIONS, ANSI.
 """
@@ -126,7 +126,7 @@ def _unquoted(name: str) -> str:
 
 
 def _status(variables: bytes) -> dict[int, int]:
-    """Return the known status variables of a query event that have a fixed length, with their values."""
+    """Return the known status variables of fixed length in a query event, with their values."""
     found: dict[int, int] = {}
     at = 0
     while at < len(variables):
@@ -154,8 +154,8 @@ def _status(variables: bytes) -> dict[int, int]:
 class CreatedTables:
     """Collector of tables from statements without ENGINE or ROW_FORMAT while binlogs are walked in order.
 
-    `numbers` has the file number of each table, as counted by the caller. `on_statement` receives default schema and
-    text of each statement that creates, alters, drops or renames something.
+    `numbers` has the number of each table's file, as counted by the caller. `on_statement` receives the default schema
+    and the text of each statement that creates, alters, drops or renames something.
     """
 
     def __init__(self, on_statement: Callable[[str, str], None] = lambda _schema, _text: None) -> None:
@@ -164,7 +164,7 @@ class CreatedTables:
         self.numbers: list[int] = []
         self._has_xids = False
         self._open: dict[tuple[str, str], int] = {}
-        """Tables that are still collecting evidence, by name."""
+        """Tables for which evidence is still collected, by name."""
         self._named: dict[tuple[str, str], int] = {}
         """Tables that still have their original name."""
         self._group: list[int] = []
@@ -204,7 +204,7 @@ class CreatedTables:
         self._on_statement(schema, text)
         may_exist = first_word(text) == "CREATE" and _MAY_EXIST.search(_bare(text)) is not None
         if may_exist and _key(*name_in(text, printable(schema))) in self._named:
-            # The table exists and is not changed.
+            # The table existed already and is not changed.
             return
         self._touch(text, printable(schema))
         missing = unnamed_options(text)
@@ -233,9 +233,10 @@ class CreatedTables:
         self.numbers.append(number)
 
     def _touch(self, statement: str, schema: str) -> None:
-        """Mark tables that the statement may change, and stop collecting evidence: one of its words is their name.
+        """Mark the tables that the statement may change: those whose name is one of its words.
 
-        An ALTER without ENGINE keeps the table's engine; the row format may become the default of that time.
+        No more evidence is collected for them, except after an ALTER without ENGINE: it keeps the table's engine, but
+        the row format may become the default of that time.
         """
         kind, bare = first_word(statement), _bare(statement)
         if not self._named or (kind == "CREATE" and _MAKES.search(bare) is None):
@@ -260,9 +261,9 @@ class CreatedTables:
             self.tables[place] = replace(self.tables[place], is_touched=True, is_dropped=is_dropped)
 
     def _close(self, event: Event) -> None:
-        """Process the end of a transaction, which shows whether tables are transactional.
+        """Process the end of a transaction, which shows whether its tables are transactional.
 
-        An XID does so only if a single table changed, a COMMIT for all changed tables.
+        An XID shows it only if a single table changed. A COMMIT shows it for all changed tables.
         """
         changed, self._changed = self._changed, set()
         for place in self._group:
@@ -270,7 +271,7 @@ class CreatedTables:
         is_xid = event.kind == XID
         is_commit = event.kind == QUERY and query_text(event.body) == b"COMMIT"
         if self._group and is_xid and self._has_xids:
-            # CREATE TABLE ... START TRANSACTION is written only for tables with atomic DDL.
+            # Servers write CREATE TABLE ... START TRANSACTION only for tables with atomic DDL.
             changed |= {_key(self.tables[place].schema, self.tables[place].table) for place in self._group}
         self._group = []
         if not (is_xid and len(changed) == 1) and not is_commit:
@@ -283,7 +284,7 @@ class CreatedTables:
     def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
         """Walk an open binlog from `start`, which must be the end of a transaction or of the head.
 
-        Raise DamagedError with the offset if an event is wrong, PreflightError if the file is encrypted.
+        Raise DamagedError with the offset if an event is damaged, PreflightError if the file is encrypted.
         """
         walk, place = TransactionTracker(), None
         try:

@@ -1,10 +1,11 @@
-"""Encrypted binlogs of MariaDB and MySQL, read as plain ones: same bytes, same offsets as on the server.
+"""Reader of binlogs that MariaDB or MySQL encrypted: it returns the plain bytes at the server's offsets.
 
 Sources: MariaDB manual, "Encrypting Binary Logs" and "File Key Management Encryption Plugin". MariaDB encrypts each
-event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length of the event stays
-plain, and its first four bytes are encrypted at the position of the length. The initialisation vector is the file's
-nonce and the event's offset. An incomplete last block is masked with the encrypted vector (mysys_ssl/my_crypt.cc,
-MyCTX_nopad). Tests with real servers check this (the campaign encrypted_binlogs, tests/system/test_binlog_tail.py).
+event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length of the event stays plain
+in its place. The first four bytes of the event are encrypted as if they were there. The initialisation vector is the
+file's nonce and the event's offset. An incomplete last block is masked with the encrypted vector
+(mysys_ssl/my_crypt.cc, MyCTX_nopad). Tests with real servers check this (the campaign encrypted_binlogs,
+tests/system/test_binlog_tail.py).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LENGTH_AT = 9
 _BLOCK = 16
 _CHECKPOINT = 1 << 16
 _KEPT_BYTES = 1 << 20
-"""Longest event that is decrypted completely and cached, as the next read continues in it."""
+"""Length of the longest event that is decrypted completely and cached, because the next read continues in it."""
 
 
 class Algorithm(StrEnum):
@@ -44,7 +45,10 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True)
 class _Place:
-    """Start of an event and the number of its bytes present. `is_whole` False: the file ends inside it."""
+    """Start of an event, and the number of its bytes that the file has.
+
+    `is_whole` False: the file ends inside the event.
+    """
 
     begin: int
     there: int
@@ -86,8 +90,8 @@ class _PlainBytes(io.RawIOBase):
 class DecryptedEvents(_PlainBytes):
     """Plain bytes of a binlog with encrypted events. The file may grow while it is read.
 
-    The start-encryption event is marked as ignorable, as when a server sends it, since the following events are plain
-    here. Bytes of an incomplete last event are zero where they cannot be decrypted.
+    The start-encryption event is marked as ignorable, as in a binlog that a server sends, because here the following
+    events are plain. Bytes of an incomplete last event that cannot be decrypted are zero.
     """
 
     def __init__(self, file: BinaryIO, key_name: str, key: bytes, algorithm: Algorithm, start: StartEncryption) -> None:
@@ -96,7 +100,7 @@ class DecryptedEvents(_PlainBytes):
         self._key, self._algorithm, self._start = algorithms.AES(key), algorithm, start
         self._limit: int | None = None
         self._known = [start.end]
-        """Start offsets of events, at least one per 64 KiB walked."""
+        """Start offsets of known events, at least one per 64 KiB of the walked part."""
         self._event = _Place(start.end, 0, is_whole=False)
         self._kept: tuple[int, bytes] | None = None
 
@@ -113,9 +117,9 @@ class DecryptedEvents(_PlainBytes):
         return done
 
     def is_fitting(self) -> bool:
-        """Return whether the key decrypts the first event to one with the right end position.
+        """Return whether the key is right: the decrypted first event has the correct end position.
 
-        A binlog without events fits every key, and is treated as ending before the first event.
+        A binlog without events fits every key. It is treated as if it ended before the first event.
         """
         if self._size() < self._start.end + 4 + _BLOCK:
             self._limit = self._start.end
@@ -145,7 +149,7 @@ class DecryptedEvents(_PlainBytes):
         return self._file.read(count)
 
     def _ignorable(self) -> bytes:
-        """Return the start-encryption event as a server sends it: all readers skip it."""
+        """Return the start-encryption event as a server sends it, so that all readers skip it."""
         event = bytearray(self._raw(self._start.start, self._start.end - self._start.start))
         if len(event) < self._start.end - self._start.start:
             return bytes(event)
@@ -156,7 +160,7 @@ class DecryptedEvents(_PlainBytes):
         return bytes(event)
 
     def _found(self, size: int) -> _Place:
-        """Return the event at the current offset, empty after the last one."""
+        """Return the event at the current offset; an empty one after the last event."""
         event, near = self._event, self._known[bisect_right(self._known, self._at) - 1]
         if not near <= event.begin <= self._at:
             event = self._place(near, size)
@@ -187,7 +191,7 @@ class DecryptedEvents(_PlainBytes):
         head = self._raw(event.begin, _LENGTH_AT + 4)
         if len(head) < _LENGTH_AT + 4:
             return bytes(last - first)
-        # All bytes from the fifth on are encrypted. The first block also contains the four first plain bytes.
+        # All bytes from the fifth on are encrypted. The first block also contains the first four plain bytes.
         block = max(0, first - 4) // _BLOCK * _BLOCK
         plain = self._opened(event, head, block, max(last - 4, 1))
         if block == 0:
@@ -219,7 +223,7 @@ class DecryptedEvents(_PlainBytes):
         return plain[block - before :].ljust(_BLOCK, b"\0")
 
     def give_back(self) -> None:
-        """Close the reader but leave its file open."""
+        """Detach the reader from its file, which stays open."""
         self._owns = False
         self.close()
 
@@ -230,13 +234,13 @@ _KEY_NAME, _PASSWORD, _PASSWORD_IV = 1, 2, 3
 _FIXED = {_PASSWORD: 32, _PASSWORD_IV: 16}
 
 _ATTEMPTS = 3
-"""A rotation of the master key rewrites the header, so a reader may have to read it again."""
+"""A rotation of the master key rewrites the header, so a reader may have to read the header again."""
 
 
 def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFile:
     """Return the plain bytes of an open binlog that MySQL encrypted. A file with an incomplete header is empty.
 
-    Raise PreflightError if its key is missing.
+    Raise PreflightError if the key is missing.
     """
     for _ in range(_ATTEMPTS):
         file.seek(0)
@@ -258,7 +262,7 @@ def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFil
 
 
 def _fields(header: bytes, path: Path) -> dict[int, bytes]:
-    """Return the fields of the header: a type byte each, then the length unless it is fixed."""
+    """Return the fields of the header. Each has a type byte, then the length unless it is fixed, then the value."""
     fields: dict[int, bytes] = {}
     at = len(ENCRYPTED_MAGIC) + 1
     while at < HEADER_BYTES - 1 and header[at] and header[len(ENCRYPTED_MAGIC)] == _VERSION:
@@ -277,7 +281,7 @@ def _fields(header: bytes, path: Path) -> dict[int, bytes]:
 
 
 def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:
-    """Return the cipher for an offset after the file's header."""
+    """Return the cipher for the offset `at`, counted after the file's header."""
     block, inside = divmod(at, _BLOCK)
     stream = Cipher(algorithms.AES(key), modes.CTR(nonce + block.to_bytes(_BLOCK - len(nonce), "big"))).decryptor()
     stream.update(bytes(inside))

@@ -14,7 +14,7 @@ import zstandard
 _PIECE = 1 << 18
 _MOST_TAKEN = 1 << 20
 _MOST_WINDOW = 1 << 27
-"""Window of the highest zstd level (zstd manual, ZSTD_WINDOWLOG_LIMIT_DEFAULT)."""
+"""Window size of the highest zstd level (zstd manual, ZSTD_WINDOWLOG_LIMIT_DEFAULT)."""
 
 
 class EventBytes:
@@ -44,7 +44,7 @@ class EventBytes:
         return bytes(parts)
 
     def up_to(self, count: int) -> bytes:
-        """Return the next `count` bytes, or fewer at the end."""
+        """Return the next `count` bytes, or fewer at the end of the event."""
         parts = bytearray()
         while len(parts) < count and not self.is_at_end():
             more = self._piece[self._at : self._at + count - len(parts)]
@@ -110,7 +110,7 @@ def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 
 
 def inflated(compressed: EventBytes) -> Iterator[bytes]:
-    """Yield the plain bytes of a compressed part of MariaDB.
+    """Yield the plain bytes of a part that MariaDB compressed.
 
     It starts with a byte (MariaDB sql/log_event.cc, binlog_buf_compress): the highest bit is set, bits 4 to 6 have the
     algorithm (0: zlib), bits 0 to 2 the length of the size field. The plain size follows, big-endian, then zlib data.

@@ -33,7 +33,7 @@ _IN_USE = 1
 _CRC_BYTES = 4
 _WINDOW = 1 << 20
 _FIRST_WINDOW = 1 << 14
-"""Bytes per read for the head of a file, which rarely needs as much as _WINDOW."""
+"""Bytes per read for the head of a file, which is rarely as long as _WINDOW."""
 _RESIDUE = 0x2144DF1C
 """The CRC-32 of any data followed by its little-endian CRC-32."""
 
@@ -60,17 +60,18 @@ Most events are not among them, above all rows and table maps.
 """
 
 _WHOLE = frozenset({FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST})
-"""Event types whose complete body is needed, whatever its length."""
+"""Event types whose complete body is needed, even if it is long."""
 
 
 MALFORMED = (struct.error, IndexError, ValueError)
-"""Exceptions raised by decoding a malformed event."""
+"""Exceptions that are raised when a malformed event is decoded."""
 
 
 class Event(NamedTuple):
     """One event: its time (UTC seconds), its start and end in the file (bytes), and its body.
 
-    The body has no header and no checksum. It is cut at the window if the event is longer, except for _WHOLE types.
+    The body has no header and no checksum. If the event is longer than the window, its body is cut there, except for
+    _WHOLE types.
     """
 
     kind: int
@@ -91,7 +92,10 @@ class StartEncryption:
 
     @classmethod
     def of(cls, file: BinaryIO) -> StartEncryption | None:
-        """Return the event of an open binlog, where it is the second one; None if its events are not encrypted."""
+        """Return the start-encryption event of an open binlog, which is its second event;
+
+        None if its events are not encrypted.
+        """
         file.seek(0)
         first = file.read(len(MAGIC) + HEADER.size)
         if len(first) < len(MAGIC) + HEADER.size or first[: len(MAGIC)] != MAGIC:
@@ -103,7 +107,7 @@ class StartEncryption:
         if kind != FORMAT or len(event) < HEADER.size + START_ENCRYPTION.size or event[4] != MARIADB_ENCRYPTION:
             return None
         if HEADER.unpack_from(event)[5] & IGNORABLE:
-            # A server decrypted the binlog to send it.
+            # A server decrypted the events when it sent the binlog.
             return None
         _, _, nonce = START_ENCRYPTION.unpack_from(event, HEADER.size)
         return cls(at, at + HEADER.unpack_from(event)[3], nonce)
@@ -131,12 +135,12 @@ def check_magic(file: BinaryIO, name: str, size: int) -> bool:
 def decisive_events(
     file: BinaryIO, name: str, size: int, start: int | None = None, others: Collection[int] = ()
 ) -> Generator[Event, None, int]:
-    """Yield the decisive events of a file, and events of the `others` types; return the offset where the walk ended.
+    """Yield the decisive events of a file, and events of the `others` types. Return the offset where the walk ended.
 
-    The walk ends at a last event that is truncated or has a wrong checksum. With `start`, the start of an event, the
-    first event is the format description and the next is the one at `start`. Every event is checked. The file is read
-    through a window of constant size. Raise DamagedError if an event before the end is wrong, PreflightError if the
-    file is encrypted.
+    The walk ends at a last event that is truncated or has a wrong checksum. With `start` (the start of an event), the
+    first yielded event is the format description, and the next one is at `start`. Every event is checked. The file is
+    read through a window of constant size. Raise DamagedError if an event before the last one is damaged,
+    PreflightError if the file is encrypted.
     """
     if not check_magic(file, name, size):
         return 0
@@ -187,7 +191,7 @@ def decisive_events(
 
 
 def _check_cut(name: str, at: int, header: memoryview) -> None:
-    """Raise DamagedError unless the header belongs to a truncated event, which still has the correct end position."""
+    """Raise DamagedError unless the event is truncated and its header has the correct end position."""
     _, _, _, length, following, _ = HEADER.unpack(header)
     if following not in (0, (at + length) & 0xFFFFFFFF) or (length < HEADER.size and any(header)):
         raise _damaged(name, at, "has a wrong size")
@@ -202,7 +206,7 @@ def _window(file: BinaryIO, at: int, size: int, most: int) -> memoryview:
 def _format_is_right(event: memoryview, flags: int) -> bool:
     """Return whether a format description has the correct checksum.
 
-    The server sets the in-use flag after it computed the checksum (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
+    The server sets the in-use flag after it has computed the checksum (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
     """
     head = HEADER.pack(*HEADER.unpack_from(event)[:5], flags & ~_IN_USE)
     return zlib.crc32(event[HEADER.size :], zlib.crc32(head)) == _RESIDUE
@@ -228,7 +232,7 @@ def _damaged(name: str, at: int, what: str) -> DamagedError:
 
 
 def malformed(name: str, error: Exception, at: int | None = None) -> DamagedError:
-    """Return the error for an event that could not be decoded; `at` is its start, if known."""
+    """Return the error for an event that could not be decoded. `at` is the event's offset, if known."""
     event = "an event" if at is None else f"the event at {at}"
     return DamagedError(
         f"binlog {name}: {event} is malformed: {error}", hint="see the server's error log and `zpool status`"
@@ -256,8 +260,8 @@ def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
 
 
 def fingerprint(file: BinaryIO, head_end: int) -> str:
-    """Return the SHA-256 of the head of a binlog: its first `head_end` bytes.
+    """Return the fingerprint of a binlog: the SHA-256 of its first `head_end` bytes, the head.
 
-    The head contains the server that started the file, the time, and the preceding GTIDs. It never changes.
+    The head identifies the server that started the file, the time, and the preceding GTIDs. It never changes.
     """
     return hashlib.sha256(read_plain(file, 0, head_end)).hexdigest()

@@ -16,7 +16,7 @@ _COMPRESSED_V1 = {166: ChangeKind.INSERT, 167: ChangeKind.UPDATE, 168: ChangeKin
 _COMPRESSED_V2 = {169: ChangeKind.INSERT, 170: ChangeKind.UPDATE, 171: ChangeKind.DELETE}
 _PARTIAL = 39
 ROW_EVENTS = {**_V1, **_V2, **_COMPRESSED_V1, **_COMPRESSED_V2}
-"""The types of row events and the kind of change that each makes."""
+"""The types of row events, each with the kind of change that it makes."""
 
 _MOST_COLUMNS = 4096
 _STATEMENT_ENDS = 1
@@ -36,7 +36,7 @@ class RowColumn:
 
     `size` is the maximum length in bytes of a CHAR or VARCHAR, the fractional digits of a time, precision times 256
     plus scale of a DECIMAL, or the bits of a BIT; otherwise 0. `numbered` is the type of an ENUM (247) or SET (248),
-    which have the type of a CHAR in the event; otherwise 0.
+    for which the event has the type of a CHAR; otherwise 0.
     """
 
     prefix: int
@@ -48,9 +48,9 @@ class RowColumn:
 
 @dataclass(frozen=True)
 class TableMap:
-    """A table that the next row events refer to. `columns` is None if the format of a column is unknown.
+    """A table of the following row events. `columns` is None if the format of a column is unknown.
 
-    `types` are the column types of the event: an ENUM and a SET are 254, like a CHAR.
+    `types` has the types that the event gives: 254 (CHAR) for an ENUM or a SET.
     """
 
     id: int
@@ -64,7 +64,7 @@ class TableMap:
 def table_map(body: EventBytes) -> TableMap:
     """Return the table of a TABLE_MAP event. Raise ValueError if the event is malformed.
 
-    Afterwards `body` is at the NULL bits of the columns, unless `columns` of the result is None.
+    Afterwards `body` is at the NULL bits of the columns, unless the result's `columns` is None.
     """
     number = body.integer(6)
     body.skip(2)
@@ -87,7 +87,7 @@ def table_map(body: EventBytes) -> TableMap:
 
 
 def _column(kind: int, details: EventBytes) -> RowColumn | None:
-    """Return the column for a type, consuming its details; None for an unknown type."""
+    """Return the column of a type, and consume its details; None for an unknown type."""
     if kind in _FIXED:
         if kind in (4, 5):
             details.skip(1)
@@ -112,7 +112,7 @@ def _column(kind: int, details: EventBytes) -> RowColumn | None:
 
 
 def _decimal(precision: int, scale: int) -> RowColumn | None:
-    """Return the column of a DECIMAL: decimal_bin_size() of strings/decimal.cc."""
+    """Return the column of a DECIMAL, whose size is decimal_bin_size() of strings/decimal.cc."""
     if scale > precision:
         return None
     whole = precision - scale
@@ -132,7 +132,7 @@ def _string(first: int, second: int) -> RowColumn:
 
 @dataclass(frozen=True)
 class RowsHead:
-    """Header of a row event: kind of change, table map id, and whether the event ends its statement."""
+    """Header of a row event: kind of change, table map id, and whether the event is the last of its statement."""
 
     event: int
     kind: ChangeKind
@@ -168,13 +168,13 @@ def count_rows(head: RowsHead, table: TableMap, body: EventBytes) -> int | None:
             images[0].skip(body)
             if is_update:
                 if documents is not None and body.packed() & 1:
-                    # A bit per JSON column tells whether its value is a difference (Rows_log_event::unpack).
+                    # For each JSON column a bit tells whether the value is a difference (Rows_log_event::unpack).
                     body.skip((documents + 7) // 8)
                 images[1].skip(body)
             rows += 1
         return rows
     except ValueError:
-        # The event's checksum is correct, so the format of a column must be unknown.
+        # The event's checksum is correct, so a column must have an unknown format.
         return None
 
 
@@ -183,10 +183,10 @@ RowImage = dict[int, bytes | None]
 
 
 def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tuple[RowImage | None, RowImage | None]]:
-    """Yield each row in the rest of a row event before and after the change; None: there was no row.
+    """Yield each row in the rest of a row event before and after the change. None: the row did not exist.
 
-    If an update omits a value, it is the one before (binlog_row_image=FULL_NODUP of MariaDB). A JSON value is omitted
-    if the event has only a difference. Raise ValueError if the format of a column is unknown.
+    If an update omits a value, the value before the change is used (binlog_row_image=FULL_NODUP of MariaDB). A JSON
+    value is omitted if the event has only a difference. Raise ValueError if the format of a column is unknown.
     """
     width = body.packed()
     if table.columns is None or width != table.width:
@@ -208,7 +208,7 @@ def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tu
 
 
 def _differences(table: TableMap, body: EventBytes) -> tuple[int, ...]:
-    """Return the JSON columns of the next row whose value is a difference (Rows_log_event::unpack)."""
+    """Return the next row's JSON columns whose value is a difference (Rows_log_event::unpack)."""
     if not body.packed() & 1:
         return ()
     documents = [place for place, column in enumerate(table.columns or ()) if column.is_json]
@@ -246,7 +246,7 @@ class _Image:
 
 
 def _steps(columns: tuple[RowColumn, ...]) -> list[tuple[int, int]]:
-    """Return prefix and fixed length of each value; adjacent values of fixed length are merged."""
+    """Return the prefix length and fixed length of each value. Adjacent values of fixed length are merged."""
     steps: list[tuple[int, int]] = []
     for column in columns:
         if not column.prefix and steps and not steps[-1][0]:
@@ -263,13 +263,13 @@ _NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 13, 246})
 TEXTS = frozenset({15, 249, 250, 251, 252, 253, 254})
 """Types with a collation."""
 TEXTS_AND_GEOMETRY = TEXTS | {255}
-"""Types with a collation in MariaDB's table maps: geometry has the binary one (seen in MariaDB 11.8, MySQL 9.7)."""
+"""Types with a collation in MariaDB's table maps: geometry has `binary` (seen in MariaDB 11.8, MySQL 9.7)."""
 _ENUM, _SET = 247, 248
 
 
 @dataclass(frozen=True)
 class ColumnMetadata:
-    """Optional metadata of one column in a table map. None: not given."""
+    """Optional metadata of one column in a table map. None: the event does not have it."""
 
     name: str | None = None
     is_unsigned: bool | None = None
@@ -288,7 +288,7 @@ class _OptionalMetadata:
 def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> tuple[ColumnMetadata, ...]:
     """Return the metadata of each column from the rest of a TABLE_MAP event, after its columns.
 
-    `texts` are the types with a collation, which depend on the server. Raise ValueError if the event is malformed.
+    `texts` are the types with a collation; they depend on the server. Raise ValueError if the event is malformed.
     """
     if table.columns is None:
         return ()
@@ -310,7 +310,7 @@ def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> 
 
 
 def _add(known: _OptionalMetadata, kinds: Sequence[int], about: int, value: EventBytes, texts: frozenset[int]) -> None:
-    """Add one metadata field; unknown fields are skipped."""
+    """Add one metadata field to `known`; skip an unknown field."""
     if about == _SIGNS:
         numeric = _places(kinds, _NUMERIC)
         bits = value.take((len(numeric) + 7) // 8)
@@ -332,7 +332,7 @@ def _places(kinds: Sequence[int], wanted: frozenset[int]) -> list[int]:
 
 
 def _collations(places: Sequence[int], value: EventBytes, *, has_default: bool) -> dict[int, int]:
-    """Return the collation id of each column: a default with exceptions, or one id per column."""
+    """Return the collation id of each column. The event has a default with exceptions, or one id per column."""
     if not has_default:
         return {place: value.packed() for place in places}
     found = dict.fromkeys(places, value.packed())
@@ -369,13 +369,13 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 def query(body: EventBytes, *, extra: int = 0) -> tuple[str, EventBytes]:
-    """Return the default schema of a query event, printable, and its body positioned at the text."""
+    """Return the default schema of a query event in printable form, and its body, positioned at the text."""
     schema, text = raw_query(body, extra=extra)
     return printable(schema.decode("utf-8", "replace")), text
 
 
 def raw_query(body: EventBytes, *, extra: int = 0) -> tuple[bytes, EventBytes]:
-    """Return the raw default schema of a query event, and its body positioned at the text.
+    """Return the raw default schema of a query event, and its body, which is then at the statement's text.
 
     The format is: thread, duration, length of the schema (u8), error, length of the status variables (u16), `extra`
     bytes, then variables, schema, a zero byte, and the text.
@@ -401,7 +401,7 @@ def statement(schema: str, text: EventBytes) -> LoggedStatement | None:
 
 
 def first_word(text: str) -> str:
-    """Return the first word of a statement in capitals, after comments and parentheses; empty if there is none."""
+    """Return a statement's first word after comments and parentheses, in capitals; empty if there is none."""
     at = 0
     while at < len(text):
         conditional = _CONDITIONAL.match(text, at)

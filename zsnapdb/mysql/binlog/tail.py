@@ -1,7 +1,7 @@
 """The end of a binlog file, and the position to which a server recovers from a set of binlog files.
 
-The end is the last complete transaction and the GTIDs up to it. tests/system/test_binlog_tail.py compares both with
-real servers.
+The end is the last complete transaction and the GTIDs up to it. tests/system/test_binlog_tail.py compares tail and
+position with real servers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPARED = 4096
 
 @dataclass(frozen=True)
 class KnownTail:
-    """Known end of a binlog's last complete transaction, as an offset, and the GTIDs up to it.
+    """Known end of a binlog's last complete transaction (an offset), and the GTIDs up to this end.
 
     `file` is the base name of the binlog. `last_gtid` is as in `Tail`. `digest` comes from `digest_of`.
     """
@@ -42,15 +42,15 @@ class KnownTail:
     digest: str
 
     def is_of(self, file: BinaryIO, size: int) -> bool:
-        """Return whether the open binlog of `size` bytes has this tail, possibly with more data after it."""
+        """Return whether the open binlog of `size` bytes contains this tail. More data may follow it."""
         return self.offset <= size and digest_of(file, self.offset) == self.digest
 
 
 def digest_of(file: BinaryIO, offset: int) -> str:
-    """Return the SHA-256 of a binlog's first 4 KiB and its 4 KiB before the offset.
+    """Return the SHA-256 of a binlog's first 4 KiB and of the 4 KiB before the offset.
 
-    The first part contains the server that started the file, the time, and the preceding GTIDs. The second has the
-    time and the GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the
+    The first part identifies the server that started the file, the time, and the preceding GTIDs. The second part has
+    the time and the GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the
     offset.
     """
     first = read_plain(file, 0, min(_COMPARED, offset))
@@ -62,8 +62,8 @@ def digest_of(file: BinaryIO, offset: int) -> str:
 class Tail:
     """End of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
 
-    `unfinished` is the number of bytes after this offset; they belong to no complete transaction. `last_gtid` is the
-    GTID of the last complete transaction (None: it has none, or the file has no transaction).
+    `unfinished` is the number of bytes after this offset, which belong to no complete transaction. `last_gtid` is the
+    GTID of the last complete transaction (None: it has no GTID, or the file has no transaction).
     """
 
     offset: int
@@ -73,9 +73,9 @@ class Tail:
 
 
 def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
-    """Return the tail of an open binlog. With a `known` tail of this binlog, only later data is read and checked.
+    """Return the tail of an open binlog. If `known` is a tail of this binlog, only later data is read and checked.
 
-    Raise DamagedError if an event is wrong, PreflightError if the binlog is encrypted.
+    Raise DamagedError if an event is damaged, PreflightError if the binlog is encrypted.
     """
     size = file.seek(0, os.SEEK_END)
     if known is not None and not (known.file == name and known.is_of(file, size)):
@@ -98,7 +98,7 @@ def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
 
 @dataclass(frozen=True)
 class FoundPosition:
-    """The position to which a server recovers, and the tail as its evidence.
+    """The position to which a server recovers, and the tail as evidence.
 
     `tail` is None if the binlog has no GTID information (very old servers). Such a file is always read completely.
     """
@@ -114,18 +114,19 @@ def head_fingerprint(file: BinaryIO, name: str) -> str | None:
 
 
 LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
-"""Suffixes of the files that list binlogs or relay logs by absolute path.
+"""Suffixes of files that list binlogs or relay logs by absolute path.
 
 (sql/binlog.cc of MySQL, sql/log.cc of MariaDB.) The first is the index. The second replaces the index while the server
-rewrites it. The third lists files that are being created or purged: a server that starts after a crash DELETES those
-that are not in its index. A server on a copy taken during a rotation would delete the live binlog of the source.
+rewrites it. The third lists files that are being created or purged. After a crash, a starting server DELETES the listed
+files that are not in its index. So a server on a copy made during a rotation would delete the live binlog of the
+source.
 """
 
 
 def index_entries(index: Path) -> list[str]:
     """Return the lines of a binlog index, oldest first, as the server wrote them.
 
-    While the server replaces its index, only the crash-safe file exists; the server itself then uses that. Raise
+    While the server replaces its index, only the crash-safe file exists, which the server itself then uses. Raise
     ConsistencyError if the index cannot be read.
     """
     try:
@@ -144,7 +145,7 @@ def index_entries(index: Path) -> list[str]:
 
 
 def _some_entries(index: Path) -> list[str]:
-    """Return the lines of `index_entries`. Raise ConsistencyError also if there are none."""
+    """Return the lines of the index. Raise ConsistencyError as `index_entries` does, and also if there are none."""
     entries = index_entries(index)
     if not entries:
         raise ConsistencyError(
@@ -163,11 +164,11 @@ def _known_tail(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
 def find_position(
     index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool, keys: BinlogKeys = NO_KEYS
 ) -> FoundPosition:
-    """Return the position to which a server recovers with this index and the binlogs in `folder`, with its tail.
+    """Return the position to which a server recovers with this index and the binlogs in `folder`, and the tail.
 
-    The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If
-    that is still empty during a rotation, it is the end of the binlog before. If the newest binlog has the `known`
-    tail, only later data is read.
+    The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If a
+    rotation has just started this binlog and it is empty, the position is the end of the previous binlog. If the newest
+    binlog contains the `known` tail, only later data is read.
     """
     for name in reversed([Path(entry).name for entry in _some_entries(index)]):
         file = folder / name
@@ -193,17 +194,17 @@ def find_position(
 
 
 _NEAR_BYTES = 256 << 10
-"""Walking this many bytes takes milliseconds."""
+"""A walk through this many bytes takes milliseconds."""
 _MOST_WALKS = 3
 
 
 def tail_near_end(
     index: Path, folder: Path, known: KnownTail | None, flavour: Flavour, *, has_gtids: bool, keys: BinlogKeys = NO_KEYS
 ) -> KnownTail | None:
-    """Return a tail of a running server's newest binlog that is near its end.
+    """Return a tail near the end of a running server's newest binlog.
 
-    That is the `known` one if it is near enough. Otherwise the binlog is read from there, and again if the server wrote
-    much in the meantime. The errors are those of `find_position`.
+    This is the `known` tail if it is near enough. Otherwise the binlog is read from there on, and again if the server
+    wrote much in the meantime. Errors as for `find_position`.
     """
     for _ in range(_MOST_WALKS):
         newest = folder / Path(_some_entries(index)[-1]).name
@@ -220,7 +221,7 @@ _SECOND = 1_000_000
 def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
     """Return the current horizon of the server's commits; None if it has no binlog. `forms` is its dialect.
 
-    The time is a whole second, because binlogs with times in seconds drop the fraction. Raise ServerError if the
+    The horizon's time is a whole second, because some binlogs have no fractions of a second. Raise ServerError if the
     account lacks a privilege or the server does not answer in time.
     """
     asked = int(clock(session))
@@ -228,5 +229,5 @@ def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
     if not rows:
         return None
     end = BinlogCoordinates(str(rows[0]["File"]), int(rows[0]["Position"]))
-    # Everything dated up to the previous second started before this query.
+    # Every commit with a time up to the previous second started before this query.
     return CommitHorizon((asked - 1) * _SECOND, end)

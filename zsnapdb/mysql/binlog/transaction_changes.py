@@ -1,6 +1,6 @@
 """Complete transactions of a binlog file with their changes: tables, kinds of change, rows.
 
-Binlog contents are untrusted, so memory use is bounded for any file.
+Binlog contents are untrusted, so the memory use is limited for every file.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ from zsnapdb.planning.binlog.undo import MOST_ROWS, LoggedRow
 
 _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS = 18, 29, 160
 OTHER_EVENTS = frozenset({TABLE_MAP, _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS, *ROW_EVENTS})
-"""Events with the changes of a transaction, in addition to those that start or end it."""
+"""Events with the changes of a transaction. Other events start or end the transaction."""
 _BEGINS = frozenset({GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID})
 _MOST_MAPS = 1 << 14
 NO_TABLE = 0xFFFFFF
-"""Table id of a row event that only ends a statement (Rows_log_event of MySQL, "dummy event")."""
+"""Table id of a row event that only ends its statement (MySQL's Rows_log_event, "dummy event")."""
 _LOAD_HEAD = 13
-"""Execute_load_query_log_event has 13 more bytes than a query event before the status variables."""
+"""Before the status variables, Execute_load_query_log_event has 13 bytes more than a query event."""
 _SECOND = 1_000_000
 
 
 def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> Iterator[TransactionChanges]:
     """Yield the complete transactions of an open binlog in order, with their changes.
 
-    `start` is the offset to start at, which must be the end of a transaction. Raise DamagedError with the offset if an
-    event is wrong, PreflightError if the file is encrypted.
+    The walk starts at the offset `start`, which must be the end of a transaction. Raise DamagedError with the offset if
+    an event is damaged, PreflightError if the file is encrypted.
     """
     walk, content, has_checksum = TransactionTracker(), _Content(), False
     decisive = decisive_events(file, name, file.seek(0, 2), start, OTHER_EVENTS)
@@ -94,14 +94,14 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
 
 
 def event_body(file: BinaryIO, event: Event, *, has_checksum: bool) -> EventBytes:
-    """Return the complete body of an event, even if the walk cut it at the window."""
+    """Return the complete body of an event, even if the walk truncated it at the window."""
     start = event.start + HEADER.size
     end = event.end - (4 if has_checksum or event.kind == FORMAT else 0)
     return EventBytes([event.body] if len(event.body) == end - start else in_file(file, start, end))
 
 
 class _Content:
-    """Changes in the events of one transaction so far."""
+    """Changes that the events of one transaction have made so far."""
 
     def __init__(self) -> None:
         self._began: int | None = None
@@ -135,7 +135,7 @@ class _Content:
         elif kind == _EXECUTE_LOAD:
             self._statement(*query(body, extra=_LOAD_HEAD))
         elif kind in (_ROWS_QUERY, _ANNOTATE_ROWS) and self._annotation is None:
-            # In MySQL a length byte precedes the text; it is too small for most texts (rows_event.h).
+            # In MySQL, a length byte precedes the text. It is too small for most lengths (rows_event.h).
             body.skip(1 if kind == _ROWS_QUERY else 0)
             self._annotation = printable(body.up_to(MOST_TEXT).decode("utf-8", "replace"))
         elif kind == PAYLOAD:
@@ -216,7 +216,7 @@ def _name(raw: bytes) -> str:
 def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> list[LoggedRow]:
     """Return the rows that a complete transaction of an open binlog changed, in their order.
 
-    Raise DamagedError with the offset if an event is wrong. Raise PreflightError if the format of rows is unknown, or
+    Raise DamagedError with the offset if an event is damaged. Raise PreflightError if the format of rows is unknown, or
     if there are more than 100,000 rows.
     """
     rows, has_checksum = _Rows(), False
@@ -234,7 +234,7 @@ def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> l
 
 
 class _Rows:
-    """The rows of one transaction so far."""
+    """The changed rows of one transaction so far."""
 
     def __init__(self) -> None:
         self.rows: list[LoggedRow] = []
@@ -289,7 +289,7 @@ class _Rows:
 
 
 def _columns(table: TableMap, metadata: tuple[ColumnMetadata, ...]) -> tuple[LoggedColumn, ...]:
-    """Return the columns of a table map; none if the format of a column is unknown."""
+    """Return the columns of a table map; empty if the format of a column is unknown."""
     return tuple(
         LoggedColumn(
             code,

@@ -38,7 +38,10 @@ _HAS_ORIGINAL = 1 << 55
 
 
 def previous_gtids(body: memoryview) -> GtidSet:
-    """Decode a Previous-GTIDs event: Gtid_set::encode of MySQL 8.3+, where byte 7 marks the format with tags."""
+    """Decode a Previous-GTIDs event, as written by Gtid_set::encode.
+
+    From MySQL 8.3 on, byte 7 marks the format with tags.
+    """
     word = struct.unpack_from("<Q", body, 0)[0]
     tagged = word >> 56 == 1
     count = (word >> 8) & 0xFFFFFFFFFFFF if tagged else word & 0x00FFFFFFFFFFFFFF
@@ -63,7 +66,7 @@ def previous_gtids(body: memoryview) -> GtidSet:
 def _varlen(body: memoryview, at: int) -> tuple[int, int]:
     """Decode an unsigned integer of mysql::serialization; return the integer and the offset after it.
 
-    The number of low set bits in the first byte is the number of extra bytes.
+    The number of consecutive low bits that are set in the first byte is the number of additional bytes.
     """
     first = body[at]
     extra = 0
@@ -74,7 +77,7 @@ def _varlen(body: memoryview, at: int) -> tuple[int, int]:
 
 
 def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
-    """Decode source, number and commit time (microseconds UTC; 0: none) of a tagged GTID event of MySQL 8.3+.
+    """Decode the source, number and commit time (microseconds UTC; 0: none) of a tagged GTID event of MySQL 8.3+.
 
     The format of mysql::serialization is: version, size, then id-value pairs. Field 1 is the UUID as 16 variable-length
     integers, 2 the number (signed), 3 the tag, 6 the immediate commit timestamp; 0, 4 and 5 are single integers.
@@ -112,8 +115,8 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 def committed_at(body: memoryview) -> int:
     """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, in microseconds UTC.
 
-    It is 0 before 8.0.1. The timestamp is when this server wrote the transaction to its binlog: 7 bytes after the
-    logical clock. Its highest bit tells whether the timestamp of the original server follows
+    Before 8.0.1 it is 0. It is the time when this server wrote the transaction to its binlog: 7 bytes after the logical
+    clock. The highest bit tells whether the timestamp of the original server follows
     (Gtid_log_event::write_body_to_memory).
     """
     if len(body) < _COMMITTED_AT + 7:
@@ -128,7 +131,10 @@ _MOST_RUNS = 1 << 16
 
 
 def query_text(body: memoryview) -> bytes:
-    """Return the first 32 bytes of a query event's statement, which follows header, status variables and schema."""
+    """Return the first 32 bytes of a query event's statement.
+
+    Header, status variables and schema precede the statement.
+    """
     schema_length = body[8]
     variables = struct.unpack_from("<H", body, 11)[0]
     return bytes(body[13 + variables + schema_length + 1 :][:32])
@@ -148,7 +154,7 @@ class GtidCollector:
         else:
             runs.append([number, number])
             if len(runs) > self._most:
-                # Parallel appliers write numbers out of order; merging leaves few intervals.
+                # Parallel appliers write the numbers out of order. Merging leaves few intervals.
                 joined = GtidSet.of((source, (run[0], run[1])) for run in runs).intervals[source]
                 self._runs[source] = [list(run) for run in joined]
                 self._most = max(self._most, 2 * len(joined))
@@ -164,8 +170,8 @@ class TransactionTracker:
     """State of a walk through the decisive events: the open transaction and the last complete one.
 
     `opened` is the event that started the transaction. `number` is its GTID: source and number (MySQL), or domain,
-    server and sequence (MariaDB). `has_closed` tells whether the walk saw a transaction end. `last` is the GTID of the
-    last complete one.
+    server and sequence (MariaDB). `has_closed` tells whether a transaction has ended during the walk. `last` is the
+    GTID of the last complete transaction.
     """
 
     def __init__(self) -> None:
@@ -195,14 +201,14 @@ class TransactionTracker:
 
     @property
     def is_inside(self) -> bool:
-        """Return whether the open transaction has its own BEGIN and end, and is not a single statement."""
+        """Return whether the open transaction has its own BEGIN and end, and is more than a single statement."""
         return self._open and self._begun
 
     def see(self, event: Event) -> bool:
         """Process the next event. Return whether it ends a transaction."""
         kind = event.kind
         if not self._open:
-            # Events skipped since the last transaction belong to no transaction.
+            # Events that were skipped since the last transaction belong to no transaction.
             self.offset = event.start
         if kind in (GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID):
             self._begin(event)
@@ -213,7 +219,7 @@ class TransactionTracker:
             self.family, self.has_gtids = Flavour.MARIADB, True
             count = struct.unpack_from("<I", event.body, 0)[0] & 0x0FFFFFFF
             for index in range(count):
-                # In a domain, the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
+                # For each domain, the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
                 domain, server, sequence = struct.unpack_from("<IIQ", event.body, 4 + 16 * index)
                 self.heads[domain] = (server, sequence)
         if not self._open:
@@ -224,7 +230,7 @@ class TransactionTracker:
         return False
 
     def finish(self, end: int) -> None:
-        """Record that the walk ended at `end`. Events outside a transaction are complete."""
+        """Record that the walk ended at `end`. Events outside transactions count as complete."""
         if not self._open:
             self.offset = end
 
@@ -292,8 +298,8 @@ class BinlogTransaction:
     """A complete transaction: its bytes in the file, its GTID (None if it has none), its commit time.
 
     `committed` is in microseconds UTC, as recorded by MySQL 8.0.1 and newer. If `is_exact` is False, the server
-    recorded whole seconds, and the commit is within that second. Commit times follow the order of the file, unless the
-    server's clock was set back.
+    recorded only the second in which the transaction was committed. Commit times follow the order of the file, unless
+    the server's clock was set back.
     """
 
     start: int
@@ -316,8 +322,8 @@ class BinlogTransaction:
 class BinlogHeader:
     """Header events of a binlog file, before its first transaction.
 
-    `created` is when the server started the file (UTC seconds). `previous` are the GTIDs before the file; None if the
-    file does not have them. `end` is the offset after the head; None while the server writes the head.
+    `created` is when the server started the file (UTC seconds). `previous` has the GTIDs before the file; None if the
+    file does not record them. `end` is the offset after the head; None while the server writes the head.
     """
 
     flavour: Flavour
@@ -329,9 +335,9 @@ class BinlogHeader:
 
 
 def read_head(file: BinaryIO, name: str) -> BinlogHeader | None:
-    """Return the head of an open binlog; None if the first event is not written yet.
+    """Return the head of an open binlog; None if the server has not written the first event yet.
 
-    Raise DamagedError if an event is wrong, PreflightError if the file is encrypted.
+    Raise DamagedError if an event is damaged, PreflightError if the file is encrypted.
     """
     size = file.seek(0, 2)
     walk = TransactionTracker()
@@ -346,7 +352,7 @@ def read_head(file: BinaryIO, name: str) -> BinlogHeader | None:
                 walk.see(event)
                 return BinlogHeader(head.flavour, head.version, head.server_id, head.created, walk.gtids(), event.end)
             else:
-                # Files of MariaDB before 10.0 and MySQL before 5.6 start with transactions.
+                # In MariaDB before 10.0 and MySQL before 5.6, files start with transactions.
                 break
     except MALFORMED as error:
         raise malformed(name, error) from error
@@ -362,10 +368,10 @@ def transactions(
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
-    Return the offset after the last transaction and any events that follow it outside transactions. `start` is the
-    offset to start at, the end of a transaction or of the head. At most `size` bytes of the file are read. `watch`
-    receives each table map and each decisive event, and whether it ends a transaction. Raise DamagedError if an event
-    before the end is wrong, PreflightError if the file is encrypted.
+    Return the offset after the last transaction and any events that follow it outside transactions. The walk starts at
+    the offset `start`, which is the end of a transaction or of the head. At most `size` bytes of the file are read.
+    `watch` receives each table map and each decisive event, and whether the event ends a transaction. Raise
+    DamagedError if an event before the last one is damaged, PreflightError if the file is encrypted.
     """
     walk, others = TransactionTracker(), () if watch is None else (TABLE_MAP,)
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start, others)

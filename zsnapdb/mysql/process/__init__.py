@@ -1,1 +1,1 @@
-"""The server's process: programs, start and stop, the sandbox, which server uses which files."""
+"""The server's process: its programs, start and stop, the sandbox, and the servers that use given files."""

@@ -1,8 +1,8 @@
 """Discovery of the servers on this host by kernel facts: programs, sockets and working directories.
 
-A server changes into its data directory at its start. The function skips a process with another root (a container, a
-clone of zsnapdb). It also skips a process whose data directory is not the directory that this host has at that path. A
-systemd service counts: it has its own mount namespace, but the root of the host (systemd.exec(5), "ProtectSystem=").
+A server changes into its data directory at its start. A process with another root is skipped (a container, a clone of
+zsnapdb). So is a process whose data directory differs from this host's directory at the same path. A systemd service is
+not skipped: it has its own mount namespace, but the host's root (systemd.exec(5), "ProtectSystem=").
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMED_PROGRAM = re.compile(r"(mysqld|mariadbd)([.-][A-Za-z0-9._-]+)?")
 _LISTENS = 0x10000
 """Flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
 _LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
-"""The dynamic loader, which can start a program given as its argument (ld.so(8)); then it is /proc/PID/exe."""
+"""The dynamic loader, which can start a program that is its argument (ld.so(8)). /proc/PID/exe is then the loader."""
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]")
 _X_PROTOCOL = "mysqlx"
 SERVICE_NAME = r"[A-Za-z0-9:_.@\\-]{1,200}\.service"
@@ -47,7 +47,7 @@ PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay
 class DiscoveredProcess:
     """A process of a server program: its account, program, listening sockets and data directory.
 
-    `is_by_loader`: the dynamic loader started the program, which may be unable to start by itself.
+    `is_by_loader`: the dynamic loader started the program, which may not start without the loader.
     """
 
     pid: int
@@ -60,21 +60,21 @@ class DiscoveredProcess:
 
 @dataclass(frozen=True)
 class RootObservation:
-    """Facts about a server from a root login: InnoDB page size, how an account can be created, paths."""
+    """Facts that a root login reads from a server: InnoDB page size, how to create an account, paths."""
 
     page_size: int
     is_read_only: bool
     has_socket_login: bool
     paths: Mapping[str, str] = field(default_factory=dict)
-    """Values of the variables that name folders and files, by variable."""
+    """Values of the variables that name folders and files, by variable name."""
     row_metadata: str = ""
     """Value of binlog_row_metadata; "" if the server does not have it."""
 
 
 def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
-    """Return the servers whose files are at the same paths on this host. Processes that end meanwhile are skipped.
+    """Return the servers whose files are at the same paths on this host. Skip processes that end meanwhile.
 
-    Only root sees the sockets of other accounts' processes.
+    Only root sees the sockets of processes that other accounts run.
     """
     listening = _listening(proc)
     namespace = _link(proc / "self/ns/mnt")
@@ -97,7 +97,7 @@ def is_server_program(process: Path) -> bool:
 
 
 def _sees_this_host(entry: Path, namespace: str) -> bool:
-    """Return whether root and working directory of a process are the same on this host, by device and inode."""
+    """Return whether a process has the root of this host, and this host has its working directory at the same path."""
     if _link(entry / "ns/mnt") == namespace:
         return True
     datadir = _link(entry / "cwd")
@@ -150,7 +150,7 @@ def _sockets(entry: Path, listening: dict[str, str]) -> Iterator[str]:
 
 
 def service_of(pid: int, proc: Path = Path("/proc")) -> str:
-    """Return the systemd service that runs the process, by the name of its control group; "" if there is none."""
+    """Return the systemd service that runs the process, from the name of its control group; "" if there is none."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text().split("\n")
     except OSError:
@@ -160,7 +160,7 @@ def service_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def seen_by_root(socket: Path) -> RootObservation | None:
-    """Return facts from a root login; None if root cannot log in by the socket without a password."""
+    """Return facts from a root login; None if root cannot log in through the socket without a password."""
     plugins = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = %s AND PLUGIN_STATUS = 'ACTIVE'"
     try:
         with Session.open(Address("root", socket), SecretStr("")) as session:
@@ -184,8 +184,7 @@ _PATIENCE_MS = 20_000
 class RunningServer:
     """A process that serves files below a mount folder of zsnapdb.
 
-    `place` is the subfolder where everything of one restore or clone is mounted. `started` is in clock ticks since
-    boot.
+    `place` is the subfolder with all mounts of one restore or clone. `started` is in clock ticks since boot.
     """
 
     pid: int
@@ -228,10 +227,11 @@ def _server(pid: int, roots: Collection[Path], private_folder: str) -> RunningSe
 
 
 def end(server: RunningServer, private_folder: str) -> bool:
-    """Kill the server and wait until it has ended; only for a copy that is rolled back or removed afterwards.
+    """Kill the server and wait until it has ended; only for a copy that is then rolled back or removed.
 
-    Return False, and kill nothing, if this process no longer runs; also False if it has not ended after 20 s. The
-    process handle (pidfd_open(2)) is taken first, so a later process with the same number cannot get the signal.
+    Return False, and kill nothing, if this process no longer runs. Return False also if it has not ended after 20 s.
+    The function first opens a process handle (pidfd_open(2)), so that a later process with the same number cannot get
+    the signal.
     """
     try:
         handle = os.pidfd_open(server.pid)
@@ -253,12 +253,12 @@ _LONGEST = 2048
 _HEADER = 4
 _PROTOCOL, _ERROR = 10, 0xFF
 _VERSION = re.compile(rb"[\x20-\x7e]{1,80}")
-"""A version may contain spaces, as on Debian: `11.8.6-MariaDB-0+deb13u1 from Debian-log`."""
+"""A version may contain spaces, for example in Debian: `11.8.6-MariaDB-0+deb13u1 from Debian-log`."""
 
 
 @dataclass(frozen=True)
 class ServerGreeting:
-    """Greeting of a server: its version, or the number of the error (`refusal`) that it sent instead."""
+    """Greeting of a server: its version, or the number of the error (`refusal`) that it sent instead of a greeting."""
 
     version: str = ""
     refusal: int = 0
@@ -267,8 +267,8 @@ class ServerGreeting:
 def read_greeting(packet: bytes) -> ServerGreeting | None:
     """Return the greeting at the start of the bytes; None if they are not a complete server greeting.
 
-    An error packet counts, for example 1130 (this host may not log in) or 1040 (too many connections): a server sent
-    it.
+    An error packet counts as a greeting, because only a server sends it: for example 1130 (this host may not log in) or
+    1040 (too many connections).
     """
     if len(packet) <= _HEADER or packet[3] != 0:
         return None
@@ -287,9 +287,9 @@ def read_greeting(packet: bytes) -> ServerGreeting | None:
 def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | None:
     """Return the greeting of the server at the address; None if none came within `patience` seconds.
 
-    At most the longest greeting is read, and nothing is sent. An address of this host is never queried, because a guest
-    may name one that it shares with the host, such as that of a bridge. A server counts a connection without login as a
-    host error (max_connect_errors), so callers must not repeat the query once a server greeted.
+    At most the longest greeting is read, and nothing is sent. An address of this host is never queried: a guest may
+    name an address that it shares with the host, such as that of a bridge. A server counts a connection without login
+    as a host error (max_connect_errors). So callers must not repeat the query after a greeting.
     """
     deadline, got = time.monotonic() + patience, b""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as connection:

@@ -1,4 +1,4 @@
-"""Process managers for servers that zsnapdb starts: detached processes or systemd units, in a sandbox."""
+"""Process managers for servers that zsnapdb starts in a sandbox: as detached processes, or as systemd units."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from zsnapdb.planning.server_copy.sandbox import MountSeen, ProcessSeen, Sandbox
 
 _LAUNCHER = Path(__file__).with_name("sandbox_launcher.py")
 FAILED = "zsnapdb sandbox: "
-"""Prefix of the line that the launcher writes to the server's log if it cannot build the sandbox."""
+"""Prefix of the line that the launcher writes to the server's log if the sandbox cannot be built."""
 _HINT = (
     'start zsnapdb as root on a kernel with mount namespaces and seccomp; sandbox = "off" under server of the'
     " instance starts it without a sandbox"
@@ -49,7 +49,7 @@ def sandbox_prefix(sandbox: Sandbox, user: str) -> list[str]:
 
 
 def sandbox_refusal(log: str) -> PreflightError | None:
-    """Return the error if the end of the server's log says that the sandbox could not be built."""
+    """Return the error if the last lines of the server's log say that the sandbox could not be built."""
     last = log.splitlines()[-1] if log else ""
     if not last.startswith(FAILED):
         return None
@@ -57,7 +57,7 @@ def sandbox_refusal(log: str) -> PreflightError | None:
 
 
 def inspect_process(pid: int) -> ProcessSeen:
-    """Return the kernel's facts about the running server. Raise OSError if the process has ended."""
+    """Return the kernel's facts about a running server. Raise OSError if the process has ended."""
     process = Path(f"/proc/{pid}")
     lines = (process / "status").read_text(errors="replace").splitlines()
     return ProcessSeen(
@@ -68,7 +68,10 @@ def inspect_process(pid: int) -> ProcessSeen:
 
 
 def mounts_in(text: str) -> tuple[MountSeen, ...]:
-    """Return the mounts of a mountinfo file (proc(5)) in mount order. Either `ro` makes one read-only."""
+    """Return the mounts in a mountinfo file (proc(5)) in mount order.
+
+    A mount is read-only if either of its `ro` options is set.
+    """
     mounts = []
     for line in text.split("\n"):
         left, separator, right = line.partition(" - ")
@@ -87,11 +90,11 @@ def _plain(word: str) -> str:
 
 
 def sandbox_properties(sandbox: Sandbox) -> dict[str, str]:
-    """Return the properties of a unit that runs the launcher: systemd's restrictions around those of the launcher.
+    """Return the properties of a unit that runs the launcher: systemd's restrictions in addition to the launcher's.
 
-    The launcher needs root and its capabilities until the server runs; the server runs without them. IPAddressDeny and
-    IPAddressAllow need a kernel with BPF for control groups (systemd.resource-control(5)); other kernels ignore them.
-    They filter both directions, so a server that accepts or opens remote connections gets neither.
+    The launcher needs root and its capabilities until it executes the server, which runs without them. IPAddressDeny
+    and IPAddressAllow need a kernel with BPF for control groups (systemd.resource-control(5)); other kernels ignore
+    them. They filter both directions, so a server that accepts or opens remote connections gets neither property.
     """
     used = [*sandbox.writable, *sandbox.readable, sys.executable, str(_LAUNCHER)]
     is_temporary = any(path.startswith(("/tmp/", "/var/tmp/")) for path in used)  # noqa: S108 - not made here
@@ -132,14 +135,14 @@ class Launched(Protocol):
     """A launched server."""
 
     def ended(self) -> str | None:
-        """Return how the server ended, in a few words; None while it runs."""
+        """Return in a few words how the server ended; None while it runs."""
 
     def kill(self) -> None:
         """Kill the server and wait until it has ended."""
 
 
 class ProcessManager(Protocol):
-    """Launcher of a server within its limits. The server outlives the process that started it."""
+    """Starts servers with limits. A server outlives the process that started it."""
 
     def launch(
         self,
@@ -151,10 +154,10 @@ class ProcessManager(Protocol):
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Launched:
-        """Start the server in the sandbox (None: without one) as the account `user`; append its output to `log`.
+        """Start the server in the sandbox (None: without one) as the account `user`. Append its output to `log`.
 
-        If the caller is root, the server has that account from its first instruction; otherwise it has the caller's
-        account. `name` labels the server for people. `zone` is TZ in its environment (None: unset). Raise ServerError
+        If the caller is root, the server runs as `user` from its first instruction; otherwise as the caller's account.
+        `name` labels the server for people. `zone` is TZ in the server's environment (None: unset). Raise ServerError
         or PreflightError if the server cannot be started.
         """
 
@@ -176,7 +179,7 @@ class Detached:
     """Manager for a process in its own session and process group.
 
     Signals to the starter's group, from a terminal or a service, do not reach the process. A service manager that ends
-    a whole control group does end it; with systemd, a unit is the better choice.
+    a whole control group ends the process too, so with systemd a unit is the better choice.
     """
 
     def launch(
@@ -205,7 +208,8 @@ class Detached:
                     f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance"
                 ) from error
         if limits.nice:
-            # If the kernel schedules by session, this is the weight of the session (sched(7), "The autogroup feature").
+            # If the kernel schedules by session, `nice` of a process is the weight of its session (sched(7), "The
+            # autogroup feature").
             with contextlib.suppress(OSError):
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(limits.nice))
         return _Child(process)
@@ -214,7 +218,7 @@ class Detached:
 def started_at(process: int) -> int | None:
     """Return the start time of a process in clock ticks since boot; None if it has ended.
 
-    With its number, the time identifies a process. Source: proc_pid_stat(5), starttime.
+    The start time and the number identify a process. Source: proc_pid_stat(5), starttime.
     """
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
@@ -238,13 +242,13 @@ def resident_bytes(process: int) -> int:
 
 
 def _relative(limits: Limits) -> Limits:
-    """Return the limits with `nice` relative to this thread's niceness. Only root may lower the niceness."""
+    """Return the limits with `nice` relative to this thread's niceness. Only root may lower its niceness."""
     steps = 0 if limits.nice is None else limits.nice - os.getpriority(os.PRIO_PROCESS, 0)
     return replace(limits, nice=steps if os.geteuid() == 0 else max(0, steps))
 
 
 _OPEN_FILES = 524_288
-"""The open files that a systemd service may have (systemd.exec(5), DefaultLimitNOFILE), if the kernel allows it."""
+"""Open files that a systemd service may have (systemd.exec(5), DefaultLimitNOFILE), if the kernel allows it."""
 _CAP_SYS_RESOURCE = 1 << 24
 """The capability to raise a hard limit (capabilities(7)). The root of a container may lack it."""
 _INHERITED = {
@@ -257,7 +261,7 @@ _INHERITED = {
 
 
 def _inherited() -> dict[str, tuple[int, int]]:
-    """Return the soft and hard limits that children of this process inherit; empty if it may not widen them."""
+    """Return the soft and hard limits that our child processes inherit; empty if this process may not raise them."""
     rights = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
     if rights is None or not int(rights[1], 16) & _CAP_SYS_RESOURCE:
         return {}
@@ -265,9 +269,9 @@ def _inherited() -> dict[str, tuple[int, int]]:
 
 
 def widening_arguments(inherited: Mapping[str, tuple[int, int]], limits: Limits) -> list[str]:
-    """Return the command prefix that removes the limits of the starter's shell; empty if none is too low.
+    """Return the command prefix that raises limits inherited from the shell; empty if no limit is too low.
 
-    A server that cannot open its files reports them as damaged.
+    If a server cannot open all its files, it reports damaged files.
     """
     options = [
         f"--{name}=unlimited:unlimited"
@@ -281,7 +285,7 @@ def widening_arguments(inherited: Mapping[str, tuple[int, int]], limits: Limits)
 
 
 def _most_open_files() -> int:
-    """Return the highest limit that the kernel allows (proc_sys_fs(5), nr_open)."""
+    """Return the maximum number of open files that the kernel allows (proc_sys_fs(5), nr_open)."""
     try:
         return int(Path("/proc/sys/fs/nr_open").read_text())
     except (OSError, ValueError):
@@ -291,10 +295,10 @@ def _most_open_files() -> int:
 def limiting_arguments(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
     """Return the command prefix that limits a program; empty if there is no limit.
 
-    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7). Above the limit the
-    kernel refuses memory and kills no process. Processors are limited by affinity; a fraction is rounded up. The name
-    selects the processors, so that several servers use different ones. `limits.nice` is added to the niceness of the
-    caller.
+    RLIMIT_DATA counts private writable memory, both mappings and heap (getrlimit(2), Linux 4.7). At the limit the
+    kernel refuses more memory, but kills no process. Processors are limited by affinity; a fraction is rounded up.
+    `name` determines the processors, so that several servers use different ones. `limits.nice` is added to the niceness
+    of the caller.
     """
     words = ["nice", "-n", str(limits.nice)] if limits.nice else []
     if limits.memory is not None:
@@ -315,7 +319,7 @@ def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
 def _account_words(user: str) -> list[str]:
     """Return the command prefix that switches from root to the account and its groups (setpriv(1)).
 
-    It follows the limits, which root sets.
+    In a command it comes after the limits, which root must set.
     """
     entry = pwd.getpwnam(user)
     return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--"]
@@ -344,7 +348,7 @@ class _Child:
 class SystemdUnits:
     """Manager for a transient service per server (systemd-run(1)), limited by its control group.
 
-    systemd forgets the unit when the server ends.
+    systemd removes the unit when the server ends.
     """
 
     def launch(
@@ -358,11 +362,11 @@ class SystemdUnits:
         zone: str | None = None,
     ) -> Launched:
         entry = [] if sandbox is None else sandbox_prefix(sandbox, user)
-        # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
+        # Each start uses a new name, because systemd may still know the unit of a server that has just ended.
         unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
         with open_to_append(log, None) as file:
-            # systemd opens the log as root. By this path it opens the checked file (proc_pid_fd(5)), even if the
-            # server's account has replaced it.
+            # systemd opens the log as root. This path leads to the file that was checked (proc_pid_fd(5)), even if the
+            # server's account has replaced the log.
             opened = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
             properties = unit_properties(name, opened, limits, user, sandbox)
             properties += [] if zone is None else [f"--property=Environment=TZ={zone}"]
@@ -372,11 +376,11 @@ class SystemdUnits:
 
 
 def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sandbox | None) -> list[str]:
-    """Return the unit's properties as systemd-run arguments. With a sandbox, the launcher gives up root, not systemd.
+    """Return the unit's properties as systemd-run arguments. With a sandbox, not systemd but the launcher drops root.
 
-    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota belong
-    to the control group (systemd.resource-control(5)). A kernel without these controllers ignores them, so LimitDATA
-    also limits memory, as for a detached server.
+    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota apply to
+    the control group (systemd.resource-control(5)). A kernel without these controllers ignores them. So LimitDATA
+    limits memory too, as for a detached server.
     """
     properties = {
         "Type": "exec",
@@ -387,8 +391,8 @@ def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sa
         "KillMode": "control-group",
     }
     if limits.nice is not None:
-        # The weight applies between control groups: one step of niceness is a factor of 1.25 (sched(7)), 100 is the
-        # default.
+        # The weight applies between control groups: one step of niceness is a factor of 1.25 (sched(7)), and the
+        # default is 100.
         properties |= {"Nice": str(limits.nice), "CPUWeight": str(max(1, round(100 / 1.25**limits.nice)))}
     if limits.memory is not None:
         properties |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
@@ -404,10 +408,10 @@ def _systemd(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], *, timeout: float) -> str:
-    """Run a program that works on a server of zsnapdb, wait for its end, and return its output.
+    """Run a program that works on a server of zsnapdb. Wait for its end, and return its output.
 
-    Raise PreflightError if it cannot be started. Raise ServerError if it fails (with its output) or takes longer than
-    `timeout` seconds.
+    Raise PreflightError if it cannot be started. Raise ServerError with its output if it fails. Raise ServerError also
+    if it takes longer than `timeout` seconds.
     """
     try:
         done = program_start.run(argv, timeout=timeout)
@@ -437,7 +441,7 @@ class _Unit:
     pid: int
 
     def ended(self) -> str | None:
-        # With --collect systemd forgets the unit and its exit status; the server's own log has the reason.
+        # With --collect, systemd removes the unit and its exit status, but the server's own log has the reason.
         return None if self.pid and Path(f"/proc/{self.pid}").exists() else f"and its unit {self.name}"
 
     def kill(self) -> None:
@@ -445,15 +449,15 @@ class _Unit:
             try:
                 _systemd(words)
             except ServerError:
-                # systemd no longer knows a unit that ended by itself.
+                # systemd no longer knows the unit if the server ended by itself.
                 if self.ended() is None:
                     raise
 
 
 def version_of(binary: Path) -> str:
-    """Return the version that a server program prints, as in its `version` variable; cached per file.
+    """Return the version that a server program prints, in the form of its variable `version`; cached per file.
 
-    Raise PreflightError if it prints none.
+    Raise PreflightError if it prints no version.
     """
     try:
         seen = binary.stat()

@@ -1,4 +1,4 @@
-"""The server program for a version, and programs that come with a server: innochecksum, dump, client."""
+"""Server programs by version, and programs that belong to a server: innochecksum, dump program, client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INNOCHECKSUM = ("innochecksum",)
 
 
 def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
-    """Return the program from the configured folder, else next to the server program, else from the usual folders.
+    """Return the program in the configured folder; else the one next to the server program; else in the usual folders.
 
     Programs of the other family are skipped: a host can have both, and they cannot read each other's files. Raise
     PreflightError if none is found.
@@ -62,7 +62,7 @@ def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binar
 
 
 def _is_of(program: str, flavour: Flavour) -> bool:
-    """Return whether the program belongs to the family, by the version that it prints."""
+    """Return whether the program belongs to the family, judged by the version that it prints."""
     try:
         done = program_start.run([program, "--version"], timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -71,7 +71,7 @@ def _is_of(program: str, flavour: Flavour) -> bool:
 
 
 def has_option(program: Path, option: str) -> bool:
-    """Return whether the program's help mentions the option."""
+    """Return whether the program's help text mentions the option."""
     done = program_start.run([str(program), "--no-defaults", "--help"], timeout=20)
     return option.encode() in done.stdout
 
@@ -79,8 +79,8 @@ def has_option(program: Path, option: str) -> bool:
 def is_version_of(text: str, flavour: Flavour) -> bool:
     """Return whether the version text of a program belongs to the family.
 
-    MySQL's releases are 5.x, 8.x and 9.x. MariaDB's innochecksum does not name its family, but its release is 10.x or
-    later.
+    MySQL's releases are 5.x, 8.x and 9.x. The version text of MariaDB's innochecksum does not name the family, but its
+    release is 10.x or later.
     """
     numbers = [word.strip(",") for word in text.split() if word[:1].isdecimal() and "." in word]
     major = int(numbers[-1].split(".")[0]) if numbers and numbers[-1].split(".")[0].isdecimal() else 0
@@ -90,8 +90,8 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
 def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:
     """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
 
-    The file must not be in use. `first` and `last` are the pages to check (None: to the end). Raise CommandError for a
-    failure that does not name a wrong page.
+    The file must not be in use. `first` and `last` are the pages to check (None: to the end). Raise CommandError if
+    innochecksum fails without naming a wrong page.
     """
     argv = [str(program)]
     if first or last is not None:
@@ -116,7 +116,7 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
 
 
 def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:
-    """Run a program that reads one open file and writes another.
+    """Run a program. `stdin` and `stdout` are open files that it reads and writes.
 
     Raise CommandError with its output if it fails or takes longer than `timeout` seconds.
     """
@@ -136,7 +136,7 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
 
 @dataclass(frozen=True)
 class Feed:
-    """Input for a program: a text, then the output of another program (None: nothing)."""
+    """Input of a program: a text, then the output of another program (None: only the text)."""
 
     text: bytes
     argv: Sequence[str] | None
@@ -145,7 +145,8 @@ class Feed:
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
     """Run both programs; the output of the first is the input of the second.
 
-    Raise CommandError unless both exit with 0. It has the error output of the failed one, of the second if both failed.
+    Raise CommandError unless both exit with 0. The error has the error output of the failed program; if both failed,
+    that of the second.
     """
     feed([Feed(b"", first)], second, timeout=timeout)
 
@@ -166,7 +167,7 @@ def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -
 
 
 def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> None:
-    """Run a program with these feeds as its input, in order. Raise CommandError as `pipe` does."""
+    """Run a program with these feeds as its input, one after the other. Raise CommandError as `pipe` does."""
     deadline = time.monotonic() + timeout
     argv: Sequence[str] = second
     with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as errors_of_second:
@@ -207,16 +208,16 @@ def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> Non
 
 
 _SYSTEM_PAGE = 5
-"""Page of the transaction system (trx0sys.h, TRX_SYS_PAGE_NO)."""
+"""Page number of the transaction system header (trx0sys.h, TRX_SYS_PAGE_NO)."""
 _AT = -200
-"""Offset of its doublewrite section from the page's end (trx0sys.h, TRX_SYS_DOUBLEWRITE)."""
+"""Offset of the page's doublewrite section from the page's end (trx0sys.h, TRX_SYS_DOUBLEWRITE)."""
 _FIELDS = struct.Struct(">10xIII")
 """A segment header, a magic number, the first pages of two blocks (trx0sys.h)."""
 _MAGIC = 536853855
 
 
 def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
-    """Return the pages of the doublewrite buffer in the first file of a system tablespace; empty if it is not there.
+    """Return the pages of the doublewrite buffer in the first file of a system tablespace; empty if it has none.
 
     A block is an extent: 1 MiB for pages up to 16 KiB, else 64 pages (fsp0types.h; 32 KiB: 2 MiB, 64 KiB: 4 MiB).
     """
@@ -232,23 +233,23 @@ def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """A server program of this host and the version that it prints."""
+    """A server program of this host, and the version that the program prints."""
 
     path: Path
     version: str
 
 
 def choose_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
-    """Return the program for files of version `recorded`, without checking that it fits.
+    """Return the program for files of version `recorded`. Do not check whether it fits.
 
-    The order is: the program for their series, `server.binary`, an installed one. Raise PreflightError if there is
-    none.
+    The order is: the configured program for this series, `server.binary`, an installed program. Raise PreflightError if
+    there is none.
     """
     return server.find_binary(settings.binaries.get(series_of(recorded), settings.binary), flavour)
 
 
 def fitting_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> ServerProgram:
-    """Return the program for files of version `recorded`. Raise PreflightError if none exists or it does not fit."""
+    """Return the program for files of version `recorded`. Raise PreflightError if there is none, or it does not fit."""
     path = choose_program(settings, flavour, recorded)
     version = server_processes.version_of(path)
     objection = objection_to(flavour, recorded, version)

@@ -10,9 +10,9 @@ It uses only the standard library. The plan (JSON) has:
 - `connects`: whether the server may connect to other servers.
 
 The server gets a mount namespace whose root is an empty file system in memory with only these folders. No other path of
-the host exists for it, neither files nor sockets. Its /proc has no processes, because `/proc/PID/cwd` of another
-process with the same account would lead out (proc(5)). The server has no capabilities and cannot get any
-(no_new_privs), and its connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server
+the host exists for it, neither files nor sockets. Its /proc has no processes: `/proc/PID/cwd` of the same account's
+other processes would lead out of the sandbox (proc(5)). The server has no capabilities and cannot get any
+(no_new_privs). Its connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server
 starts.
 """
 
@@ -26,7 +26,7 @@ import struct
 import sys
 
 FAILED = "zsnapdb sandbox: "
-"""Prefix of the line with the reason why there is no sandbox."""
+"""Prefix of the line with the reason why the sandbox could not be built."""
 
 _CLONE_NEWNS, _CLONE_NEWIPC = 0x00020000, 0x08000000
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
@@ -35,7 +35,10 @@ _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 24, 2
 _CLEAR_ALL, _SECCOMP_FILTER = 4, 2
 
 _STAGE = "/tmp"  # noqa: S108 - nothing is made in the folder of the host
-"""The new root is built here, visible only to this process. All that it needs from the old folder is already open."""
+"""The new root is built here, visible only to this process.
+
+All files needed from the host's folder are already open.
+"""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _KERNEL = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/sys", "/sys/devices/system")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
@@ -46,13 +49,13 @@ _CONNECT = {
     "riscv64": (0xC00000F3, 203),
     "ppc64le": (0xC0000015, 328),
 }
-"""AUDIT_ARCH (linux/audit.h) and the number of connect(2) for each machine."""
+"""The AUDIT_ARCH (linux/audit.h) and the number of connect(2) of each machine type."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> None:
-    """Build the sandbox of the plan and execute the program in it. On failure write a line and exit with status 1."""
+    """Build the sandbox of the plan and execute the program in it. On failure, write a line and exit with status 1."""
     try:
         plan = json.loads(arguments[0])
         _enter(plan, arguments[1])
@@ -77,7 +80,7 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
 
 
 def _enter(plan: dict[str, object], program: str) -> None:
-    """Create the namespace with the plan's folders and make it the root of this process."""
+    """Create the namespace with the plan's folders, and make its root the root of this process."""
     base, hidden, origin = str(plan["base"]), _texts(plan["hidden"]), os.path.realpath(program)
     _check(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
     _mount(None, "/", None, _REC | _PRIVATE)
@@ -110,7 +113,7 @@ def _enter(plan: dict[str, object], program: str) -> None:
             _mount("zsnapdb", _STAGE + path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=1777,size=64m")
     for _, source in (*shown, *writable):
         os.close(source)
-    # The loader reads $ORIGIN from here (ld.so(8)): servers from an archive find their libraries by it.
+    # The loader derives $ORIGIN from this path (ld.so(8)). Servers from an archive use $ORIGIN to find their libraries.
     os.makedirs(_STAGE + "/proc/self", exist_ok=True)
     os.symlink(origin, _STAGE + "/proc/self/exe")
     _mount(None, _STAGE, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
@@ -121,7 +124,10 @@ def _enter(plan: dict[str, object], program: str) -> None:
 
 
 def _leads_into(link: str, readable: list[str]) -> bool:
-    """Return whether a top-level link, such as /bin, leads into another readable folder; it then stays a link."""
+    """Return whether a top-level link, such as /bin, leads into another readable folder.
+
+    Such a link is kept as a link.
+    """
     return link.count("/") == 1 and any(os.path.realpath(link).startswith(path + "/") for path in readable)
 
 
@@ -131,7 +137,10 @@ def _texts(value: object) -> list[str]:
 
 
 def _opened_without_link(path: str, base: str) -> int:
-    """Open a folder of the copy. Raise OSError if its path contains a link: the server's account could have made it."""
+    """Open a folder of the copy.
+
+    Raise OSError if its path contains a link, which the server's account may have made.
+    """
     opened = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     expected = os.path.realpath(base) + path[len(base) :] if path.startswith(base + "/") else os.path.realpath(path)
     if os.readlink(f"/proc/self/fd/{opened}") != expected:
@@ -140,9 +149,9 @@ def _opened_without_link(path: str, base: str) -> int:
 
 
 def _with_inner_mounts(readable: list[str], hidden: list[str]) -> list[str]:
-    """Return the paths, each followed by the mounts below it that are not below a hidden folder.
+    """Return the paths. After each path come the mounts below it, except those below a hidden folder.
 
-    A mount is skipped unless root owns its top folder: databases have such mounts.
+    A mount is skipped unless root owns its top folder: other accounts own the mounts of databases.
     """
     with open("/proc/self/mountinfo", "rb") as file:
         lines = file.read().split(b"\n")
@@ -164,7 +173,7 @@ def _plain(word: str) -> str:
 
 
 def _bind(path: str, source: int, flags: int) -> None:
-    """Bind the open file or folder to its path in the new root."""
+    """Bind the open file or folder `source` to `path` in the new root."""
     at, target = f"/proc/self/fd/{source}", _STAGE + path
     if os.path.isdir(at):
         os.makedirs(target, exist_ok=True)
@@ -176,12 +185,12 @@ def _bind(path: str, source: int, flags: int) -> None:
 
 
 def _give_up(account: dict[str, object], *, is_open: bool) -> None:
-    """Switch to the account, drop all capabilities for good, and block connect(2) unless `is_open`."""
+    """Switch to the account, drop all capabilities permanently, and block connect(2) unless `is_open`."""
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
     if ctypes.get_errno() != errno.EINVAL:
-        # EINVAL: no capability has this number (PR_CAPBSET_DROP(2const)).
+        # EINVAL: the kernel has no capability with this number (PR_CAPBSET_DROP(2const)).
         _check(1, "drop of capabilities")
     _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     uid, gid, groups = account["uid"], account["gid"], account["groups"]

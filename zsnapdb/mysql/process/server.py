@@ -1,4 +1,4 @@
-"""Servers that zsnapdb starts: private files, start, stop. No other server is touched."""
+"""Servers that zsnapdb starts: their private files, start and stop. This module changes no other server."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
 from zsnapdb.planning.server_family import family
 
 PRIVATE_FOLDER = ".zsnapdb"
-"""The folder with the files that run a server of zsnapdb, next to the volumes that are mounted for it."""
+"""The folder with the files that zsnapdb needs to run a server, next to the server's mounted volumes."""
 _OPTION = "--defaults-file="
 _SOCKET_LIMIT = 107
 """Longest path of a Unix socket in bytes (unix(7))."""
 
 _GREETING_SECONDS = 10.0
 _ENTERING_SECONDS = 60.0
-"""A started server has entered its data directory within this time; only there it recovers its files."""
+"""Seconds within which a started server enters its data directory. It recovers its files only after that."""
 _TAIL_BYTES = 64 << 10
 
 _PLACES = (
@@ -52,7 +52,7 @@ _PLACES = (
 
 
 def find_binary(configured: Path | None, flavour: Flavour) -> Path:
-    """Return the configured server program, else one from the usual folders. Raise PreflightError if none exists."""
+    """Return the configured server program; else one in the usual folders. Raise PreflightError if there is none."""
     if configured is not None:
         if not os.access(configured, os.X_OK):
             raise PreflightError(
@@ -79,9 +79,9 @@ def account(user: str) -> tuple[int, int]:
 
 
 def owner_of_files(datadir: str) -> tuple[int, int] | None:
-    """Return the owner of a server's files on this host: uid of its data directory, primary gid of that account.
+    """Return the owner of a server's files on this host: the data directory's uid, and that account's primary gid.
 
-    None if that is root, or if the folder does not exist here.
+    None if root owns the data directory, or if it does not exist here.
     """
     try:
         status = os.stat(datadir)
@@ -96,7 +96,7 @@ def owner_of_files(datadir: str) -> tuple[int, int] | None:
 
 
 def make_private_folder(folder: Path, user: str) -> None:
-    """Create the folder for socket, pid, log and temporary files. Only the server's account can enter it."""
+    """Create the folder for the socket, pid file, log and temporary files. Only the server's account can enter it."""
     if len(str(folder / "server.sock").encode()) > _SOCKET_LIMIT:
         raise PreflightError(
             f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root"
@@ -106,7 +106,7 @@ def make_private_folder(folder: Path, user: str) -> None:
 
 
 def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
-    """Create a private path. A link, pipe or file that the server's account put there is removed first."""
+    """Create a private path. If the server's account has put a link, pipe or file there, remove it first."""
     try:
         make()
     except (UnsafeFileError, NotADirectoryError, IsADirectoryError):
@@ -120,14 +120,14 @@ def write_private(path: Path, text: str, user: str) -> None:
 
 
 class _Proof(Enum):
-    """Evidence that a process is a zsnapdb server, best first: its working directory; its account."""
+    """Evidence that a process is a server of zsnapdb, best first: its working directory; its account."""
 
     PLACE = "place"
     ACCOUNT = "account"
 
 
 class OptionFileUsers:
-    """Processes whose command lines name an option file, scanned once at the first request."""
+    """Processes whose command lines name an option file. They are scanned once, at the first request."""
 
     def of(self, option_file: Path) -> Sequence[int]:
         """Return the processes that name this file. Their owners are not checked."""
@@ -137,7 +137,7 @@ class OptionFileUsers:
     def _found(self) -> Mapping[bytes, list[int]]:
         found: dict[bytes, list[int]] = {}
         for name in os.listdir("/proc"):
-            # Skip entries that are no process, and processes that have just ended.
+            # Skip entries that are not processes, and processes that have just ended.
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdecimal() else []
                 for word in words:
@@ -148,7 +148,7 @@ class OptionFileUsers:
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A server of zsnapdb, running or not. Its private folder identifies it."""
+    """A server of zsnapdb that is running or not. Its private folder identifies it."""
 
     folder: Path
 
@@ -169,11 +169,11 @@ class ServerProcess:
         return self.folder / "error.log"
 
     def pid(self, users: OptionFileUsers | None = None) -> int | None:
-        """Return the process id if the server runs; its command line must name its option file.
+        """Return the process id if the server is running. The process's command line must name the option file.
 
-        The pid file is only a first guess: a starting server has none yet, and a file can be lost. Otherwise `users`
-        are searched (None: the current processes); a caller with many servers passes the same object for all. A process
-        in its data directory precedes one that has just started, which may be another one.
+        The pid file is tried first, but a starting server has none yet, and a file can be lost. Then `users` are
+        searched (None: the current processes). A caller with many servers passes the same object for all. A process in
+        the data directory is preferred to a process that has just started, which may belong to another server.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
             number = int(safe_open.read_text(self.pid_file))
@@ -186,15 +186,15 @@ class ServerProcess:
     def _is_ours(self, number: int) -> _Proof | None:
         """Return the evidence that the process is this server; None if there is none.
 
-        Its command line alone proves nothing. It must run a server program. Running in the data directory suffices,
-        even if the private folder was lost. A process in another folder of this host is rejected, unless it has just
-        started and not entered its data directory.
+        The command line alone proves nothing. The process must run a server program. If it runs in the data directory,
+        that suffices, even if the private folder was lost. A process in another folder of this host is rejected, unless
+        it has just started and may not have entered its data directory yet.
         """
         process = Path(f"/proc/{number}")
         try:
             if f"{_OPTION}{self.option_file}".encode() not in (process / "cmdline").read_bytes().split(b"\0"):
                 return None
-            # The owner of /proc/PID can be chosen by a process (proc(5), dumpable), its real uid cannot.
+            # A process can change the owner of its /proc/PID (proc(5), dumpable), but not its real uid.
             status = (process / "status").read_text(errors="replace")
             place, folder = Path(os.readlink(process / "cwd")), os.stat(process / "cwd")
         except OSError:
@@ -239,17 +239,17 @@ class ServerProcess:
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Session:
-        """Start the server within limits and sandbox; return a session as soon as it answers.
+        """Start the server with limits and sandbox. Return a session as soon as the server answers.
 
-        `user` owns the server's files and is its account from the first instruction. `login` is its address. `zone` is
-        the time zone of its process (None: that of this host). Raise PreflightError if the sandbox cannot be built,
-        ConsistencyError if the server is not in it. Raise ServerError with the end of the error log if it does not
-        answer within `timeout` seconds.
+        `user` owns the server's files; the server runs as `user` from its first instruction. `login` is the server's
+        address. `zone` is the time zone of its process (None: the host's time zone). Raise PreflightError if the
+        sandbox cannot be built, ConsistencyError if the server is not inside it. Raise ServerError with the end of the
+        error log if the server does not answer within `timeout` seconds.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
-        # MySQL keeps its pid in a lock file next to its socket, and does not start while a process has that pid. After
-        # a power cut or in a copy, that can be any process.
+        # MySQL keeps its pid in a lock file next to its socket, and does not start while any process has that pid.
+        # After a power failure or in a copy, the pid can be that of any process.
         for stale in (self.pid_file, self.socket, self.folder / f"{self.socket.name}.lock"):
             safe_open.remove(stale)
         owner = Owner(*account(user))
@@ -266,12 +266,12 @@ class ServerProcess:
                 )
             return session
         except BaseException:
-            # Before the pid file exists, no other code can identify this process.
+            # Until the pid file exists, no other code can identify this process.
             launched.kill()
             raise
 
     def breaches(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """Return every way in which the running server can reach more than the sandbox allows."""
+        """Return every way in which the running server can access more than the sandbox allows."""
         number = self.pid()
         return ("it does not run",) if number is None else breaches(sandboxes.inspect_process(number), sandbox)
 
@@ -290,7 +290,7 @@ class ServerProcess:
                     hint=f"see the error log {self.error_log}",
                 )
             if self.socket.exists():
-                # A first connection may be accepted but never served; then the loop tries another one.
+                # The server may accept a first connection and never serve it. Then the loop tries another connection.
                 with contextlib.suppress(ServerError):
                     Session.open(login, password, timeout=_GREETING_SECONDS, read_timeout=_GREETING_SECONDS).close()
                     return Session.open(login, password, timeout=_GREETING_SECONDS)
@@ -311,13 +311,13 @@ class ServerProcess:
             )
 
     def kill(self) -> None:
-        """Kill the server; only for a copy that is removed afterwards."""
+        """Kill the server; only for a copy that is then removed."""
         number = self.pid()
         if number is not None:
             _end(number)
 
     def kill_all(self) -> None:
-        """Kill every process that was started with this option file, even without a pid file."""
+        """Kill every process that was started with this option file, even if there is no pid file."""
         word = f"{_OPTION}{self.option_file}".encode()
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
@@ -331,9 +331,10 @@ def _end(
     timeout: float | None = None,
     is_meant: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Send the process a signal and wait until it and its threads have ended; False after `timeout` seconds.
+    """Send a signal and wait until the process and its threads have ended. Return False after `timeout` seconds.
 
-    The process handle is taken first (pidfd_open(2)), so a later process with the same number cannot get the signal.
+    The function first opens a process handle (pidfd_open(2)), so that a later process with the same number cannot get
+    the signal.
     """
     try:
         handle = os.pidfd_open(number)
@@ -355,7 +356,7 @@ def _end(
 
 
 def _reap(number: int) -> None:
-    """Collect the exit status if the process is a child; another parent collects its own children."""
+    """Collect the exit status if the process is our child. Otherwise its own parent collects it."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(number, 0)
 
@@ -374,7 +375,7 @@ Authentication".
 def remove_uuid(datadir: Path) -> None:
     """Remove auto.cnf (server_uuid) from a copied data directory: mysqld creates a new one (refman 8.4, "server_uuid").
 
-    The persisted variables (SET PERSIST) stay, for a copy that replaces its source.
+    The persisted variables (SET PERSIST) stay, because the copy may replace its source.
     """
     safe_open.remove(datadir / "auto.cnf")
 
@@ -387,7 +388,7 @@ def remove_persisted(datadir: Path) -> None:
 def remove_keys(datadir: Path) -> None:
     """Remove the TLS keys that the source's mysqld created from a copied data directory.
 
-    With them a copy could pose as its source. mysqld creates new ones when it listens to a network.
+    With these keys, a copy could pose as its source. mysqld creates new keys when it listens on a network.
     """
     for name in _TLS_FILES:
         safe_open.remove(datadir / name)

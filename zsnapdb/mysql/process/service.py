@@ -1,7 +1,7 @@
-"""Stop and start of the site's own server, by its systemd unit or by configured commands.
+"""Stop and start of the site's own server: by its systemd unit, or by configured commands.
 
-Nothing that the server's account writes is trusted here. Kernel facts identify the process (`discovery.py`). Kernel and
-systemd must agree on its unit.
+Nothing that the server's account can write is trusted here. Kernel facts identify the process (`discovery.py`), and
+systemd must agree with the kernel on the unit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HINT = "set control.unit of the instance, or control.stop and control.start"
 class ServingProcess:
     """The process that serves a data directory: its number and its command line.
 
-    `started` is in clock ticks since boot; with the number it identifies the process (proc_pid_stat(5), starttime).
+    `started` is in clock ticks since boot. Number and start time identify the process (proc_pid_stat(5), starttime).
     """
 
     pid: int
@@ -46,7 +46,7 @@ class ServingProcess:
 
     @property
     def option_words(self) -> tuple[str, ...]:
-        """Arguments that name its option files. A server accepts them only before all others."""
+        """Arguments that name the server's option files. A server accepts them only before all other arguments."""
         chosen: list[str] = []
         for word in self.words[1:]:
             if not _DEFAULTS.fullmatch(word):
@@ -59,7 +59,7 @@ def serving(datadir: Path) -> ServingProcess | None:
     """Return the server process whose working directory is the data directory; None if there is none.
 
     Its account must own the data directory or be root: any account can start a program with that name there. If there
-    are several, the one counts that locks files of that filesystem, as InnoDB does from start to end. Raise
+    are several, only processes that lock files of that filesystem count: InnoDB does so from start to end. Raise
     PreflightError if several remain.
     """
     real = os.path.realpath(datadir)
@@ -84,14 +84,14 @@ def serving(datadir: Path) -> ServingProcess | None:
     except (OSError, ValueError, IndexError):
         # The process has just ended.
         return None
-    # If the dynamic loader started it, the program's own arguments come later.
+    # If the dynamic loader started the program, the program's own arguments come later.
     name = os.path.basename(there[0].program)
     at = next((at for at, word in enumerate(words) if os.path.basename(word) == name), 0)
     return ServingProcess(there[0].pid, tuple(words[at:]), started)
 
 
 def _accounts_of(datadir: str) -> set[str]:
-    """Return the accounts that can serve the data directory: its owner and root. Empty if it does not exist."""
+    """Return the accounts that may serve the data directory: its owner and root. Empty if it does not exist."""
     try:
         return {pwd.getpwuid(uid).pw_name for uid in (os.stat(datadir).st_uid, 0)}
     except (OSError, KeyError):
@@ -112,9 +112,9 @@ def _lockers(datadir: str) -> set[int]:
 
 @dataclass(frozen=True)
 class ServerService:
-    """The commands that stop and start the site's server. `timeout`, in seconds, applies to each.
+    """The commands that stop and start the site's server. `timeout` (seconds) applies to each command.
 
-    `unit` is its unit, if systemd runs it.
+    `unit` is the server's unit, if systemd runs the server.
     """
 
     stop_words: tuple[str, ...]
@@ -123,7 +123,10 @@ class ServerService:
     unit: str | None = None
 
     def stop(self) -> None:
-        """Stop the server; as far as the command knows, it has ended. Raise ServerError if the command fails."""
+        """Stop the server. On return the server has ended, according to the command.
+
+        Raise ServerError if the command fails.
+        """
         _run(self.stop_words, self.timeout)
 
     def start(self) -> None:
@@ -132,7 +135,7 @@ class ServerService:
 
 
 def _run(words: tuple[str, ...], timeout: float) -> None:
-    # A server started by the command keeps its output open: a pipe would wait for the end of the server.
+    # A server that the command starts keeps the output open. With a pipe, we would wait for the end of the server.
     with tempfile.TemporaryFile() as output:
         try:
             # Ctrl-C on the terminal must not reach a command that stops or starts the server.
@@ -157,7 +160,8 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
 def service_of(settings: ControlSettings, process: ServingProcess | None, known: str | None = None) -> ServerService:
     """Return the commands that stop and start the server. Raise PreflightError if they are unknown.
 
-    Without a setting, it is the systemd unit whose main process is the running server, else the recorded unit `known`.
+    Without a setting, they use the systemd unit whose main process is the running server; else the recorded unit
+    `known`.
     """
     if settings.stop is not None and settings.start is not None:
         return ServerService(settings.stop, settings.start, settings.timeout)
@@ -177,11 +181,11 @@ def unit_of(pid: int) -> str | None:
 
 
 def configured_server_id(program: Path, process: ServingProcess) -> int | None:
-    """Return the server_id that the process would have after its next start; None if no option sets it.
+    """Return the server_id that the server would have after its next start; None if no option sets it.
 
     The server program prints the contents of its option files (`--print-defaults`, MariaDB and MySQL manuals,
-    "Command-Line Options that Affect Option-File Handling"). The last option counts; those of the command line come
-    last.
+    "Command-Line Options that Affect Option-File Handling"). The last option counts, and options of the command line
+    come last.
     """
     printed = process_managers.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
     named = _SERVER_ID.findall(" ".join([printed, *process.words[1:]]))

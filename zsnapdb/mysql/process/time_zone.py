@@ -1,4 +1,4 @@
-"""Time zone of a server's process, from the server, the kernel and the zone files of this host."""
+"""Time zone of a server's process, determined from the server, the kernel and this host's zone files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ZONES = Path("/usr/share/zoneinfo")
 _LOCAL = Path("/etc/localtime")
 _NAME = Path("/etc/timezone")
 _MOST_BYTES = 1 << 20
-"""A zone file has some kilobytes (tzfile(5))."""
+"""Maximum size of a zone file; usual ones have some kilobytes (tzfile(5))."""
 
 
 def offsets_of(session: Session) -> tuple[int, ...]:
-    """Return the offsets of the server's time zone SYSTEM in seconds, independent of the session's zone."""
+    """Return the offsets in seconds of the server's time zone SYSTEM. The session's own time zone does not matter."""
     asked = ", ".join(
         f"TIMESTAMPDIFF(SECOND, '{instant}', CONVERT_TZ('{instant}', '+00:00', 'SYSTEM'))" for instant in INSTANTS
     )
@@ -31,9 +31,10 @@ def offsets_of(session: Session) -> tuple[int, ...]:
 
 
 def server_zone(session: Session, pid: int | None, *, is_default: bool) -> ServerZone:
-    """Return the zone of the server's process (`pid` None: the process is unknown).
+    """Return the time zone of the server's process (`pid` None: the process is unknown).
 
-    The name comes from its environment or from this host, and only if this host's data give the server's offsets.
+    The zone's name comes from the process's environment or from this host. It is used only if this host's zone data
+    result in the server's offsets.
     """
     offsets = offsets_of(session)
     name = next((name for name in _candidates(pid) if offsets_in(name) == offsets), None)
@@ -41,12 +42,12 @@ def server_zone(session: Session, pid: int | None, *, is_default: bool) -> Serve
 
 
 def host_zones(zone: ServerZone) -> HostZones:
-    """Return the offsets that this host has for a zone, and its local ones."""
+    """Return the offsets that this host has for a zone, and for its own local zone."""
     return HostZones(None if zone.name is None else offsets_in(zone.name), _offsets(_bytes(_LOCAL) or _file_of("UTC0")))
 
 
 def offsets_in(name: str) -> tuple[int, ...] | None:
-    """Return the offsets of a zone by this host's data; None if this host does not know the zone."""
+    """Return the offsets of a zone in this host's zone data; None if this host does not know the zone."""
     data = _bytes(_ZONES / name) if is_file_name(name) else b""
     if not data and is_rule(name):
         data = _file_of(name)
@@ -62,13 +63,13 @@ def _candidates(pid: int | None) -> Iterator[str]:
         named = named_zone(os.fsdecode(said))
         if named is not None and is_file_name(named) and _bytes(_ZONES / named) == data:
             names.append(named)
-        # The last line is the rule for times after the last change in the file (tzfile(5)).
+        # The last line is the rule for times after the last change that the file lists (tzfile(5)).
         names.append(named_zone(os.fsdecode(data.rstrip(b"\n").rpartition(b"\n")[2])))
     yield from (name for name in (*names, "UTC0") if name is not None)
 
 
 def _environment(pid: int | None) -> dict[bytes, bytes]:
-    """Return the start environment of a process; empty if it is unknown or belongs to another account."""
+    """Return the environment with which a process started; empty if unknown, or if the process has another account."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if pid is not None else []
     except OSError:
@@ -96,7 +97,7 @@ def _offsets(data: bytes) -> tuple[int, ...] | None:
 
 
 def _file_of(rule: str) -> bytes:
-    """Return a zone file with this rule and no earlier changes (RFC 8536)."""
+    """Return a zone file that contains only this rule (RFC 8536)."""
     head = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
     block = struct.pack(">lbb", 0, 0, 0) + b"UTC\0"
     return (head + block) * 2 + f"\n{rule}\n".encode()

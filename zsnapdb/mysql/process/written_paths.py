@@ -1,4 +1,4 @@
-"""Files of a server: the paths that it writes, their real block sizes, and MariaDB's DDL log."""
+"""Files of a server: the paths that it writes, the real block sizes of its files, and MariaDB's DDL log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILES = ("log_bin_index", "relay_log_index")
 
 @dataclass(frozen=True, order=True)
 class ServerPath:
-    """A path that the server writes, with symbolic links resolved, and the setting or file that names it."""
+    """A path that the server writes, without symbolic links, and the setting or file that names the path."""
 
     what: str
     path: str
@@ -66,7 +66,7 @@ def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
 
 
 def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
-    """Yield the symbolic links in the data directory and in its databases; they lead to tables elsewhere."""
+    """Yield the symbolic links in the data directory and in its databases. They lead to tables elsewhere."""
     try:
         with os.scandir(datadir) as entries:
             for entry in entries:
@@ -75,12 +75,12 @@ def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
                 elif depth > 1 and entry.is_dir(follow_symlinks=False) and entry.name != ".zfs":
                     yield from links_in(entry.path, depth - 1)
     except OSError:
-        # An unreadable datadir is reported by the placement check.
+        # The placement check reports an unreadable data directory.
         return
 
 
 def fixed_links(datadir: str) -> tuple[str, ...]:
-    """Return the symbolic links in the data directory with absolute targets: in a copy they lead to the source."""
+    """Return the symbolic links in the data directory with absolute targets. They lead a copy to the source's files."""
     named = (link.what.removeprefix("symbolic link ") for link in links_in(os.path.realpath(datadir)))
     return tuple(path for path in named if os.path.isabs(_target_of(path)))
 
@@ -93,7 +93,7 @@ def _target_of(link: str) -> str:
 
 
 def with_real_paths(facts: ServerFacts) -> ServerFacts:
-    """Return the facts with every path variable absolute and without symbolic links, like mount points."""
+    """Return the facts with every path variable absolute and without symbolic links, as mount points are written."""
     variables = dict(facts.variables)
     datadir = os.path.realpath(variables["datadir"])
     for name in (*DIRECTORIES, *_FILES):
@@ -107,7 +107,7 @@ def with_real_paths(facts: ServerFacts) -> ServerFacts:
 
 
 def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return every path that the server writes, without duplicates, sorted."""
+    """Return every path that the server writes, sorted and without duplicates."""
     datadir = os.path.realpath(facts.variables["datadir"])
     paths = {*_from_variables(facts, datadir), *links_in(datadir)}
     for file in facts.tablespace_files:
@@ -118,7 +118,7 @@ def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
 
 
 def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
-    """Return the tablespace files outside the data directory; the data dictionary has their absolute paths."""
+    """Return the tablespace files outside the data directory. The data dictionary has their absolute paths."""
     datadir = os.path.realpath(facts.variables["datadir"])
     home = os.path.realpath(facts.variables.get("innodb_data_home_dir") or datadir)
     undo = os.path.realpath(facts.variables.get("innodb_undo_directory") or datadir)
@@ -138,9 +138,9 @@ KEYRING_VARIABLES = (*_KEYRING_FILES, _PASSPHRASE, "plugin_dir", "datadir")
 def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
     """Return the files with the encryption keys of tablespaces and logs for a server with these variables.
 
-    A plugin names its file in a variable. A component names it in its configuration <plugin_dir>/NAME.cnf, which may
-    point to a file in the data directory (refman 8.4, "The component_keyring_file"). The result includes the file with
-    the passphrase of an encrypted key file. A passphrase given directly in its variable is a secret, not a path
+    A variable names the file of a plugin. The configuration <plugin_dir>/NAME.cnf names the file of a component, or
+    refers to a file in the data directory (refman 8.4, "The component_keyring_file"). The result includes the file with
+    the passphrase of an encrypted key file. If the variable has the passphrase itself, that is a secret, not a path
     (MariaDB manual, "File Key Management Encryption Plugin").
     """
     datadir = os.path.realpath(variables["datadir"])
@@ -154,7 +154,7 @@ def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
             except (OSError, ValueError):
                 continue
             except UnsafeFileError:
-                # Only the server reads this file, so the keys are elsewhere.
+                # Only the server reads this file, and it names another place for the keys.
                 path = str(Path(folder, name))
             if isinstance(path, str) and path and is_line(path):
                 paths.add(ServerPath(name, _real(path, datadir)))
@@ -162,7 +162,7 @@ def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
 
 
 def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return the folder where a replica keeps replicated LOAD DATA files until they are applied.
+    """Return the folder in which a replica keeps files of replicated LOAD DATA statements until it applies them.
 
     See refman 8.4, "replica_load_tmpdir".
     """
@@ -177,7 +177,7 @@ def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
 def data_file_blocks(facts: ServerFacts) -> BlockSizes:
     """Return the real block sizes of the InnoDB data files.
 
-    On ZFS st_blksize is the record size of the file itself (zfs_getattr), not the current recordsize property.
+    On ZFS, st_blksize is the file's own record size (zfs_getattr), not the current property `recordsize`.
     """
     datadir = os.path.realpath(facts.variables["datadir"])
     counts: Counter[int] = Counter()
@@ -200,16 +200,16 @@ _EXECUTE = 1
 
 
 def statements_half_done(datadir: Path) -> int:
-    """Return the number of DDL statements that were running in the state of the files in `datadir`.
+    """Return the number of DDL statements that were running in the state that the files in `datadir` have.
 
-    Raise PreflightError if there is no log: a running server has one, elsewhere if log_ddl_recovery says so. Raise
-    DamagedError if the file is not a known DDL log.
+    Raise PreflightError if there is no DDL log. A running server has one, but log_ddl_recovery may put it elsewhere.
+    Raise DamagedError if the file is not a known DDL log.
     """
     try:
         with open_to_read(datadir / FILE) as file:
             header = file.read(9)
             if len(header) < 9:
-                # The log was just created and is empty.
+                # The server has just created the log, which is still empty.
                 return 0
             size = int.from_bytes(header[4:6], "little")
             if header[:4] != _MAGIC or size < 64:

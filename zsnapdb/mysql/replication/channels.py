@@ -1,4 +1,4 @@
-"""Replication channels of a server: their control, a GTID replica, its lag, and the check that it follows."""
+"""Replication channels of a server: their control, a GTID replica, its lag, and a test that replication works."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def continue_applier(session: Session) -> None:
 
 
 def follow_neighbour(session: Session, port: int, user: str, password: str) -> None:
-    """Make the server a replica of the source on this port of this host, from their current positions."""
+    """Make the server a replica of the server on this local port, starting at the current positions of both."""
     flavour, _ = flavour_and_dialect(session)
     if family(flavour).names_connections:
         session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")
@@ -82,7 +82,7 @@ def follow_neighbour(session: Session, port: int, user: str, password: str) -> N
     )
     session.query(statements.change, (port, user, password))
     session.query(statements.start)
-    # On a replica, only accounts with a special privilege can write.
+    # A replica then refuses writes of accounts without a special privilege.
     refuse_writes_of_users(session)
 
 
@@ -99,10 +99,10 @@ class ReplicationSource:
     def protection(self, flavour: Flavour) -> tuple[str, tuple[object, ...]]:
         """Return the TLS clauses of the statement that names the source, and their parameters.
 
-        A replica cannot merely prefer TLS. It requires TLS, unless TLS is off, or the connection is loopback without a
-        CA. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only without TLS, and
-        only if these sessions may (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"). MariaDB verifies a
-        certificate since 11.4 unless the statement turns that off (MariaDB manual, "CHANGE MASTER TO").
+        A replica cannot merely prefer TLS. It requires TLS, unless TLS is off, or the source is on loopback and no CA
+        is set. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only without TLS,
+        and only if zsnapdb's sessions may do so (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"). MariaDB
+        verifies a certificate since 11.4 unless the statement turns that off (MariaDB manual, "CHANGE MASTER TO").
         """
         word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
         mode, verifies = self.tls.mode_to(self.host), self.tls.verifies(self.host)
@@ -113,13 +113,13 @@ class ReplicationSource:
             return (off + (", GET_SOURCE_PUBLIC_KEY = 1" if may_ask else ""), ())
         given = {name: str(file) for name, file in self._files().items()}
         names = "".join(f", {word}_SSL_{name} = %s" for name in given)
-        # The switch demands a certificate that names the host. Without it, a CA alone is verified on MySQL.
+        # The switch requires a certificate that names the host. Without the switch, MySQL verifies only the CA.
         checks = verifies and (self.tls.checks_name or flavour is Flavour.MARIADB)
         return f", {word}_SSL = 1{names}, {word}_SSL_VERIFY_SERVER_CERT = {int(checks)}", tuple(given.values())
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the local files that the replica's server reads to connect."""
+        """Return the local files that the replica's server reads in order to connect."""
         return () if self.tls.mode_to(self.host) is TlsMode.OFF else tuple(self._files().values())
 
     def _files(self) -> dict[str, Path]:
@@ -129,14 +129,14 @@ class ReplicationSource:
 
 
 def replica_options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the option file lines for the first start of a replica; they must follow all other lines."""
+    """Return the option file lines for the first start of a replica. They must follow all other lines."""
     if flavour is Flavour.MARIADB:
         return ("log_slave_updates=ON", "relay_log_recovery=ON")
     return ("relay_log_recovery=ON", "loose_log_replica_updates=ON")
 
 
 def lasting_replica_options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the option file lines for all later starts: the replica takes writes only from its source."""
+    """Return the option file lines for all later starts: the replica accepts writes only from its source."""
     if flavour is Flavour.MARIADB:
         return (*replica_options(flavour), "read_only=ON", "skip_slave_start=OFF")
     return (*replica_options(flavour), "super_read_only=ON", "loose_skip_replica_start=OFF")
@@ -148,7 +148,7 @@ def refuse_writes(session: Session, flavour: Flavour) -> None:
 
 
 def follow_source(session: Session, flavour: Flavour, source: ReplicationSource, gtids: Gtids) -> None:
-    """Start to replicate from the source after the transactions `gtids`, which the server has.
+    """Start to replicate from the source after the transactions `gtids`, which the server already has.
 
     Other sources are removed. On MySQL, the replica's binlogs are reset with gtid_purged = `gtids` (refman 8.4,
     "Setting Up Replication Using GTIDs"). On MariaDB, gtid_slave_pos = `gtids` (MariaDB manual, "Global Transaction
@@ -184,8 +184,9 @@ def follow_source(session: Session, flavour: Flavour, source: ReplicationSource,
 class Lag:
     """State of a replica: whether it has caught up, and the error that stopped it (empty: none).
 
-    `refused`: why the last connection attempt failed, during retries (empty: connected, or first attempt). `received`
-    is the place up to which it has read the source's binlog. `waits_for_source`: it has applied everything up to there.
+    `refused`: why the last connection attempt failed, while the replica retries (empty: connected, or first attempt).
+    `received` is the place up to which the replica has read the source's binlog. `waits_for_source`: it has applied
+    everything up to that place.
     """
 
     has_caught_up: bool
@@ -238,7 +239,7 @@ def check_rows(replica: Session) -> list[str]:
 
 
 def remove_check_rows(source: Session) -> None:
-    """Remove the table. Replication removes it on the replicas."""
+    """Remove the table at the source. Replication removes it on the replicas."""
     source.query(f"DROP DATABASE {_SCHEMA}")
 
 

@@ -1,15 +1,15 @@
 """Replay of binlogs as relay logs by the server's own applier, in parallel where the server supports it.
 
-zsnapdb writes the files into a replication channel as if the server had received them. These conditions were tested on
-MySQL 9.7 and MariaDB 11.8 (tests/campaigns/points.py keeps testing them):
+zsnapdb puts the files into a replication channel, as if the server had received them. These conditions were tested on
+MySQL 9.7 and MariaDB 11.8 (tests/campaigns/points.py still tests them):
 
 - the server needs a server_id other than that of the events, or it skips them as its own;
 - relay_log_recovery must be off, or the server removes the files at its start;
 - MariaDB's parallel applier also needs the source's binlog name: without it 11.8 crashes in compare_log_name().
 
 The last file ends at the transaction boundary where the replay must end, so the replay cannot go too far. It needs no
-UNTIL clause for that; some UNTIL clauses fall back to a single thread. The applier is stopped and started again only
-where the source had another default engine.
+UNTIL clause; some UNTIL clauses force a single thread. The applier is stopped and restarted only where the source
+changed its default engine.
 """
 
 from __future__ import annotations
@@ -52,18 +52,19 @@ ACCEPTING = (
     "loose_innodb_force_primary_key=OFF",
     "loose_system_versioning_alter_history=KEEP",
 )
-"""Options with which a server refuses nothing that its source accepted. None changes the effect of a statement.
+"""Options with which a server accepts everything that its source accepted. They change the effect of no statement.
 
-Their values on the source are unknown, because no binlog event records them. `binlog_format`: a server with STATEMENT
-refuses row events.
+The source's values are unknown, because no binlog event records them. `binlog_format`: a server with STATEMENT refuses
+row events.
 """
 
 
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the option file lines for a replay; they must follow all other lines.
 
-    With one worker the parallel applier is off, which saves the handover of transactions. Nothing is synced: an
-    interrupted replay rolls back to the snapshot before it, and `make_durable` writes everything at the end.
+    With one worker the parallel applier is off, which saves the handover of transactions. The server syncs nothing:
+    after an interruption, the volumes are rolled back to the snapshot before the replay. `make_durable` writes
+    everything at the end.
     """
     both = (
         "relay_log_recovery=OFF",
@@ -94,15 +95,15 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
 
 
 _OWN_DOMAIN = 4294967290
-"""MariaDB GTID domain for other clients' transactions: their GTIDs then have no order relative to replayed ones."""
+"""MariaDB GTID domain for transactions of other clients. So their GTIDs have no order relative to replayed GTIDs."""
 
 
 def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the statements for a replay on a running server with other clients; its channel must exist.
 
-    Changes to the schema `mysql` are filtered out, and with them every account statement, which both servers treat as
-    an update of its tables (tests/system/test_migration_check.py tries it). The relay logs are kept. By default, MySQL
-    reports the progress of its workers only every 300 ms (refman 8.4, replica_checkpoint_period).
+    Changes to the schema `mysql` are filtered out. So is every account statement, because both families treat it as an
+    update of that schema's tables (tests/system/test_migration_check.py tests this). The relay logs are kept. By
+    default, MySQL reports the progress of its workers only every 300 ms (refman 8.4, replica_checkpoint_period).
     """
     ignored = "mysql.%"
     workers = workers if workers > 1 else 0
@@ -124,9 +125,10 @@ def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
 def make_durable(session: Session) -> None:
     """Make the server write everything committed, as its shutdown does.
 
-    Without syncs, a server killed during shutdown can have transactions in its binlog that its tables lost. Its GTIDs
-    would not show the loss. MariaDB's InnoDB flushes its log here only if commits do (ha_innodb.cc,
-    innobase_flush_logs); engines without a log write when their tables are closed. Nothing is written to the binlog.
+    If nothing was synced and the server is killed during shutdown, its binlog can have transactions that its tables
+    lost. Its GTIDs would not show the loss. MariaDB's InnoDB flushes its log here only if commits flush it
+    (ha_innodb.cc, innobase_flush_logs); engines without a log write when their tables are closed. Nothing is written to
+    the binlog.
     """
     for statement in (
         "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
@@ -152,17 +154,17 @@ CLIENT_OPTIONS = (
 )
 """Option file lines for a replay by a client.
 
-Only the applier may write to a server that is super_read_only. Binlog statements include the invisible primary key that
-a source added to its table; an applier never adds one.
+super_read_only is off, because it lets only the applier write. The server adds no invisible primary key: statements in
+the binlog include a key that the source added, and an applier never adds one.
 """
 
 
 def client_feeds(
     tool: Path, files: Sequence[Path], start: int, scratch: Path, stops: Sequence[EngineStop]
 ) -> list[Feed]:
-    """Return the input of the client's single session: the files as statements, the first one from offset `start`.
+    """Return the input of the client's single session: the files as statements, the first file from offset `start`.
 
-    The default engine changes at each stop; the GTIDs do not. `scratch` is a folder for LOAD DATA files.
+    At each stop the default engine changes, but not the GTIDs. `scratch` is a folder for LOAD DATA files.
     """
     ends: list[tuple[int, int | None]] = [*((stop.number, stop.offset) for stop in stops), (len(files), None)]
     texts = [
@@ -183,14 +185,14 @@ def client_feeds(
 
 
 def client_argv(client: Path, login: Path) -> list[str]:
-    """Return the command of the replaying client; `login` is its option file."""
+    """Return the command line of the client that replays. `login` is the client's option file."""
     return [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
 
 
 def account_sql(password: str) -> str:
     """Return the init file statements that create the replay account.
 
-    The server does not write them to the binlog and assigns no GTID.
+    The server neither writes them to the binlog nor assigns GTIDs.
     """
     return "\n".join(
         [
@@ -204,7 +206,7 @@ def account_sql(password: str) -> str:
 
 
 def drop_account(session: Session) -> None:
-    """Drop the replay account, which may be the account of this session. Nothing is written to the binlog."""
+    """Drop the replay account, which may be the account of this session. The binlog does not record this."""
     session.query("SET SESSION sql_log_bin = 0")
     session.query(f"DROP USER '{ACCOUNT}'@'localhost'")
 
@@ -213,8 +215,8 @@ def drop_account(session: Session) -> None:
 class RelayLogs:
     """Relay log files of the channel. `base` is the server's relay_log (absolute, without number).
 
-    `is_set`: the option relay_log is set. Otherwise the default applies, which is in the data directory, and the index
-    must have names relative to it: MariaDB compares the names literally (sql/log.cc, find_log_pos).
+    `is_set`: the option relay_log is set. Otherwise the default in the data directory applies. Then the index must have
+    names relative to the data directory, because MariaDB compares the names literally (sql/log.cc, find_log_pos).
     """
 
     base: Path
@@ -222,7 +224,7 @@ class RelayLogs:
 
     @property
     def _stem(self) -> Path:
-        # Both servers add the channel's name to base and index before the extension (MariaDB: rpl_mi.cc, MySQL:
+        # Both families add the channel's name to base and index, before the extension (MariaDB: rpl_mi.cc, MySQL:
         # rpl_info_factory).
         return self.base.with_name(f"{self.base.name}-{CHANNEL}")
 
@@ -240,7 +242,7 @@ class RelayLogs:
             safe_open.remove(path)
 
     def take(self, count: int, account: str) -> None:
-        """Write the index for the existing relay logs 1 to `count` and give all files to the server's account."""
+        """Write the index of the existing relay logs 1 to `count`. Make the server's account the owner of all files."""
         owner, files = Owner(*server.account(account)), [self.file(number) for number in range(1, count + 1)]
         names = [str(file) if self.is_set else f"./{file.name}" for file in files]
         safe_open.write_text(self.index, "".join(f"{name}\n" for name in names), owner, 0o640)
@@ -253,8 +255,8 @@ class ChannelStatements:
     """Statements of one server family for the replay channel.
 
     `change_paced` also takes a delay in seconds, `start_until` a relay log name and an offset in it. `failed_worker`
-    queries the error of a worker where the channel status only reports that one failed. It is empty if the status has
-    the error.
+    queries the error of a worker if the channel's status only reports that a worker failed. It is empty for a family
+    whose status has the error.
     """
 
     change: str
@@ -306,8 +308,7 @@ class ChannelStatements:
 class ApplierStatus:
     """Progress of the applier.
 
-    `number` and `offset` are the relay log and the offset in it that the applier reads. `error` is the error that
-    stopped it.
+    The applier reads relay log `number` at `offset`. `error` is the error that stopped the applier.
     """
 
     number: int
@@ -346,9 +347,9 @@ def executed(session: Session, flavour: Flavour) -> Gtids:
 class ReplayInput:
     """Input and expected result of a replay.
 
-    `sizes` are the sizes of the relay logs in bytes, in order. `start` is the offset in the first one, `file` its
-    original binlog name. `gtids` are the server's GTIDs afterwards (None: unknown). The default engine changes at each
-    of the `stops`; applier threads keep the engine from their start.
+    `sizes` are the sizes of the relay logs in bytes, in order. The replay starts at the offset `start` of the first
+    relay log, whose original binlog name is `file`. `gtids` are the server's GTIDs after the replay (None: unknown).
+    The default engine changes at each of the `stops`: an applier thread keeps the engine with which it started.
     """
 
     sizes: tuple[int, ...]
@@ -367,7 +368,7 @@ def defaults(session: Session) -> Defaults:
 def _apply_to_stop(session: Session, words: ChannelStatements, logs: RelayLogs, stop: EngineStop) -> None:
     """Apply everything before the stop with the old engine, then set the engine of the stop.
 
-    A statement without table options takes the collation of its database, so that is changed for this one transaction.
+    A CREATE statement without table options uses the database's collation. So that is changed for this one transaction.
     """
     _apply_until(session, words, logs, (stop.number, stop.offset))
     session.query("SET GLOBAL default_storage_engine = %s", (stop.engine,))
@@ -389,7 +390,7 @@ def _set_collation(session: Session, database: str, collation: str) -> None:
 
 
 def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, place: tuple[int, int]) -> None:
-    """Apply everything before the place (relay log number, offset), which is a transaction boundary."""
+    """Apply everything before `place` (relay log number, offset), which is a transaction boundary."""
     number, offset = place
     progress = status(session, words)
     if (progress.number, progress.offset) >= place:
@@ -397,7 +398,7 @@ def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, pl
     session.query(words.start_until, (logs.file(number).name, offset))
     while (progress := status(session, words)).is_running:
         time.sleep(_POLL_SECONDS)
-    # If the place is the first transaction of a file, MySQL stops before the file's header.
+    # If the place is the first transaction of a file, MySQL stops before that file's header.
     if progress.error or progress.number != number:
         raise _stopped_error(progress.error)
 
@@ -408,7 +409,7 @@ def replay(
     """Apply all relay logs, remove the channel, and check that exactly the expected transactions were executed.
 
     `on_bytes` receives the number of binlog bytes read so far. Raise ConsistencyError if the applier stopped with an
-    error or the result differs, ServerError if a plugin that the applier needs is not loaded.
+    error or the result differs. Raise ServerError if the server has not loaded a plugin that the applier needs.
     """
     words = ChannelStatements.of(flavour)
     replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
@@ -436,7 +437,7 @@ def replay(
 
 
 def _stopped_error(error: str) -> ZsnapdbError:
-    """Return the error for a stopped applier. A missing plugin is a ServerError, since the result is not wrong."""
+    """Return the error for a stopped applier. A missing plugin is a ServerError, because it makes no wrong result."""
     message = f"the replay stopped: {error or 'see the error log'}"
     hint = plugin_hint(error)
     if hint:
@@ -452,7 +453,7 @@ def _replayed_bytes(sizes: Sequence[int], progress: ApplierStatus) -> int:
 def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, progress: ApplierStatus) -> bool:
     if source.gtids is not None:
         return progress.has_read_all and contains(executed(session, flavour), source.gtids)
-    # The server adds a relay log after the given ones and reads it once these are applied.
+    # The server adds a relay log after the given ones, and reads it after these have been applied.
     return progress.has_read_all and progress.number > len(source.sizes)
 
 
@@ -477,7 +478,7 @@ _ENDING_SECONDS = 60.0
 
 @dataclass
 class PacedReplay:
-    """A running replay. A thread with its own session samples its progress until the replay stops with an error."""
+    """A running replay. A thread with its own session records its progress until the replay stops with an error."""
 
     words: ChannelStatements
     session: Session
@@ -497,7 +498,10 @@ class PacedReplay:
         delay: int,
         workers: int,
     ) -> PacedReplay:
-        """Start to apply the relay logs, each event `delay` seconds after its original time. The files are kept."""
+        """Start to apply the relay logs. Each event is applied `delay` seconds after its original time.
+
+        The files are kept.
+        """
         words = ChannelStatements.of(flavour)
         with open_session() as session:
             session.query(words.change_paced, (source.file, source.start, logs.file(1).name, source.start, delay))
@@ -529,8 +533,8 @@ class PacedReplay:
     def end(self) -> None:
         """Stop the replay after the transaction that is being applied. Afterwards `samples` and `error` are final.
 
-        The last sample has the time of this call and includes everything applied. A thread that has not stopped after
-        60 s is abandoned; an error when stopping goes to `error`.
+        The last sample has the time of this call and includes everything that was applied. If the thread has not
+        stopped after 60 s, it is abandoned. `error` has any error that occurs during the stop.
         """
         ended = self.seconds
         self.stopped.set()

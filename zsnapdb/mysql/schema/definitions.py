@@ -13,7 +13,7 @@ from zsnapdb.planning.clone.diff import definition
 from zsnapdb.planning.sql_quoting import TableName, quoted
 
 _ALL = 1_000_000
-"""More tables than a schema has."""
+"""A limit above the number of tables in any schema."""
 _COLUMN = {"TABLE": 1, "EVENT": 3}
 _COLUMN_OF_CODE = 2
 
@@ -21,8 +21,8 @@ _COLUMN_OF_CODE = 2
 def definitions_of(session: Session) -> dict[TableName, str]:
     """Return the SHOW CREATE TABLE text of each user table and view, without AUTO_INCREMENT counters.
 
-    A table that cannot be opened has its error message. SHOW CREATE TABLE also accepts views (refman 8.4, "SHOW CREATE
-    TABLE Statement").
+    For a table that cannot be opened, the text is the error message. SHOW CREATE TABLE also accepts views (refman 8.4,
+    "SHOW CREATE TABLE Statement").
     """
     tables = [TableName(schema, table) for schema in _of_users(session) for table in names(session, schema, _ALL)]
     return {table: definition(_definition(session, "TABLE", table.schema, str(table.table))) for table in tables}
@@ -93,8 +93,8 @@ _FULL_COLLATIONS = "SELECT full_collation_name, id FROM information_schema.colla
 class TableShapes:
     """Reader of table definitions in one session.
 
-    The session's time zone becomes UTC, so that times are unambiguous. An account without the privilege TRIGGER sees no
-    triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
+    It sets the session's time zone to UTC, so that times are unambiguous. An account without the privilege TRIGGER sees
+    no triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
     """
 
     def __init__(self, session: Session) -> None:
@@ -105,7 +105,10 @@ class TableShapes:
         self._keys = _KEYS.format(expression="expression" if self._has("STATISTICS", "EXPRESSION") else "NULL")
 
     def read(self, schema: str, table: str) -> TableShape:
-        """Return the definition of a table. It has no columns if the table does not exist or is not visible."""
+        """Return the definition of a table.
+
+        It has no columns if the table does not exist, or the account cannot see it.
+        """
         names = (schema, table)
         keys = self._session.query(self._keys, names)
         kinds = self._session.query(_TABLE, names)

@@ -1,4 +1,4 @@
-"""Removal of old row versions from a masked copy: free space in tables, undo, statistics, logs.
+"""Removal of old row versions from a masked copy: from free space in tables, undo logs, statistics and logs.
 
 An UPDATE leaves the old row in at least seven places: free space of its page, undo, redo, the binlog, histograms, log
 tables, log files.
@@ -28,14 +28,14 @@ _FILLER_BYTES = 128 << 10
 _FILLER_COLUMNS = 40
 _ARIA_LOG_BYTES = 8 << 20
 _LOG_NAME = re.compile(r"\..+|-.*\.([0-9]{6,}|index)")
-"""Suffix of a log's base name. Relay logs of a replication channel include the channel's name."""
+"""Endings of a log's base name. In relay logs of a replication channel they include the channel's name."""
 _FOLDER_LOGS = ("galera.cache", "gcache.page.*")
 """Cluster caches in the data directory; they contain changed rows."""
 
 
 @dataclass(frozen=True)
 class SharedTablespace:
-    """A tablespace of several tables, and the path of its file as the server has it."""
+    """A tablespace with several tables, and the path of its file as the server records it."""
 
     name: str
     path: str
@@ -44,14 +44,14 @@ class SharedTablespace:
 def leave_no_binlog(session: Session) -> None:
     """Prepare the session for the site's own statements: no binlog, and lock waits of at most 60 s.
 
-    Foreign keys and `sql_mode` are not changed: ON UPDATE and ON DELETE must change the referring rows too.
+    Foreign key checks and `sql_mode` are not changed, because ON UPDATE and ON DELETE must change the child rows too.
     """
     for statement in ("sql_log_bin = 0", "SESSION lock_wait_timeout = 60"):
         session.query(f"SET {statement}")
 
 
 def prepare(session: Session) -> None:
-    """Prepare the session for rebuilds: no binlog, and old table definitions are accepted."""
+    """Prepare the session for rebuilds: it writes no binlog, and accepts old table definitions."""
     leave_no_binlog(session)
     for statement in ("SESSION sql_mode = ''", "SESSION foreign_key_checks = 0"):
         session.query(f"SET {statement}")
@@ -60,7 +60,8 @@ def prepare(session: Session) -> None:
 def settle(session: Session) -> None:
     """Wait until the server has finished its purges and written its changed pages after recovery.
 
-    Afterwards only masking changes table files. The wait is limited; a file that is written later counts as changed.
+    After that, only masking changes table files. The wait is limited. A file that the server writes later counts as
+    changed.
     """
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     _is_purged_within(session, _SETTLE_SECONDS)
@@ -81,18 +82,18 @@ def drop_history(session: Session, chosen: Iterable[CatalogueTable]) -> None:
 
 
 def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
-    """Rebuild the tables: their rows go to new files, and the old files with their free space are removed."""
+    """Rebuild the tables: the server writes their rows to new files and removes the old files with their free space."""
     if any(table.is_versioned for table in chosen):
-        # Otherwise the server refuses to alter a system-versioned table.
+        # Without this setting, the server refuses to alter a system-versioned table.
         session.query("SET SESSION system_versioning_alter_history = KEEP")
     for table in chosen:
         session.query(f"ALTER TABLE {table.quoted} FORCE")
 
 
 def forget_values(session: Session, flavour: Flavour) -> bool:
-    """Empty other places that keep values or statements: histograms, column statistics, log tables.
+    """Empty other places with values or statements: histograms, column statistics, log tables.
 
-    Return whether there were histograms: MySQL keeps them in its dictionary, whose tables cannot be rebuilt.
+    Return whether there were histograms. MySQL stores them in its dictionary, whose tables cannot be rebuilt.
     """
     for name in ("general_log", "slow_log"):
         session.query(f"TRUNCATE TABLE mysql.{name}")
@@ -114,10 +115,10 @@ def forget_values(session: Session, flavour: Flavour) -> bool:
 
 
 def overwrite_histograms(session: Session) -> None:
-    """Make the dictionary overwrite the free space of dropped histograms with other histograms.
+    """Overwrite the free space of dropped histograms in the dictionary by creating other histograms.
 
-    InnoDB reorganises a full page and thereby overwrites its free space. Completely free pages are emptied in the file.
-    A histogram has the first 42 characters of a value (refman 8.4, "ANALYZE TABLE Statement").
+    When InnoDB reorganises a full page, it overwrites the page's free space. `empty_free_pages` empties completely free
+    pages. A histogram contains the first 42 characters of a value (refman 8.4, "ANALYZE TABLE Statement").
     """
     columns = [f"c{number}" for number in range(_FILLER_COLUMNS)]
     session.query(f"CREATE TABLE {_FILLER} ({', '.join(f'{column} CHAR(50)' for column in columns)})")
@@ -143,7 +144,7 @@ def shared_tablespaces(session: Session, flavour: Flavour) -> tuple[SharedTables
 
 
 def purge(session: Session) -> None:
-    """Wait until undo has no old row version. Raise ServerError if a transaction still needs some."""
+    """Wait until the undo logs contain no old row versions. Raise ServerError if a transaction still needs some."""
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     if not _is_purged_within(session, _PURGE_SECONDS):
         raise ServerError(
@@ -153,7 +154,7 @@ def purge(session: Session) -> None:
 
 
 def _is_purged_within(session: Session, seconds: float) -> bool:
-    """Wait at most `seconds` until undo has no old row version. Return whether that was achieved."""
+    """Wait at most `seconds` until the undo logs contain no old row versions. Return whether they contain none."""
     deadline = time.monotonic() + seconds
     while int(session.value("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")):
         if time.monotonic() > deadline:
@@ -163,11 +164,11 @@ def _is_purged_within(session: Session, seconds: float) -> bool:
 
 
 def renew_aria_log(session: Session) -> None:
-    """Make the Aria engine start a new log file; the server removes the old one at its next checkpoint.
+    """Make the Aria engine start a new log file. The server removes the old file at its next checkpoint.
 
-    Aria starts a new file when the current one exceeds a new limit (MariaDB manual, aria_log_file_size). It removes
+    Aria starts a new file when the current file exceeds a new limit (MariaDB manual, aria_log_file_size). It removes
     files that recovery does not need (aria_log_purge_type). The smallest limit is 8 MiB, so the log is filled up to
-    that.
+    this size.
     """
     session.query("SET GLOBAL aria_log_purge_type = immediate")
     session.query(f"CREATE TABLE {_FILLER} (filler LONGBLOB) ENGINE = Aria TRANSACTIONAL = 1")
@@ -178,9 +179,9 @@ def renew_aria_log(session: Session) -> None:
 
 
 def renew_undo(session: Session) -> bool:
-    """Empty the undo tablespaces one by one, with a temporary spare one (refman 8.4, "Undo Tablespaces").
+    """Empty the undo tablespaces one by one, with a temporary additional one (refman 8.4, "Undo Tablespaces").
 
-    Return False if the server cannot do this. Raise ServerError if one does not become empty.
+    Return False if the server cannot do this. Raise ServerError if a tablespace does not become empty.
     """
     if not session.understands(f"CREATE UNDO TABLESPACE {_SPARE_UNDO} ADD DATAFILE '{_SPARE_UNDO}.ibu'"):
         return False
@@ -214,11 +215,11 @@ def remove_logs(
     doublewrite: Path | None,
     texts: Iterable[Path],
 ) -> None:
-    """Remove the logs that a server creates again after a slow shutdown.
+    """Remove the logs that a server creates again when it starts after a slow shutdown.
 
     These are binlogs, relay logs, MySQL's redo and doublewrite files, cluster caches, and the text logs `texts`.
     `binlog` and `relay` are base names. `redo` and `doublewrite` are folders (None: skipped). MariaDB's BASE.state is
-    kept: only this file has the server's GTIDs (MariaDB manual, "gtid_binlog_state").
+    kept, because only this file has the server's GTIDs (MariaDB manual, "gtid_binlog_state").
     """
     doomed = [path for path in texts if path.is_file()]
     doomed += [path for pattern in _FOLDER_LOGS for path in datadir.glob(pattern)]

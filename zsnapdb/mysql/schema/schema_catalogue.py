@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HAS_ROWS = "table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'TEMPORARY', 'TEMPORARY SEQUENCE')"
 """Condition on `information_schema.tables` for tables whose own rows outlive a session.
 
-A type added by a later server counts as a table.
+An unknown type of a later server counts as a table.
 """
 _EVENTS = "SELECT event_name FROM information_schema.events WHERE event_schema = %s"
 _TRIGGERS = "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = %s"
@@ -39,9 +39,9 @@ STORED_TABLES = (
     f"SELECT {_COLUMNS} FROM information_schema.tables WHERE {HAS_ROWS} AND table_schema NOT IN {_WITHOUT_FILES}"
     " ORDER BY table_schema, table_name"
 )
-"""Query for all tables with rows of their own; `table_of` reads a row of the result."""
+"""Query for all tables with rows of their own. `table_of` reads a row of the result."""
 _ENGINE_LIBRARY = re.compile(r"ha_[a-z0-9_]{1,60}(?:\.so)?")
-"""Storage engine libraries of both families. The name comes from the data, so only such a name is used."""
+"""Names of storage engine libraries of both families. The name is read from data, so no other names are accepted."""
 _SEQUENCE_VALUE = re.compile(r"\b(?:next|last)val\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
 
@@ -54,7 +54,7 @@ def stored_tables(session: Session) -> list[CatalogueTable]:
 
 
 def engine_counts(session: Session, without_schemas: Sequence[str]) -> dict[str, int]:
-    """Return the number of tables with their own rows per engine, outside the named schemas.
+    """Return the number of tables with their own rows for each engine, except in the schemas `without_schemas`.
 
     A table that cannot be opened has the engine `unknown`.
     """
@@ -72,11 +72,11 @@ _ENCRYPTED = """encryption=['"]?y|encrypted`?=['"]?yes"""
 
 
 def special_tables(session: Session) -> TableFacts:
-    """Return the number of tables with compressed pages, and of encrypted tables, by their create options.
+    """Return the number of tables with compressed pages and the number of encrypted tables, by their create options.
 
     Sources: refman 8.4, "InnoDB Page Compression" and "InnoDB Data-at-Rest Encryption"; MariaDB manual, "CREATE TABLE".
     """
-    # Only `doctor` needs them, and a backup loads this module too.
+    # Only `doctor` needs these facts, but a backup loads this module too.
     from zsnapdb.planning.advice.facts import TableFacts
 
     ((compressed, encrypted),) = session.query(
@@ -91,7 +91,7 @@ def special_tables(session: Session) -> TableFacts:
 def engine_libraries(session: Session) -> tuple[str, ...]:
     """Return the libraries of storage engines that INSTALL PLUGIN or INSTALL SONAME installed, sorted.
 
-    A server without accounts does not load them by itself (refman 8.4, "skip_grant_tables").
+    A server that starts without accounts does not load them (refman 8.4, "skip_grant_tables").
     """
     names = {str(row[0]) for row in session.query("SELECT dl FROM mysql.plugin")}
     return tuple(sorted(name for name in names if _ENGINE_LIBRARY.fullmatch(name)))
@@ -109,7 +109,7 @@ def has_schema(session: Session, schema: str) -> bool:
 
 
 def find_table(session: Session, schema: str, name: str) -> CatalogueTable | None:
-    """Return the table, sequence or view with this name, None if there is none."""
+    """Return the table, sequence or view with this name; None if there is none."""
     return next(iter(_tables(session, schema, " AND table_name = %s", (name,))), None)
 
 
@@ -155,7 +155,7 @@ def triggers_of(session: Session, schema: str, table: str) -> tuple[str, ...]:
 def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
     """Return the tables whose history has transaction ids (MariaDB manual, "System-Versioned Tables").
 
-    Their row start is a transaction id of this server alone.
+    Their row start is a transaction id, which only this server can interpret.
     """
     sql = (
         "SELECT table_name FROM information_schema.columns WHERE table_schema = %s AND generation_expression = 'ROW"
@@ -165,9 +165,9 @@ def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
 
 
 def single_columns(session: Session, schema: str) -> tuple[ColumnName, ...]:
-    """Return the schema's stored FLOAT columns that the server prints with 6 digits, sorted.
+    """Return the schema's stored FLOAT columns that the server prints with only 6 digits, sorted.
 
-    A FLOAT(M, D) is printed with D decimals, which is all that the column stores.
+    A FLOAT(M, D) is not among them: it stores only D decimals, and the server prints all of them.
     """
     rows = session.query(
         "SELECT c.table_name, c.column_name FROM information_schema.columns AS c JOIN information_schema.tables AS t ON"
@@ -243,8 +243,8 @@ def stored_programs(session: Session, schema: str) -> list[tuple[str, str]]:
 def _hidden_events(session: Session, schema: str, shown: tuple[str, ...]) -> tuple[str, ...]:
     """Return the events that the server has but does not show.
 
-    A MariaDB server without accounts (skip_grant_tables) loads no events: information_schema and the dump program show
-    none, without an error. Its table mysql.event has them. MySQL 8.0 and later have no such table.
+    A MariaDB server without accounts (skip_grant_tables) loads no events. Then information_schema and the dump program
+    show none and report no error, but the table mysql.event has them. MySQL 8.0 and later have no such table.
     """
     table = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'mysql' AND table_name = 'event'"
     if not session.query(table):

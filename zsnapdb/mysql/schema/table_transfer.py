@@ -15,10 +15,10 @@ from zsnapdb.planning.trial.rescue import TableKind
 
 
 def move_away(session: Session, schema: str, table: str, target: TableName) -> list[str]:
-    """Move a table or sequence to `target`, in a new schema; return the names of the omitted parts.
+    """Move a table or sequence to `target`, in a new schema. Return the names of the omitted parts.
 
-    These are its triggers, foreign keys, and defaults that take numbers from a sequence: they would link it to other
-    tables. Only for an ephemeral server.
+    The omitted parts are triggers, foreign keys, and defaults that use a sequence: they would link the table to others.
+    Only for an ephemeral server.
     """
     left_out = []
     session.query("SET SESSION foreign_key_checks = 0")
@@ -46,7 +46,7 @@ def move_away(session: Session, schema: str, table: str, target: TableName) -> l
 def take_numbers_from(session: Session, content: SchemaContent, new_schema: str) -> None:
     """Make the schema's defaults refer to its sequences by their names in `new_schema`.
 
-    A default names a sequence with its schema (MariaDB manual, "SEQUENCE Overview"). A dump would bring the old name to
+    A default contains the sequence's schema (MariaDB manual, "SEQUENCE Overview"). A dump would take the old schema to
     the live server. Only for an ephemeral server.
     """
     defaults = [default for default in content.sequence_defaults if default.schemas() & {content.name} - {new_schema}]
@@ -66,8 +66,8 @@ def take_numbers_from(session: Session, content: SchemaContent, new_schema: str)
 def widen_float_columns(session: Session, table: TableName) -> tuple[ColumnName, ...]:
     """Change the table's FLOAT columns to DOUBLE, so that a dump has all digits. Return the unchanged ones.
 
-    The digits of the DOUBLE give the same FLOAT value again. Columns of a system-versioned table are not changed. Only
-    for an ephemeral server.
+    From the digits of the DOUBLE, a server reads the same FLOAT value again. Columns of a system-versioned table are
+    not changed. Only for an ephemeral server.
     """
     singles = tuple(
         each for each in schema_catalogue.single_columns(session, table.schema) if each.table == table.table
@@ -101,7 +101,7 @@ def _word(session: Session, name: TableName) -> str:
 def sequence_state(session: Session, name: TableName) -> tuple[object, ...]:
     """Return the state of a sequence to transfer: its next value that no server has cached, and its bounds.
 
-    The number of its cycles is omitted, because a dump does not have it.
+    The number of completed cycles is omitted, because a dump does not contain it.
     """
     return session.query(
         "SELECT next_not_cached_value, minimum_value, maximum_value, start_value, increment, cache_size, cycle_option"
@@ -127,7 +127,7 @@ def create_schema(session: Session, schema: str, like: SchemaContent) -> None:
 
 
 def drop(session: Session, name: TableName, *, unlogged: bool) -> None:
-    """Drop the table, or the schema if no table is named. `unlogged`: do not write to the binlog."""
+    """Drop the table, or the whole schema if `name` has no table. `unlogged`: the binlog does not record this."""
     if unlogged:
         stop_logging(session)
     if name.table is None:
@@ -137,7 +137,7 @@ def drop(session: Session, name: TableName, *, unlogged: bool) -> None:
 
 
 def kind_of(session: Session, name: TableName) -> TableKind:
-    """Return the properties that decide how the table can be copied to another server."""
+    """Return the properties of a table that decide how to copy it to another server."""
     table = schema_catalogue.find_table(session, name.schema, name.table or "")
     assert table is not None, name
     fulltext = session.query(

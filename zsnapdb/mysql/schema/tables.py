@@ -1,4 +1,4 @@
-"""Rows, columns and check of a single table. `schema_catalogue` lists the tables."""
+"""Rows, columns and checks of a single table. `schema_catalogue` lists the tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zsnapdb.planning.sql_quoting import quoted
 def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False) -> list[Row]:
     """Run CHECK TABLE and return its rows: table, operation, kind, text.
 
-    No engine can check a sequence (MariaDB manual, "CHECK TABLE"), so its single row is read instead.
+    No engine can check a sequence (MariaDB manual, "CHECK TABLE"). Instead, its only row is read.
     """
     if table.is_sequence:
         rows = session.query(f"SELECT * FROM {table.quoted}")
@@ -27,7 +27,7 @@ def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False)
 
 
 def count(session: Session, schema: str, table: str, *, with_history: bool = False) -> int:
-    """Return the number of rows of the table. `with_history` adds the old row versions of a versioned table."""
+    """Return the number of rows of the table. `with_history` adds the old row versions of a system-versioned table."""
     history = " FOR SYSTEM_TIME ALL" if with_history else ""
     return int(session.value(f"SELECT COUNT(*) FROM {quoted(schema, table)}{history}"))
 
@@ -36,7 +36,7 @@ def checksum(session: Session, schema: str, table: str) -> int | None:
     """Return the sum of all row checksums, independent of row order; None if the server computes none.
 
     It is computed from the bytes of the rows (refman 8.4, "CHECKSUM TABLE Statement"). Tables with the same rows but
-    another storage format can differ.
+    different storage formats can have different sums.
     """
     ((_, number),) = session.query(f"CHECKSUM TABLE {quoted(schema, table)} EXTENDED")
     return None if number is None else int(number)
@@ -85,10 +85,10 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
 
 
 def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
-    """Return the columns of the primary key, if the server finds its first and last row without a scan.
+    """Return the columns of the primary key, if the server finds the first and last row of the key without a scan.
 
-    Otherwise return an empty tuple. A key with prefixes, a hash or mixed directions does not order rows by its columns
-    (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
+    Otherwise return an empty tuple. A key with prefixes, a hash or mixed directions does not order the rows by its
+    columns (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
     """
     parts = session.query(
         "SELECT column_name, sub_part, collation FROM information_schema.statistics WHERE table_schema = %s AND"
@@ -124,9 +124,10 @@ _MOST_BYTES = 1 << 28
 
 
 def exact_rows(session: Session, questions: Sequence[RowQuestion]) -> tuple[ExactRow, ...]:
-    """Return all values of each row, in the order of `questions`; an empty row if there is none.
+    """Return all values of each row, in the order of `questions`. A row that does not exist is empty.
 
-    Two sessions return the same if all values are equal byte by byte. Raise PreflightError if the rows are too large.
+    The results of two sessions are equal if and only if all values are equal byte by byte. Raise PreflightError if the
+    rows are too large.
     """
     found, size = [], 0
     for question in questions:
@@ -142,7 +143,7 @@ def exact_rows(session: Session, questions: Sequence[RowQuestion]) -> tuple[Exac
 
 
 def referring_rows(session: Session, question: RowQuestion, key: ForeignKey, child: TableShape) -> list[RowQuestion]:
-    """Return queries for the rows that refer to a row by a foreign key."""
+    """Return a query for each child row that references the row of `question` by the foreign key `key`."""
     columns = key_columns(child)
     return [
         RowQuestion(

@@ -1,6 +1,6 @@
-"""Overwriting of unused parts of InnoDB tablespace files: the doublewrite buffer and free pages.
+"""Unused parts of InnoDB tablespace files, which are overwritten: the doublewrite buffer and free pages.
 
-The server must have been shut down cleanly. The format is that of both families (fsp0fsp.h, fsp0types.h, trx0sys.h).
+The server must have been shut down cleanly. Both families have this format (fsp0fsp.h, fsp0types.h, trx0sys.h).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPACE_HEADER = 38
 _FREE_LIMIT = _SPACE_HEADER + 12
 _FLAGS = _SPACE_HEADER + 16
 _FULL_CHECKSUM_FLAG = 0b10000
-"""Flag of MariaDB's full_crc32 format. With it, the other flags do not tell ROW_FORMAT=COMPRESSED."""
+"""Flag of MariaDB's full_crc32 format. If it is set, the other flags do not indicate ROW_FORMAT=COMPRESSED."""
 _ZIP_FLAGS = 0b01110
 _FIRST_DESCRIPTOR = _SPACE_HEADER + 112
 _BITMAP = 24
@@ -40,9 +40,9 @@ _DESCRIPTOR_STATES = range(1, 6)
 def empty_doublewrite(file: Path, page_size: int) -> bool:
     """Overwrite the doublewrite buffer in the first file of the system tablespace with zeros.
 
-    After a clean shutdown the buffer is not needed, and a page of zeros in it is ignored
-    (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, with the file unchanged, if the buffer is outside the
-    file. Return True if there is no buffer.
+    After a clean shutdown the buffer is not needed. Its pages of zeros are ignored (buf_dblwr_t::init_or_load_pages of
+    MariaDB). Return False, with the file unchanged, if the buffer is outside the file. Return True if there is no
+    buffer.
     """
     with open_to_change(file) as opened:
         opened.seek((_TRX_SYS_PAGE + 1) * page_size - _HEADER_FROM_END + 10)
@@ -64,7 +64,7 @@ def empty_doublewrite(file: Path, page_size: int) -> bool:
 def empty_free_pages(file: Path, page_size: int) -> bool:
     """Overwrite every free page of the tablespace with zeros. InnoDB initialises a free page before it uses it.
 
-    Return False, with the file unchanged, if it is no tablespace of uncompressed pages of this size.
+    Return False, with the file unchanged, if it is not a tablespace with uncompressed pages of this size.
     """
     with open_to_change(file) as opened:
         size = os.fstat(opened.fileno()).st_size
@@ -99,7 +99,7 @@ def _free_pages(opened: BinaryIO, page_size: int, limit: int) -> Iterator[int]:
             bits = int.from_bytes(descriptors[start + _BITMAP : start + length], "little")
             for at in range(extent):
                 page = group + number * extent + at
-                # The first two pages of a group hold descriptors and the change buffer's bitmap.
+                # The first two pages of a group contain descriptors and the bitmap of the change buffer.
                 if page < limit and page - group > 1 and bits >> (2 * at) & 1:
                     yield page
 
@@ -108,7 +108,7 @@ _SYSTEM_FOLDERS = ("mysql", "sys", "performance_schema")
 
 
 def states(datadir: Path) -> dict[str, FileState]:
-    """Return the state of each file in the folders of user schemas, by `folder/name`."""
+    """Return the state of each file in the folders of user schemas. The keys are `folder/name`."""
     states_by_name = {}
     for folder in os.scandir(datadir):
         if not folder.is_dir(follow_symlinks=False) or folder.name in _SYSTEM_FOLDERS or folder.name[0] in ".#":
@@ -129,10 +129,10 @@ _ENCRYPTED = (
 
 
 def check(session: Session, facts: ServerFacts) -> None:
-    """Raise ConsistencyError if the server has encrypted tables but not their key.
+    """Raise ConsistencyError if the server has encrypted tables but lacks their key.
 
     One master key encrypts the keys of all tablespaces (refman 8.4, "InnoDB Data-at-Rest Encryption"), so reading one
-    table suffices. MySQL starts without its keyring, and only reading an encrypted table fails. MariaDB does not start
+    table suffices. MySQL starts without its keyring; only reading an encrypted table fails. MariaDB does not start
     without its keys.
     """
     if not family(facts.flavour).starts_without_keys:
