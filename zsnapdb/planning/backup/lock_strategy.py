@@ -36,7 +36,7 @@ def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
 
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Return whether crash recovery of some tables is unreliable: they have row versions, and the release has the flaw."""
+    """Return whether crash recovery of some tables is unreliable: with row versions, on a release with the flaw."""
     return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
@@ -113,7 +113,7 @@ class LockProperties:
         return (f"it does not stop changes to tables of other engines: {listing(others)}",) if others else ()
 
     def is_enough(self, facts: ServerFacts) -> bool:
-        """Return whether the server would grant the lock, and a snapshot under the lock would be a consistent backup."""
+        """Return whether the server would grant the lock, and a snapshot under the lock is a consistent backup."""
         return self.is_known_to(facts) and self.refused(facts) is None and not self.shortcomings(facts)
 
 
