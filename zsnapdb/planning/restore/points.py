@@ -92,7 +92,7 @@ class ArchiveView:
         return state if is_own else replace(state, complete=())
 
     def routes(self, state: ArchiveState) -> Callable[[BackupPoint], Route | None]:
-        """Return a function with the route of a backup through this view; None if it does not reach the history.
+        """Return a function that finds the route of a backup in this view; None if it does not reach the history.
 
         A backup of a later history may seem to be in this one. Its route through the whole archive shows its real
         history.

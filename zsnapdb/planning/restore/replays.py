@@ -221,7 +221,7 @@ Stop = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Bounds:
-    """A transaction that was committed between two times, its number in the order of commits, and the stop before."""
+    """A transaction with the bounds of its commit time, its number in commit order, and the stop before it."""
 
     number: int
     earliest: datetime
