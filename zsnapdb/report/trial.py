@@ -258,7 +258,7 @@ class RescueView(View, kind="rescue", document=documents.RescueDocument, read_fr
         )
 
     def _loading(self) -> list[str]:
-        """Return how to load the rows of a table into a server that still has the table."""
+        """Return instructions for loading the rows of a table into a server that still has the table."""
         plan = self.result.plan
         where = plan.request.destination.where
         if not isinstance(where, DumpFile) or plan.request.original.table is None:

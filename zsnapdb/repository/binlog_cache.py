@@ -104,7 +104,7 @@ class DescriptionCache:
         return json.dumps([_VERSION, *self.trust]).encode() + b"\n"
 
     def read(self) -> Iterator[Known]:
-        """Yield the entries. None if the file does not exist, has another form, or belongs to other trust."""
+        """Yield the entries; none if the file is missing, has another form, or is from other rules of trust."""
         with contextlib.suppress(OSError, ValidationError), self.file.open("rb") as lines:
             proof = lines.readline()
             start = lines.tell()

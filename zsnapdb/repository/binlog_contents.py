@@ -141,7 +141,7 @@ class _Reading:
 
 
 def _with_unread_chunks(repository: Repository, known: E) -> E:
-    """Return an entry of a rotated binlog with chunks that are read, with their signature, when they are used."""
+    """Return an entry of a rotated binlog whose chunks, and their signature, are read only when they are used."""
     if isinstance(known, KnownSegment):
         return known
     file = known.file

@@ -17,7 +17,7 @@ from zsnapdb.planning.order import PlacedLink, contradicted
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)
-"""A server that wrote nothing for this long before another server began counts as replaced by it."""
+"""A server whose newest backup is older than this counts as replaced by the server that wrote after it."""
 
 
 class WrittenLink(Link, Protocol):

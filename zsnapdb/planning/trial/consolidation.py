@@ -15,7 +15,7 @@ from zsnapdb.planning.order import PlacedLink
 
 LATEST = "latest"
 _ROOM = 256
-"""The ids that must be free after the original's id in its second, so that two runs hardly choose the same id."""
+"""The number of ids that must be free after the original's in its second, so that two runs rarely choose the same."""
 _SUFFIXES = 0x10000
 
 
