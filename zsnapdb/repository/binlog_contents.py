@@ -168,7 +168,7 @@ def _read_chunks(
 
 
 def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:
-    """Return the ends of the complete parts of incarnations, and the errors of unreadable records."""
+    """Return the end of each incarnation's complete part, and the errors of unreadable records."""
     records: list[CompleteUntil] = []
     errors: list[DamagedError] = []
     for _, read in _read_all(reading, keys, _complete_record):

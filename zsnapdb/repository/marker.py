@@ -107,7 +107,7 @@ class _Version(BaseModel):
 
 
 class Marker(BaseModel):
-    """Format and id of a repository, and the recipients of its backups at the last write of the marker."""
+    """Format and id of a repository, and the recipients of its backups when the marker was last written."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

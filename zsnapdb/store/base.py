@@ -178,8 +178,8 @@ class Store(Protocol):
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the version with the tag. ChangedError if the object has another version or does not exist.
 
-        Of several concurrent replacements of the same version, only one succeeds. A replacement whose answer was lost
-        may have succeeded: read the object again.
+        If several replacements of the same version run concurrently, only one succeeds. A replacement whose answer was
+        lost may have succeeded: read the object again.
         """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:

@@ -76,7 +76,7 @@ _REMOVAL_SECONDS = 5.0
 
 
 def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
-    """Raise KeyError if the answer is not a listing: an HTML page of a proxy would look like an empty bucket."""
+    """Raise KeyError if the answer is not a listing, as an HTML page of a proxy would look like an empty bucket."""
     if not {"IsTruncated", "KeyCount", "Name", "Contents"} & page.keys():
         raise KeyError("IsTruncated")
 

@@ -380,8 +380,8 @@ def repairs_torn_pages(facts: ServerFacts) -> bool:
 def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
     """Return the findings from comparing the real block sizes of the files with the page size.
 
-    A snapshot can tear a page that spans several records under two conditions: ZFS splits the write of the page (before
-    2.2), and recovery does not repair it (doublewrite off).
+    A snapshot can tear a page that spans several records if ZFS splits the write of the page (before 2.2) and recovery
+    does not repair it (doublewrite off).
     """
     total = sum(blocks.counts.values())
     if not total:

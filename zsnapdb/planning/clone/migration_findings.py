@@ -255,7 +255,7 @@ _CANNOT = "doesn't support check"
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a query: the number of rows, and the SHA-256 of the rows in the order of their arrival."""
+    """The result of a query: the number of rows, and the SHA-256 of the rows in their order of arrival."""
 
     rows: int
     sha256: str

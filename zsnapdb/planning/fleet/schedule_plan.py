@@ -78,7 +78,7 @@ class FleetSchedule(FleetScheduleSettings):
 
     @property
     def schedule_id(self) -> str:
-        """The id in the engine: the name and a digest of the whole schedule. So ids alone show what is present."""
+        """The id in the engine: the name and a digest of the whole schedule. Ids alone show whether it is present."""
         digest = hashlib.blake2b(self.model_dump_json().encode(), digest_size=6).hexdigest()
         return f"{self.name}/{digest}"
 

@@ -329,7 +329,7 @@ def _choose_in(
 
     The route begins with the newest backup that leads into the history.
 
-    A time between the end of the history and the start of the server's next history means the end of the history.
+    A time between the end of the history and the start of the server's next history stands for that end.
     """
     route_of = view.routes(state)
     for point in reversed(view.backups):

@@ -237,7 +237,7 @@ class _Bounds:
 
 @dataclass
 class _Search:
-    """Of the transactions read so far, the last that is certainly in the state, and the first that certainly is not.
+    """The last transaction read so far that is certainly in the state, and the first that certainly is not.
 
     `inside` and `outside` are candidates. A later transaction with an earlier commit time disproves them.
     """
