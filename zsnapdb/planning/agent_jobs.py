@@ -157,7 +157,7 @@ class PlannedJob:
 
 
 def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
-    """Return every job that the configuration gives the agent, in the order of their names."""
+    """Return every job that the configuration gives the agent, ordered by name."""
     return tuple(sorted((*_of_host(settings), *_of_instances(settings)), key=lambda job: job.name))
 
 
@@ -324,7 +324,7 @@ def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: flo
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Return whether the last known event of `record` is later than that of `other`."""
+    """Return whether the last known event of `record` is later than the last known event of `other`."""
     return (record.finished or record.started) > (other.finished or other.started)
 
 

@@ -141,7 +141,7 @@ class Lineage(Generic[L]):
         """`stored` is oldest first.
 
         Several backups can hold the same snapshots, for example after `zsnapdb consolidate`. Their increments use the
-        latest one as base. A backup in `damaged` is used only if all of them are damaged.
+        latest one as base. A backup in `damaged` is used only if all backups with these snapshots are damaged.
         """
         self._damaged = frozenset(damaged)
         self._by_guids: dict[frozenset[tuple[str, int | None]], list[L]] = {}

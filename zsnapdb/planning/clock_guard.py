@@ -12,9 +12,9 @@ Creation and use are recorded with the later of both times, so nothing expires e
 clock was behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects this as
 soon as the clock is right.
 
-After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. It
-begins with the last reading before the jump, or with the first one after a reboot if that is later. It ends with the
-time to which the clock was set. A recorded time in this span is too early.
+After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. The
+span begins with the last reading before the jump, or with the first reading after a reboot if that is later. It ends
+with the time to which the clock was set. A recorded time in this span is too early.
 """
 
 from __future__ import annotations

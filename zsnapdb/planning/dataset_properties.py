@@ -1,7 +1,7 @@
 """The class of every ZFS property: its value on a copy, and whether a replacement of production gets it. Pure.
 
-A property is in exactly one class. An unknown property, such as one of a newer OpenZFS, is treated as PLACE. So no copy
-gets it, and a replacement of production gets it if it was set on production.
+A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as PLACE.
+So no copy gets it, and a replacement of production gets it if it was set on production.
 """
 
 from __future__ import annotations

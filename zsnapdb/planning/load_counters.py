@@ -124,6 +124,6 @@ def load_between(begin: LoadSample, end: LoadSample, seconds: float) -> Load:
 
 
 def _since(end: Mapping[Name, int], begin: Mapping[Name, int], gauges: Container[Name] = ()) -> dict[Name, int] | None:
-    """Return the increase of each counter; None if there are no counters, or if a reset decreased one."""
+    """Return the increase of each counter; None if there are no counters, or if a reset made one decrease."""
     risen = {name: value - begin[name] for name, value in end.items() if name in begin and name not in gauges}
     return None if not risen or min(risen.values()) < 0 else risen

@@ -106,7 +106,7 @@ def _milliseconds(nanoseconds: int | None) -> str:
 
 
 def _latency(histogram: Histogram | None) -> str:
-    """Return the median and the 99th percentile of the times on disk, in words.
+    """Return a text with the median and the 99th percentile of the times on disk.
 
     A value may be up to twice too large.
     """

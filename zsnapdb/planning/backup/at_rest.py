@@ -180,9 +180,9 @@ class NameChange:
 def objection_to(move: NameChange) -> PlaceObjection | None:
     """Return why the dataset cannot be renamed, or could not be renamed back; None if both are possible.
 
-    ZFS renames no dataset out of its encryption root (zfs-rename(8)). Within one parent it renames any dataset, and an
-    encryption root takes its key along. Observed with OpenZFS 2.3.9: a clone has the encryption root of its origin,
-    wherever the clone is.
+    ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). Within one parent it renames
+    any dataset, and an encryption root keeps its key. Observed with OpenZFS 2.3.9: a clone has the encryption root of
+    its origin, wherever the clone is.
     """
     parent = move.place.rpartition("/")[0]
     if move.replaced.cipher is not None and move.own.cipher is None:

@@ -58,7 +58,7 @@ def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
 
 
 def listing(engines: dict[str, int]) -> str:
-    """Return the engines with their numbers of tables, in one line."""
+    """Return one line with the engines and their numbers of tables."""
     return ", ".join(f"{count} {name}" for name, count in sorted(engines.items()))
 
 

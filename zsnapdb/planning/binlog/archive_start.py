@@ -228,7 +228,7 @@ def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, po
     """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
 
     Either the file alone proves it, or the whole history does. The latter requires that each of the backup's GTIDs
-    stands for one transaction only: a server with several histories may have assigned a number twice.
+    stands for only one transaction, because a server with several histories may have assigned a number twice.
     """
     file = files[at]
     if isinstance(point.gtids, GtidPosition):

@@ -98,7 +98,7 @@ class RoundTimer:
 
     @property
     def pause(self) -> float:
-        """Seconds from the start of a round to the start of the next one: from half of the interval to 0.8 of it."""
+        """Seconds between the starts of two rounds: between 0.5 and 0.8 of the interval."""
         reserve = max(_LEAST_RESERVE, self.interval / 5, 3 * self.slowest)
         return max(self.interval / 2, self.interval - reserve)
 

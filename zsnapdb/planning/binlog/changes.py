@@ -288,7 +288,7 @@ class ListedTransaction:
 
 
 class TransactionList:
-    """The transactions that match a search: the newest or the largest ones, at most `limit`.
+    """The transactions that match a search: the newest or the largest transactions, at most `limit`.
 
     The memory use depends on `limit` alone.
     """

@@ -50,7 +50,7 @@ def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
     """Return the minimum age of the last write to each binlog in seconds, oldest binlog first.
 
     `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. No binlog counts as
-    written before the previous one. A time in the future is limited to that of the next binlog. If the clock was
+    written before the previous binlog. A time in the future is limited to that of the next binlog. If the clock was
     behind, the time of the next binlog is used.
     """
     times, following = list(written), math.inf

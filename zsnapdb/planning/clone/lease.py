@@ -238,7 +238,7 @@ def end_of_age(begun: datetime, most: float) -> datetime:
 
 
 def remaining(lease: CloneLease, now: datetime) -> str:
-    """Return the end of the lease relative to `now`, in words."""
+    """Return a text about the end of the lease relative to `now`."""
     if lease.expires == FOREVER:
         return "at an unreadable time"
     seconds = int((lease.expires - now).total_seconds())

@@ -195,7 +195,7 @@ class MigrationRun:
 class SecondRun(StrEnum):
     """The effect of a second run of the migration on the definitions, or its failure.
 
-    Whether the second run changed rows is not known. none: there was no second run.
+    Whether the second run changed rows is unknown. none: there was no second run.
     """
 
     CHANGES_NO_DEFINITION = "changes no definition"
@@ -255,7 +255,7 @@ _CANNOT = "doesn't support check"
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a query: the number of rows, and the SHA-256 of the rows in their order of arrival."""
+    """A query's result: the number of rows, and the SHA-256 of the rows in the order in which they arrived."""
 
     rows: int
     sha256: str

@@ -184,7 +184,7 @@ def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> l
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
     """Return why this host cannot fill a pool of that size now, with the figures; None if it can.
 
-    `total_memory` is the memory of the host in bytes (None: not known). The space of existing slots is already included
+    `total_memory` is the memory of the host in bytes (None: unknown). The space of existing slots is already included
     in the used space.
     """
     most = total_memory // 2 if total_memory is not None else None

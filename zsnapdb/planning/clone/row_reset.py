@@ -88,7 +88,7 @@ class SwapCase:
 
 
 def clone_objection(case: SwapCase) -> str | None:
-    """Return why the clone cannot be swapped for another one; None if it can."""
+    """Return why the clone cannot be swapped for another clone; None if it can."""
     if not case.has_pool:
         return "its instance has no pool"
     if case.address is None:

@@ -12,7 +12,7 @@ LARGEST = 50
 
 
 class CloneTopology(StrEnum):
-    """How the clones of a set are connected: not at all, or the first one is the source of all others."""
+    """How the clones of a set are connected: not at all, or the first clone is the source of all others."""
 
     INDEPENDENT = "independent"
     REPLICATION = "replication"

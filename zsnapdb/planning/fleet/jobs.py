@@ -77,7 +77,7 @@ class JobAnswer(_Message):
 class FleetJob(_Message):
     """A job in the view of the control process. `host` None: any host of the queue `queue` may do it.
 
-    `timeout` is the longest duration in seconds. A host that is silent for `heartbeat` seconds counts as dead. `run_id`
+    `timeout` is the maximum duration in seconds. A host that is silent for `heartbeat` seconds counts as dead. `run_id`
     None: the id is derived from the schedule's time.
     """
 
@@ -186,7 +186,7 @@ def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
 
 
 def is_final(kind: JobVerdict, attempt: int) -> bool:
-    """Return whether no further attempt follows the one of this number (from 1 on)."""
+    """Return whether attempt number `attempt` (from 1 on) is the last."""
     most = _MOST.get(kind)
     return most is not None and attempt >= most
 

@@ -103,7 +103,7 @@ class FleetRow:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of `problem`, if there is one, else that of `zsnapdb status`.
+        """The exit code of `problem`, if there is a problem, else the exit code of `zsnapdb status`.
 
         `zsnapdb status` exits with 7 for damage, 6 if nothing is restorable, else with the rank of the verdict.
         """

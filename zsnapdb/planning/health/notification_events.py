@@ -182,7 +182,7 @@ def judgement_metrics(judged: Iterable[JudgedInstance], at: datetime) -> Iterato
 def overall(
     target: NotificationTarget, judged: Sequence[JudgedInstance], known: Iterable[str], at: datetime
 ) -> Occasion | None:
-    """Return the one event for a ping target of objectives; None if not all of its instances were judged.
+    """Return the single event for a ping target of objectives; None if not all of its instances were judged.
 
     `known` are the configured instances. The event is MET only if no objective of these instances is broken.
     """

@@ -16,7 +16,7 @@ from zsnapdb.planning.repository.host_record import RecordPart
 
 DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
 _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
-"""The number of recorded documents per kind. Readers need only the newest ones."""
+"""The number of recorded documents per kind. Readers need only the newest documents."""
 _MOST_ELSEWHERE = 10_000
 _MOST_REPLACED = 8
 """The number of recorded documents of a place whose document is replaced.
@@ -34,7 +34,10 @@ def incarnation(name: str) -> str:
 
 
 def complete(incarnation: str) -> str:
-    """Return the place of the record up to which a history is complete. Each record replaces the former one."""
+    """Return the place of the record that shows up to which point a history is complete.
+
+    Each record replaces the former one.
+    """
     return f"complete/{incarnation}"
 
 

@@ -403,7 +403,7 @@ class _UnknownVolume:
 
 @dataclass(frozen=True)
 class _UnknownBackup:
-    """A backup that is known only from its local snapshots. Its base is not known."""
+    """A backup that is known only from its local snapshots. Its base is unknown."""
 
     backup_id: str
     volumes: tuple[_UnknownVolume, ...]

@@ -1,4 +1,4 @@
-"""Decisions about a host's own snapshots, bookmarks and local sets: a prune keeps or removes each one for a reason.
+"""Decisions about a host's own snapshots, bookmarks and local sets: whether a prune keeps or removes each, and why.
 
 The list of a repository decides nothing, because every writer of the bucket can change it. A prune removes a snapshot
 in three cases:
@@ -145,7 +145,7 @@ def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -
 
 
 def _newest(newest_first: Sequence[str], complete: Collection[str], count: int) -> set[str]:
-    """Return the sets from the newest one to the last of the `count` newest complete ones."""
+    """Return the sets from the newest to the oldest of the `count` newest complete sets."""
     chosen = set[str]()
     for name in newest_first:
         if count <= 0:

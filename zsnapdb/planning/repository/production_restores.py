@@ -90,7 +90,7 @@ class PutBackRecord(RecordPart):
     def taken_back(self, backups: Iterable[LocatedBackup]) -> dict[str, str]:
         """Return the ids of the backups outside production's path, each with the restore that abandoned it.
 
-        The result has no backups of pools that no restore names, because their history is not known.
+        The result has no backups of pools that no restore names, because the history of these pools is unknown.
         """
         path = list(self._path())
         pools = {pool for pool, _, _ in path}
@@ -111,7 +111,7 @@ class PutBackRecord(RecordPart):
     def _path(self) -> Iterator[tuple[int, int, int]]:
         """Yield the parts of the path, latest first.
 
-        Each part has a pool, the transaction group before its first one, and its last group.
+        Each part has a pool, the transaction group before the first group of the part, and the last group.
         """
         last = self.last
         if last is None:

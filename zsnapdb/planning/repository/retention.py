@@ -1,6 +1,6 @@
 """Retention: the decision which backups stay, with reasons for each.
 
-Pure: backups, rules and time are parameters. A removal never takes one of these backups:
+Pure: backups, rules and time are parameters. A prune never removes these backups:
 
 - The base of a backup that stays.
 - The last backup that can be restored.
@@ -8,12 +8,12 @@ Pure: backups, rules and time are parameters. A removal never takes one of these
 
 The rules apply to each server separately if several servers write under one name (`backup_writers.py`).
 
-If several restorable backups have the same snapshots (`zsnapdb consolidate` creates a second one), only the latest
-counts.
+If several restorable backups have the same snapshots (`zsnapdb consolidate` creates a second one), the rules consider
+only the latest.
 
 The time of a backup is the UTC time in its id. A time in the future shows that the clock was ahead. As soon as the
-clock is right, such a backup counts as created with the next one. In each period (hour, day, ISO week, month, year; all
-UTC) the rules keep the newest backup.
+clock is right, such a backup counts as created together with the next backup. In each period (hour, day, ISO week,
+month, year; all UTC) the rules keep the newest backup.
 
 If the ids of two backups contradict their order, a clock was ahead or behind. Then the periods of both are unknown.
 Such a backup may be the newest of its period, so it stays until enough known periods are newer. It does not take the
