@@ -41,7 +41,10 @@ class ListedClone(Document):
 
 
 class PointsRange(Document):
-    """A range of recoverable times. `at` accepts every time from `from` to `to`, and `from` each of the backups."""
+    """A range of recoverable times.
+
+    `at` of a new clone accepts every time from `from` to `to`, and its `from` each of the backups.
+    """
 
     begin: Annotated[str, Field(alias="from")]
     to: str
@@ -64,7 +67,7 @@ class UsableSet(Document):
 
 
 class PointsDocument(Document):
-    """The states of an instance that can be cloned, as known at `at`."""
+    """The states of an instance that can be cloned, as known at the time `at`."""
 
     instance: str
     at: str
@@ -76,7 +79,7 @@ class PointsDocument(Document):
 class PublicObjective(Document):
     """An objective and its state.
 
-    `since` (UTC) is the time whose age is judged, for example that of the newest backup.
+    `since` (UTC) is the time whose age is judged, for example the time of the newest backup.
     """
 
     objective: str
@@ -130,7 +133,10 @@ class PublicDrills(Document):
 
 
 class EvidenceDocument(Document):
-    """Records of an evidence log by number. `next` is the `after` of the next request (null: no more records)."""
+    """Records of an evidence log by number.
+
+    `next` is the value of `after` for the next request (null: no more records).
+    """
 
     instance: str
     records: tuple[Mapping[str, JsonValue], ...]
@@ -139,14 +145,20 @@ class EvidenceDocument(Document):
 
 
 class LogsDocument(Document):
-    """The last lines of the error log of a clone's server. The server and the users of the clone wrote their text."""
+    """The last lines of the error log of a clone's server.
+
+    The text is from the server and from the users of the clone.
+    """
 
     clone: str
     lines: tuple[str, ...]
 
 
 class ShownLogin(Document):
-    """The login of a clone. `host` and `port` are for clients on its host, `address` for others if not `local_only`."""
+    """The login of a clone.
+
+    `host` and `port` are for clients on the same host, `address` for other clients unless `local_only`.
+    """
 
     host: str
     port: int
@@ -157,7 +169,7 @@ class ShownLogin(Document):
 
 
 class HeartbeatDocument(Document):
-    """A clone with a heartbeat, and the longest time in seconds until the next one."""
+    """A clone with a heartbeat, and the maximum number of seconds until the next heartbeat."""
 
     clone: str
     heartbeat: int
@@ -179,7 +191,7 @@ class CancelledOperation(Document):
 class TokenFields(Document):
     """A token, without its text. `revoked` is null if it is not revoked.
 
-    `kind` is `token`, or `session` for a login to the page by `issuer` ("": the token is of this host).
+    `kind` is `token`, or `session` for a login to the pages through `issuer` ("": a token of this host).
     """
 
     id: str
@@ -212,7 +224,7 @@ class RevokedTokenDocument(Document):
 
 
 class IssuerKeyFields(Document):
-    """A public key of an issuer (RFC 7517): of RSA (`n`, `e`), or of an elliptic curve (`crv`, `x`, `y`)."""
+    """A public key of an issuer (RFC 7517): RSA (`n`, `e`) or an elliptic curve (`crv`, `x`, `y`)."""
 
     kid: str
     kty: str
@@ -235,7 +247,7 @@ class LoginPlacesFields(Document):
 class IssuerKeysDocument(Document):
     """The usable keys with which an issuer signs id tokens, and their URL.
 
-    `login` is null if this issuer has no login to the page.
+    `login` is null if the issuer cannot be used for logins to the pages.
     """
 
     issuer: str

@@ -23,11 +23,11 @@ from zsnapdb.documents.base import (
 _SERVER, _MACHINE = "zsnapdb.repository.manifest_source", "zsnapdb.repository.manifest_source"
 
 StoredPart = dict[str, Any]
-"""A part of a manifest as it is stored."""
+"""A part of a manifest in its stored form."""
 
 
 def _server(path: str, convert: Callable[[Any], object] | None = None, otherwise: object = None) -> At:
-    """Return the source of a field of a server's backup."""
+    """Return the source of a field that only backups of servers have."""
     at = At(path, convert)
     return At("source", lambda source: at.read(source) if source.kind == "server" else otherwise)
 
@@ -53,7 +53,7 @@ class DomainFields(Document):
 
 
 class VolumeFields(Document):
-    """A volume of a backup. `sent_from`: the scratch dataset that a consolidated backup was sent from."""
+    """A volume of a backup. `sent_from`: the scratch dataset from which a consolidated backup was sent."""
 
     role: str
     dataset: str
@@ -96,7 +96,10 @@ class ManifestFields(Document):
 
 
 class BackupDocument(Document):
-    """A finished backup. `repeat`: an earlier command started the run of this id, and this command made no backup."""
+    """A finished backup.
+
+    `repeat`: an earlier command had already started the run with this id, so this command made no backup.
+    """
 
     backup: Annotated[ManifestFields, At("manifest")]
     repeat: Annotated[bool, At("is_repeat")]
@@ -116,7 +119,7 @@ class InterruptedFields(Document):
 
 
 class ReasonFields(Document):
-    """Reason for a full or incremental backup."""
+    """A reason for a full or incremental backup."""
 
     why: str
     text: str

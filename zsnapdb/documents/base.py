@@ -1,4 +1,4 @@
-"""Base of documents, their errors and findings: pydantic models that read a result or the JSON of another zsnapdb."""
+"""The base of all documents, and their errors and findings: models that read a result or JSON of another zsnapdb."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from zsnapdb.base import run_context
 from zsnapdb.base.errors import ZsnapdbError, retry_class
 
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
-"""A number that is printed unchanged: a float would print 0.0 for the sum of nothing."""
+"""A number that is printed unchanged. As a float, an empty sum would be printed as 0.0."""
 LEFT_OUT = object()
-"""The result of a converter for a field that the document omits. The default of the field is `may_lack()`."""
+"""The result of a converter for a field that the document omits. Such a field has the default `may_lack()`."""
 
 
 def may_lack() -> Any:
@@ -30,10 +30,10 @@ def may_lack() -> Any:
 
 @dataclass(frozen=True)
 class At:
-    """Source of a document's field: a path of attributes in the result, and a converter.
+    """The source of a document's field: a path of attributes in the result, and a converter.
 
-    `default` is the field if the path or the converter ends at None. Without At, a field is the attribute of its name.
-    Paths become text and members of an enumeration their values. The path "" is the result itself.
+    `default` is the field if the path or the converter ends at None. Without At, a field is the attribute of the same
+    name. File paths become text, and members of an enumeration become their values. The path "" is the result itself.
     """
 
     path: str
@@ -62,10 +62,11 @@ class At:
 
 @dataclass(frozen=True)
 class Dumped:
-    """Annotates a field as a printed model or dataclass, whose schema becomes the schema of the field.
+    """An annotation of a field with a printed model or dataclass, whose schema becomes the schema of the field.
 
-    Documents are also read where that class is not installed. Then `printed` is its full name, and only the schema
-    imports it. `without` names fields that are not printed. `adding` is a type with additional printed fields.
+    Documents are also read where that class is not installed. Then `printed` is the full name of the class, and only
+    the schema imports it. `without` names fields that are not printed. `adding` is a type with additional printed
+    fields.
     """
 
     printed: type | str
@@ -73,7 +74,7 @@ class Dumped:
     adding: type | None = None
 
     def __get_pydantic_json_schema__(self, _schema: Any, handler: Any) -> dict[str, Any]:
-        """Return the schema of the class. pydantic calls this."""
+        """Return the schema of the class. pydantic calls this method."""
         printed = self.printed
         if isinstance(printed, str):
             module, _, name = printed.rpartition(".")
@@ -114,7 +115,7 @@ class Document(BaseModel):
         return cls.model_validate(result)
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the fields as in JSON, without omitted ones."""
+        """Return the fields in the form of JSON, without omitted fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -174,7 +175,7 @@ def full_names(snapshots: Mapping[str, Any]) -> dict[str, str]:
 
 
 def described(one: Any) -> str:
-    """Return the description that the object has of itself."""
+    """Return the object's own description."""
     return str(one.describe())
 
 
@@ -190,7 +191,7 @@ def each(path: str) -> Callable[[Any], list[object]]:
 
 
 def dumped(model: BaseModel) -> dict[str, Any]:
-    """Return the fields of another model as in JSON."""
+    """Return the fields of another model in the form of JSON."""
     return model.model_dump(mode="json")
 
 
@@ -207,7 +208,7 @@ def rows(*names: str) -> Callable[[Any], list[dict[str, object]]]:
 class ErrorFields(TypedDict):
     """An error: its code, message and hint.
 
-    `audience` is the owner of clones who may read the text, if the command ran for one.
+    `audience` is the clone owner who may read the text, if the command ran for an owner.
     """
 
     code: str
@@ -232,7 +233,7 @@ def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
 class ErrorDocument(Document):
     """The failure of a command. It is printed instead of the result.
 
-    `retry`: whether to repeat the same command: again, never, or twice (two attempts in total).
+    `retry`: whether the same command may be repeated: again, never, or twice (two attempts in total).
     """
 
     error: Annotated[ErrorFields, At("", error_fields)]

@@ -17,7 +17,7 @@ class UnprotectedFields(Document):
 
 
 class RepeatedGtidsFields(Document):
-    """GTIDs that an earlier history also has."""
+    """GTIDs that are also in an earlier history."""
 
     history: str
     gtids: str

@@ -10,7 +10,7 @@ from zsnapdb.documents.base import At, Document, each, full_names, is_given, mil
 
 
 def _for_administrators(value: Any) -> Any:
-    """Return the value for a reader who may see all clones, None for a reader of own clones only."""
+    """Return the value if the reader may see all clones; None if the reader may see only own clones."""
     return value if run_context.current_audience().sees_all else None
 
 
@@ -22,14 +22,14 @@ def _names(attribute: str) -> Callable[[Any], Any]:
 class CloneFields(Document):
     """A clone. Users choose `name`; `id` never changes. `port` is the port for clients.
 
-    - `kept_port`: the port that the clone keeps through a reset (null: none).
-    - `server_port`: the port of its server. Both differ from `port` if HAProxy is down or forwards the kept port
-      elsewhere.
+    - `kept_port`: the port that the clone keeps after a reset (null: none).
+    - `server_port`: the port of its server. `port` is the kept port if HAProxy forwards it to the server, else the
+      server's port.
     - `address`: HOST:PORT for clients. `local_only`: only clients on the host of the clone reach it.
-    - `own_bytes`: bytes that it does not share with its source.
-    - `quota`: highest value of `own_bytes` (0: unlimited).
-    - `heartbeat` (seconds): the clone is destroyed after this time without a heartbeat (null: no heartbeats needed).
-    - `guid`: a later clone of the same name or id has another one. It stays through resets.
+    - `own_bytes`: bytes that the clone does not share with its source.
+    - `quota`: maximum of `own_bytes` (0: unlimited).
+    - `heartbeat`: seconds without a heartbeat after which the clone is destroyed (null: no heartbeats needed).
+    - `guid`: the identity of the clone, which resets keep. A later clone of the same name or id has another GUID.
     - `waits`: the clone is in the pool of its instance.
     """
 
@@ -76,7 +76,7 @@ class CloneFields(Document):
 class CommitFields(Document):
     """A commit of a clone, and the clones created from it.
 
-    Only administrators see these, because they may have any owner.
+    Only administrators see these clones, because they may have any owner.
     """
 
     id: Annotated[str, At("set.backup_id")]
@@ -87,7 +87,7 @@ class CommitFields(Document):
 
 
 class UnreadableFields(Document):
-    """A clone or machine with unreadable properties. It is kept until they are repaired."""
+    """A clone or machine with unreadable properties. It is kept until the properties are repaired."""
 
     name: str
     dataset: Annotated[str, At("anchor")]
@@ -104,7 +104,7 @@ class ClonesDocument(Document):
 
 
 class CloneDetailDocument(Document):
-    """A clone, its present branch (null: unreadable), and its commits."""
+    """A clone, its present branch (null: unreadable) and its commits."""
 
     clone: Annotated[CloneFields, At("info")]
     branch: str | None
@@ -121,7 +121,7 @@ class MaskingStepFields(Document):
 
 
 class MaskingFields(Document):
-    """The result of masking. `remains`: places that may still have old values."""
+    """The result of masking. `remains`: places that may still contain old values."""
 
     seconds: float
     steps: tuple[MaskingStepFields, ...]
@@ -168,7 +168,7 @@ class HandOutPlanDocument(Document):
 
 
 class ClonePlanDocument(Document):
-    """The plan of a new clone. `backup_id` is null if the snapshot set is taken at its creation."""
+    """The plan of a new clone. `backup_id` is null if the snapshot set is created together with the clone."""
 
     name: str
     instance: str
@@ -209,7 +209,7 @@ class RemovedFormsDocument(Document):
 
 
 class ChangedDocument(Document):
-    """A clone after a change; `done` names the change, as a participle."""
+    """A clone after a change; `done` names the change as a participle, such as `started`."""
 
     done: str
     clone: Annotated[CloneFields, At("info")]
@@ -218,7 +218,7 @@ class ChangedDocument(Document):
 class ResetDocument(ChangedDocument):
     """A clone after a reset. `way`: `undo` of rows, `swap` for a pool clone, or `replace` of its data.
 
-    `undone`: number of undone row changes (null: another way). `reason`: the reason against a cheaper way.
+    `undone`: number of undone row changes (null unless `way` is `undo`). `reason`: the reason against a cheaper way.
     """
 
     way: Annotated[str, At("result.way")]
@@ -229,7 +229,7 @@ class ResetDocument(ChangedDocument):
 
 
 class IntentionDocument(Document):
-    """The plan of a change. `clone` is null if it does not exist yet."""
+    """The plan of a change. `clone` is null if the clone does not exist yet."""
 
     what: str
     clone: Annotated[CloneFields | None, At("intention.clone")]
@@ -237,9 +237,10 @@ class IntentionDocument(Document):
 
 
 class ResetPlanDocument(Document):
-    """The plan of a reset. `backup_id` is null if the snapshot set is taken at the reset.
+    """The plan of a reset. `backup_id` is null if the snapshot set is created at the reset.
 
-    `way` and `reason` are those of a reset. `slot` is the id of the pool clone that would replace the clone.
+    `way` and `reason` have the same meaning as for a reset. `slot` is the id of the pool clone that would replace the
+    clone.
     """
 
     clone: Annotated[CloneFields, At("intention.info")]
@@ -271,10 +272,10 @@ class CommittedDocument(Document):
 
 
 class RemovalFields(Document):
-    """A clone to be removed. Commits that another clone needs are handed over to it (commit to clone).
+    """A clone to be removed. `handed_over` maps each commit that another clone needs to that clone.
 
-    `handed_over`, `promotes` and `foreign_snapshots` may concern any owner. Only administrators see them, others get
-    them empty.
+    `handed_over`, `promotes` and `foreign_snapshots` may concern any owner. Only administrators see them; for others
+    they are empty.
     """
 
     clone: Annotated[CloneFields, At("info")]
@@ -309,7 +310,7 @@ class ReapDocument(Document):
 
 
 class LoginDocument(Document):
-    """Address and login of a clone. `address` is for clients on other hosts, unless it is `local_only`."""
+    """Address and login of a clone. `address` is for clients on other hosts, unless `local_only`."""
 
     host: str
     port: int
@@ -393,7 +394,7 @@ class MemberFields(Document):
 
 
 class CloneSetDocument(Document):
-    """A new set of clones. `arrival_seconds`: time until a row of the source had reached every replica."""
+    """A new set of clones. `arrival_seconds`: time until a row of the source reached every replica."""
 
     name: str
     topology: str

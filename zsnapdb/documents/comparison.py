@@ -20,7 +20,7 @@ def plain(value: Any) -> Any:
     """Return a value for a JSON document.
 
     Numbers stay numbers. Decimals and times become text. Bytes come only from columns without a character set (BINARY,
-    BLOB, BIT). They become 0x and hexadecimal digits for every content, so a column has one form.
+    BLOB, BIT). Such bytes always become 0x and hexadecimal digits, so that a column has one form.
     """
     if isinstance(value, bytes | bytearray):
         return "0x" + bytes(value).hex()
@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
 
 
 def time_text(value: timedelta) -> str:
-    """Return a TIME as the server writes it: hours up to 838, and a sign (refman 8.4, "The TIME Type")."""
+    """Return a TIME in the form that the server writes: hours up to 838, and a sign (refman 8.4, "The TIME Type")."""
     microseconds = abs(value) // timedelta(microseconds=1)
     seconds, fraction = divmod(microseconds, 1_000_000)
     hours, rest = divmod(seconds, 3600)
@@ -93,7 +93,7 @@ class DifferenceDocument(Document):
 
 
 class BranchFields(Document):
-    """A branch. `head` is its newest commit (null: none yet). `created` and `message` are those of that commit."""
+    """A branch. `head` is its newest commit (null: none yet). `created` and `message` are from that commit."""
 
     name: str
     head: str | None
@@ -103,7 +103,10 @@ class BranchFields(Document):
 
 
 class BranchesDocument(Document):
-    """The branches of a clone, with the present one. `made`: the commit that was created for it (null: none)."""
+    """The branches of a clone, and the present branch.
+
+    `made`: the commit that was created for a new branch (null: none).
+    """
 
     clone: Annotated[str, At("seen.info.label")]
     current: Annotated[str, At("seen.branches.current")]
@@ -123,7 +126,7 @@ class SwitchedDocument(Document):
 
 
 class LoggedCommitFields(Document):
-    """A commit in the log of a branch; `branches` are those with this commit as their newest."""
+    """A commit in the log of a branch. `branches` are the branches whose newest commit it is."""
 
     id: str
     parent: str | None
@@ -133,7 +136,7 @@ class LoggedCommitFields(Document):
 
 
 class BranchLogDocument(Document):
-    """The commits that lead to a branch or a commit, newest first. `begins`: the state before the oldest of them."""
+    """The commits that lead to a branch or a commit, newest first. `begins`: the state before the oldest commit."""
 
     clone: Annotated[str, At("seen.info.label")]
     of: str
@@ -145,7 +148,7 @@ class TableDifferenceFields(Document):
     """A table at two commits. A number of rows is null if the table does not exist there.
 
     `by`: `key` (rows are compared by primary key), `checksum` (with the `reason`), or `presence`. `added`, `removed`
-    and `changed` are null unless `by` is `key`. `columns` are those of the values of `changes`.
+    and `changed` are null unless `by` is `key`. `columns` are the columns of the values in `changes`.
     """
 
     table: Annotated[str, At("name", str)]
@@ -164,7 +167,7 @@ class TableDifferenceFields(Document):
 class BranchDifferenceDocument(Document):
     """Comparison of two commits of a clone. `schema_difference` covers all definitions, in the format of diff(1).
 
-    `left_out`: some differing rows or definitions are omitted, because there are too many.
+    `left_out`: some differing rows or definitions are omitted, because there are too many of them.
     """
 
     clone: Annotated[str, At("info.label")]
@@ -199,7 +202,7 @@ class RecordedLoadFields(Document):
     """The recorded load during the migration: the number of applied transactions, and the seconds of production.
 
     - `late_seconds`: longest delay of a transaction during the migration.
-    - `late_before_seconds`: longest delay in the seconds before it.
+    - `late_before_seconds`: longest delay in the seconds before the migration.
     - `through`: all of the load was applied before the migration ended.
     - `error`: the error that stopped the load.
     """

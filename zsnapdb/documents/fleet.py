@@ -10,9 +10,9 @@ from zsnapdb.documents.base import At, Document, ErrorFields, error_fields, iso
 class FleetRepositoryFields(Document):
     """A repository. `read`: the time of the last read. `changed`: number of instances that this command read again.
 
-    - `opaque`: its backups are encrypted, and no key for them is available.
+    - `opaque`: the backups are encrypted, and no key for them is available.
     - `signed`: only objects with the signature of a known key are trusted.
-    - `foreign_folders`: number of folders whose names are no instance.
+    - `foreign_folders`: number of folders that do not have the name of an instance.
     """
 
     repository: Annotated[str, At("name")]
@@ -29,7 +29,7 @@ class FleetRepositoryFields(Document):
 
 
 class FleetHostFields(Document):
-    """A host that the newest backup of at least one instance names."""
+    """A host that is named in the newest backup of at least one instance."""
 
     host: str
     heard: Annotated[str | None, At("heard", iso)]
@@ -56,9 +56,11 @@ class FleetDrillFields(Document):
 
 
 class FleetInstanceFields(Document):
-    """An instance in a repository. `objectives`: their source, its backups or the configuration of the fleet.
+    """An instance in a repository.
 
-    `problem`: the reason why it could not be read now ("": it was read).
+    `objectives`: the source of the objectives: its backups or the fleet's configuration.
+
+    `problem`: the reason why the instance could not be read now ("": it was read).
     """
 
     instance: str
@@ -86,7 +88,7 @@ class FleetInstanceFields(Document):
 
 
 class FleetCountsFields(Document):
-    """Numbers of all instances by state, also of unselected ones, and their stored bytes."""
+    """The numbers of instances by state, including unselected instances, and their stored bytes."""
 
     broken: int
     warnings: int
@@ -95,9 +97,9 @@ class FleetCountsFields(Document):
 
 
 class FleetDocument(Document):
-    """The state of a fleet. `total` counts all instances, also unselected ones.
+    """The state of a fleet. `total` is the number of all instances, including unselected instances.
 
-    `chosen` counts the selected ones, even if only some of them are shown.
+    `chosen` is the number of selected instances, even if only some of them are shown.
     """
 
     at: Annotated[str, At("at", iso)]
@@ -120,7 +122,10 @@ class FleetChangeFields(Document):
 
 
 class FleetPlanDocument(Document):
-    """The planned changes. `unchanged`: already right. `left`: changes of later waves."""
+    """The planned changes. `unchanged`: number of items that are already right.
+
+    `left`: number of changes in later waves.
+    """
 
     changes: tuple[FleetChangeFields, ...]
     unchanged: int

@@ -51,7 +51,7 @@ class HeldFields(Document):
 
 
 class AgentDocument(Document):
-    """The jobs of the agent. `difference`: the difference between the running agent's configuration and the file."""
+    """The jobs of the agent. `difference`: how the running agent's configuration differs from the file."""
 
     is_running: bool
     difference: Annotated[str | None, At("difference", or_null)]
@@ -61,7 +61,7 @@ class AgentDocument(Document):
 
 
 class AgentPauseDocument(Document):
-    """End of the pause of an instance's jobs; null: the pause has ended."""
+    """The end of the pause of an instance's jobs (null: the pause has ended)."""
 
     instance: str
     until: Annotated[str | None, At("until", iso)]
@@ -76,14 +76,14 @@ class AgentRunDocument(Document):
 
 
 class NotifiedDocument(Document):
-    """The targets of a message, as far as known, and those that it did not reach."""
+    """The known targets of a message, and the targets that it did not reach."""
 
     targets: tuple[str, ...]
     failed: tuple[str, ...]
 
 
 class DoctorFindingFields(FindingFields):
-    """A finding of doctor, with its rule if it has one."""
+    """A finding of doctor, with its rule, if it has one."""
 
     rule: str = may_lack()
     reason: str = may_lack()
@@ -174,7 +174,7 @@ class DrillProofFields(DrillDocument, _ProofFields):
 
 
 class SetupDocument(SetupPlanDocument):
-    """The completed steps, the results that prove them, and the remaining steps."""
+    """The completed steps, the results of the steps that prove the setup, and the remaining steps."""
 
     done: tuple[str, ...]
     recipient: Annotated[str | None, At("result.recipient")]
@@ -214,7 +214,7 @@ class EffectiveSettingFields(Document):
 
 
 class EffectiveConfigurationDocument(Document):
-    """The settings in effect. `chosen_by`: what named the file: option, environment or default."""
+    """The settings in effect. `chosen_by`: the source of the file name: option, environment or default."""
 
     file: Annotated[str, At("file")]
     chosen_by: str
@@ -242,7 +242,7 @@ class GrantsDocument(Document):
 
 
 class MonthlyCostFields(Document):
-    """The cost at a price list. `restore`: traffic of one restore outside of the provider."""
+    """The cost by a price list. `restore`: traffic of one restore outside the provider."""
 
     name: Annotated[str, At("price.name")]
     date: Annotated[str, At("price.date")]

@@ -28,7 +28,7 @@ def _binlogs(files: Any) -> list[str]:
 
 
 class CandidateFields(Document):
-    """A foreign backup. `objection`: the reason to adopt it only by its id, or not at all."""
+    """A foreign backup. `objection`: the reason why the backup can be adopted only by its id, or not at all."""
 
     backup_id: str
     adopted: bool
@@ -56,9 +56,9 @@ def _numbers(documents: Any) -> dict[str, int]:
 
 
 class AdoptDocument(Document):
-    """The foreign backups and binlogs. `planned`: they would be adopted.
+    """The foreign backups and binlogs. `planned`: the command would adopt them.
 
-    `documents` counts the small documents by kind: drills, checks, pins, marks, and parts of the archive.
+    `documents` has the number of small documents by kind: drills, checks, pins, marks, and parts of the archive.
     """
 
     instance: Annotated[str, At("plan.instance")]
@@ -70,7 +70,7 @@ class AdoptDocument(Document):
 
 
 class CopyPlanDocument(Document):
-    """The plan of a copy. `left_out`: the backups that are not copied, with the reason."""
+    """The plan of a copy. `left_out`: the backups that are not copied, with the reasons."""
 
     instance: str
     missing: Annotated[tuple[str, ...], At("missing", each("backup_id"))] = Field(alias="copy")
@@ -103,7 +103,7 @@ class CopyDocument(Document):
 
 
 class ForgetDocument(Document):
-    """The acknowledged backups. `planned`: they would be acknowledged."""
+    """The acknowledged backups. `planned`: the command would acknowledge them."""
 
     instance: Annotated[str, At("result.instance")]
     backups: Annotated[tuple[str, ...], At("result.backups")]
@@ -218,7 +218,7 @@ class StoredInstanceFields(Document):
 
 
 class RepositoryInstancesFields(Document):
-    """The instances in a repository, or the error that prevents knowing them."""
+    """The instances in a repository, or the error that prevented the listing."""
 
     repository: str
     url: str
@@ -275,7 +275,7 @@ class RetentionFields(Document):
 
 
 class LeftoverFields(Document):
-    """The leftovers of a backup that was never complete, or was removed."""
+    """The leftovers of a backup that was never completed, or was removed."""
 
     backup_id: Annotated[str, At("leftover.backup_id")]
     remove: bool
@@ -415,7 +415,10 @@ class DamagedDocumentFields(Document):
 
 
 class VerifiedDocumentsFields(Document):
-    """The documents of a verification. `without_digest`: stored by an earlier version, without signature and digest."""
+    """The documents of a verification.
+
+    `without_digest`: documents that an earlier version stored without signature and digest.
+    """
 
     read: int
     without_digest: int
@@ -433,7 +436,7 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 class VerifyDocument(Document):
     """The result of a verification. `unrecorded`: the reason why the findings were not saved.
 
-    `raw`: the verified backups in ZFS's own encryption. Only a drill proves that they can be decrypted.
+    `raw`: the verified backups that have ZFS's own encryption. Only a drill proves that they can be decrypted.
     """
 
     instance: Annotated[str, At("plan.instance")]

@@ -37,7 +37,7 @@ class RestoredTransactionFields(Document):
 
 
 class PointFields(Document):
-    """The point of a restore: the last included transaction, and the first excluded one."""
+    """The point of a restore: the last included and the first excluded transaction."""
 
     gtids: str | None
     last: RestoredTransactionFields | None
@@ -76,7 +76,7 @@ def _step_seconds(done: Any) -> dict[str, Any]:
 class RestoreFields(Document):
     """Sources, targets and steps of a restore.
 
-    `buffer_pool` (bytes) is that of the server that recovers and replays; null: its own.
+    `buffer_pool` is the size in bytes for the server during recovery and replay (null: its own size).
     """
 
     restore_id: Annotated[str, At("plan.restore_id")]
@@ -102,7 +102,7 @@ class RestorePlanDocument(RestoreFields, _ExaminedChain):
 
 
 class RestoreDocument(RestoreFields):
-    """A finished restore, or one that waits before `next_step`."""
+    """A finished restore, or a restore that waits before `next_step`."""
 
     finished: Annotated[bool, At("is_finished")]
     next_step: Annotated[str | None, At("next_step.name")]
@@ -165,7 +165,7 @@ class MachineRestorePlanDocument(MachineRestoreFields):
 
 
 class MachineRestoreDocument(MachineRestoreFields):
-    """A finished restore of a machine, or one that waits before `next_step`."""
+    """A finished restore of a machine, or a restore that waits before `next_step`."""
 
     finished: Annotated[bool, At("next_step", lambda _: False, default=True)]
     next_step: Annotated[str | None, At("next_step.name")]
@@ -180,7 +180,7 @@ class MachineAbandonedDocument(Document):
 
 
 class ReplicasRebuiltDocument(Document):
-    """The replicas of an instance whose reminder has ended, as text."""
+    """The replicas, as text, that were confirmed as rebuilt, so that their reminders end."""
 
     instance: str
     readers: Annotated[tuple[str, ...], At("readers", each("who"))]
@@ -223,7 +223,7 @@ def _replaced(parts: Any) -> dict[str, str | None]:
 
 
 class RewindDocument(Document):
-    """A rewound server, or a prepared one that waits. `replaced`: the old dataset of each volume."""
+    """A rewound server, or a prepared server that waits. `replaced`: the old dataset of each volume."""
 
     restore_id: Annotated[str, At("plan.restore_id")]
     instance: Annotated[str, At("plan.instance")]
@@ -292,7 +292,10 @@ class RunbookDocument(Document):
 
 
 class ConsolidatePlanDocument(Document):
-    """The plan of a consolidation. `chain`: the backups to receive, the full one first. Bytes are of that chain."""
+    """The plan of a consolidation. `chain`: the backups to receive, the full one first.
+
+    Bytes are those of the chain.
+    """
 
     instance: str
     original: Annotated[str, At("original.backup_id")]
@@ -305,7 +308,7 @@ class ConsolidatePlanDocument(Document):
 
 
 class ConsolidateDocument(Document):
-    """A finished consolidation. `original`: the backup with the same snapshots, the last one of `chain`."""
+    """A finished consolidation. `original`: the backup with the same snapshots, which is the last in `chain`."""
 
     backup: Annotated[ManifestFields, At("manifest")]
     original: Annotated[str, At("plan.original.backup_id")]
@@ -329,7 +332,7 @@ class DrillPlanDocument(Document):
 
 
 class DrillVerdictFields(Document):
-    """The computed result of a drill's evidence."""
+    """The verdict computed from a drill's evidence."""
 
     outcome: str
     seconds: float

@@ -1,4 +1,4 @@
-"""The jobs that a configuration gives the agent, the records of their runs, and the choice of the next ones. Pure."""
+"""The jobs that a configuration gives the agent, the records of their runs, and the choice of the next jobs. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zsnapdb.config.settings import Settings
 _NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _SUNDAY = 7
-"""Sunday at the end of a range."""
+"""Sunday, as the end of a range of weekdays."""
 _EVERY = re.compile(r"\*(?:/([0-9]{1,3}))?")
 _SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
 
@@ -35,7 +35,7 @@ class CronDays:
 
 @dataclass(frozen=True)
 class CronTimes:
-    """The times of a job: these minutes, hours and months, on the days that match one of `days`."""
+    """The times of a job: minutes, hours and months, on the days that match an element of `days`."""
 
     minute: str
     hour: str
@@ -103,7 +103,7 @@ HOST = "_host"
 
 
 class JobKind(StrEnum):
-    """The kinds of jobs. ARCHIVE runs all the time; the others by a schedule."""
+    """The kinds of jobs. ARCHIVE runs all the time; the others run on a schedule."""
 
     ARCHIVE = "archive"
     SNAPSHOT = "snapshot"
@@ -135,7 +135,7 @@ class JobName:
 
     @property
     def own_instance(self) -> str | None:
-        """The instance (None: the job is of the host)."""
+        """The instance of the job (None: it is a job of the host)."""
         return None if self.instance == HOST else self.instance
 
     def __str__(self) -> str:
@@ -157,12 +157,15 @@ class PlannedJob:
 
 
 def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
-    """Return every job that the configuration gives the agent, in the order of their names."""
+    """Return every job that the configuration gives the agent, ordered by name."""
     return tuple(sorted((*_of_host(settings), *_of_instances(settings)), key=lambda job: job.name))
 
 
 def run_one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
-    """Return the configured job of that kind. Raises ConfigError if there is none, or if several instances have one."""
+    """Return the configured job of that kind.
+
+    Raises ConfigError if there is none, or if several instances have one.
+    """
     known = [job for job in jobs_of(settings) if job.name.kind == kind and instance in (None, job.name.instance)]
     if len(known) == 1:
         return known[0]
@@ -211,11 +214,11 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 
 
 AGAIN = 60.0
-"""The seconds after which a job starts again that found another run active, or a continuous job that ended."""
+"""Seconds until a job that found another run active, or a continuous job that ended, starts again."""
 MOST = 3600.0
-"""The longest time in seconds until a continuous job that keeps failing starts again."""
+"""The maximum number of seconds until a continuous job that keeps failing starts again."""
 _STEADY = 600.0
-"""A continuous job that ran for this many seconds was not failing."""
+"""A continuous job that ran for this many seconds does not count as failing."""
 
 
 class _FrozenRecord(BaseModel):
@@ -223,10 +226,11 @@ class _FrozenRecord(BaseModel):
 
 
 class RunRecord(_FrozenRecord):
-    """The last run of a job. It served every time of the schedule up to `scheduled` (UTC).
+    """The last run of a job. It covered every time of the schedule up to `scheduled` (UTC).
 
     `exit_code` is None while it runs, and negative if a signal ended it. After its end, None means that the agent ended
-    it or died: the run is made up for, and has not failed. `failures` counts failed runs since the last good one.
+    it or died: the job runs again at once, and the run counts as not failed. `failures` is the number of failed runs
+    since the last good run.
     """
 
     format: Literal[1] = 1
@@ -239,11 +243,11 @@ class RunRecord(_FrozenRecord):
     succeeded: AwareDatetime | None = None
     """The end of the last good run."""
     tail: Annotated[str, Field(max_length=20_000)] = ""
-    """The last lines of its output."""
+    """The last lines of the output."""
 
     @classmethod
     def begin(cls, before: RunRecord | None, run_id: str, scheduled: datetime, started: datetime) -> RunRecord:
-        """Return the record of a run that starts after the last one (None: unknown)."""
+        """Return the record of a run that starts now. `before` is the record of the previous run (None: unknown)."""
         failures, succeeded = (before.failures, before.succeeded) if before is not None else (0, None)
         return cls(run_id=run_id, scheduled=scheduled, started=started, failures=failures, succeeded=succeeded)
 
@@ -252,7 +256,7 @@ class RunRecord(_FrozenRecord):
         return self.finished is None
 
     def is_steady(self, now: datetime) -> bool:
-        """Return whether it has run so long that a continuous job no longer counts as failing."""
+        """Return whether the run has lasted so long that a continuous job no longer counts as failing."""
         return self.is_running and (now - self.started).total_seconds() >= _STEADY
 
     @property
@@ -266,7 +270,7 @@ class RunRecord(_FrozenRecord):
             "finished": at,
             "exit_code": exit_code,
             "tail": tail,
-            # A run that found another one active, or that was interrupted, has neither succeeded nor failed.
+            # A run that found another run active, or that was interrupted, has neither succeeded nor failed.
             "failures": 0 if is_good else self.failures + (exit_code not in (None, BusyError.exit_code)),
             "succeeded": at if is_good else self.succeeded,
         }
@@ -295,11 +299,11 @@ class DueJob:
     name: JobName
     scheduled: datetime
     begins: datetime
-    """The earliest start: the scheduled time plus the jitter, or later after a run that found another one active."""
+    """The earliest start: the scheduled time plus the jitter, or later after a run that found another run active."""
 
 
 def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:
-    """Return whether the exit code is that of a good run. A job that judges ends with 1 for a warning."""
+    """Return whether the exit code means success. With `warns_with_one`, 1 is a warning and also means success."""
     return exit_code == 0 or (warns_with_one and exit_code == 1)
 
 
@@ -313,19 +317,19 @@ def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: flo
     """Return the seconds for which the agent leaves a job to the fleet before it starts the job itself.
 
     `record` is the last run of agent or fleet; `given` is when the fleet last gave this host the job. If that was
-    before the last run, the fleet is unreachable, and the agent keeps to its own times.
+    before the last run, the fleet is unreachable, and the agent starts the job on time itself.
     """
     is_away = record is not None and (given is None or given < record.started)
     return 0.0 if is_away else longest
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Return whether the last known event of this run was after that of the other."""
+    """Return whether the last known event of `record` is later than the last known event of `other`."""
     return (record.finished or record.started) > (other.finished or other.started)
 
 
 def before_clock(record: RunRecord, now: datetime) -> RunRecord:
-    """Return the record with no time after now, so that a clock that was set back stops no job."""
+    """Return the record with all times limited to now, so that jobs still start after the clock was set back."""
     times = {"scheduled": record.scheduled, "started": record.started, "finished": record.finished}
     changes = {name: now for name, time in times.items() if time is not None and time > now}
     return record.model_copy(update=changes) if changes else record
@@ -334,7 +338,7 @@ def before_clock(record: RunRecord, now: datetime) -> RunRecord:
 def find_retry_time(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
     """Return when the job starts again because of its last run. Return None if only its schedule decides.
 
-    An interrupted run is made up for at once. A job that found another run active starts again soon. A continuous job
+    An interrupted job starts again at once. A job that found another run active starts again soon. A continuous job
     that keeps failing waits longer each time.
     """
     if record is None or record.finished is None:
@@ -357,7 +361,7 @@ def starts_at(
     pauses: Mapping[str, PauseRecord],
     now: datetime,
 ) -> tuple[DueJob, ...]:
-    """Return the jobs that start now: for each instance without a running job the one that is due longest.
+    """Return the jobs that start now: for each instance without a running job, the job that has been due longest.
 
     `running` are the instances with a running job, `held` those whose jobs do not start. Jobs of the kinds ASIDE do not
     wait for others.
@@ -386,10 +390,10 @@ class KnownRun:
 
 
 def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[str, ...]:
-    """Return the problems. Return nothing if all is well.
+    """Return the problems; nothing if there are none.
 
-    All is well if the objectives were judged within `stale` seconds, none was broken, and no job's last run failed. An
-    unknown state is a problem. An archive that was started again and has run long enough does not count as failing.
+    There are none if the objectives were judged within `stale` seconds, none was broken, and no job's last run failed.
+    An unknown state is a problem. An archiver that was restarted and has run long enough does not count as failing.
     """
     reasons = [
         f"{job.name} failed {job.last.failures} times in a row"

@@ -47,7 +47,7 @@ OTHER_ADDRESS_HINT = (
     "check the name of the instance, and `url` of its repository; `zsnapdb list --instances` lists the instances that"
     " each repository has"
 )
-"""The hint where nothing was found that a restore needs: the address or the name is likely to be wrong."""
+"""The hint if a restore finds no backups: the address or the name is probably wrong."""
 
 
 class ReasonKind(StrEnum):
@@ -134,14 +134,14 @@ def _unusable(
 class Lineage(Generic[L]):
     """The base of each stored backup, by snapshot GUID.
 
-    The index is built in one pass, as there may be many thousand backups.
+    The index is built in one pass, because there may be many thousands of backups.
     """
 
     def __init__(self, stored: Sequence[L], damaged: Collection[str] = ()) -> None:
         """`stored` is oldest first.
 
         Several backups can hold the same snapshots, for example after `zsnapdb consolidate`. Their increments use the
-        latest one as base. A backup in `damaged` is used only if all of them are damaged.
+        latest one as base. A backup in `damaged` is used only if all backups with these snapshots are damaged.
         """
         self._damaged = frozenset(damaged)
         self._by_guids: dict[frozenset[tuple[str, int | None]], list[L]] = {}
@@ -193,7 +193,7 @@ def _known_damage(chain: Sequence[Link], damaged: Mapping[str, str]) -> Reason |
 
 def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> Reason | None:
     first = chain[0].backup_id
-    # A clock that was set back makes ages negative: the full backup is due later, and the chain grows until then.
+    # If the clock was set back, ages are negative: the full backup is due later, and the chain grows until then.
     age = (now - backup_time(first)).total_seconds()
     if policy.full_every is not None and age >= policy.full_every:
         text = (
@@ -220,14 +220,14 @@ def choose_base(
     damaged: Mapping[str, str] | None = None,
     unchosen: Mapping[str, str] | None = None,
 ) -> BasePlan[L]:
-    """Return the newest stored backup that can be the base of the next one; None if a full backup is due or requested.
+    """Return the newest stored backup that can be the base of the next one; None if a full backup is needed.
 
     A backup with a broken chain is no base. If a full backup is due, older backups of that chain are no bases either.
 
     - `stored`: the backups, oldest first
     - `local`: for each role, the GUIDs of the snapshots and bookmarks on this host
     - `send_flags`: the flags that the next backup may use; an increment has the flags of its base
-    - `full`: the user requested a full backup
+    - `full`: whether the user requested a full backup
     - `damaged`: the findings about damaged backups in the repository, by id; a chain with one of them gets no increment
     - `unchosen`: the reasons against foreign backups and backups from the future, by id
     """

@@ -1,19 +1,20 @@
-"""The time that expiry uses: the wall clock of this host, as far as its steady clock confirms it. Pure.
+"""The time that expiry uses: the wall clock of this host, if its steady clock confirms it. Pure.
 
-A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also counts while
-the host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock.
-So neither a wall clock that jumps ahead nor one that is behind removes anything early.
+A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also runs while the
+host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock. So
+neither a wall clock that jumps ahead nor one that is behind removes anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock then keeps its rate. That takes an hour after a reboot, else a day.
+only if a person confirms it, or if the wall clock then keeps its rate for an hour (after a reboot) or a day
+(otherwise).
 
 Creation and use are recorded with the later of both times, so nothing expires early that was created while the wall
 clock was behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects this as
 soon as the clock is right.
 
-After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. It
-begins with the last reading before the jump, or with the first one after a reboot if that is later. It ends with the
-time to which the clock was set. A recorded time in this span is too early.
+After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. The
+span begins with the last reading before the jump, or with the first reading after a reboot if that is later. It ends
+with the time to which the clock was set. A recorded time in this span is too early.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from zsnapdb.base.patterns import Moment, Seconds, Words
 from zsnapdb.base.quantities import format_duration
 
 TOLERANCE = 300.0
-"""Seconds by which the proven time may be behind without a warning; reboots and NTP steps are no longer."""
+"""Seconds by which the proven time may be behind without a warning. Reboots and NTP steps take less."""
 STEP = 5.0
-"""Seconds. If the wall clock differs more from the steady clock plus slew, it was set."""
+"""Seconds. If the wall clock differs from the steady clock plus slew by more than this, it was set."""
 _PRECISION = timedelta(seconds=1)
-"""Recorded times are cut to seconds."""
+"""Recorded times are truncated to seconds."""
 SLEW = 0.001
-"""The fraction by which the proven time may run faster than the steady clock to follow the wall clock."""
+"""The fraction by which the proven time may run faster than the steady clock, so that it follows the wall clock."""
 SETTLED_AFTER_REBOOT = 3600.0
 SETTLED_AFTER_STEP = 86_400.0
 """Seconds of the steady clock for which a wall clock must keep its rate after a jump before it is accepted."""
@@ -50,14 +51,14 @@ by more than a day expires backups that retention would keep.
 """
 
 MOST_SPANS = 64
-"""The most spans of recorded times that were too early. Older ones are forgotten."""
+"""The maximum number of recorded spans in which times were too early. Older spans are dropped."""
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
 """The hint for a doubtful clock."""
 
 
 class ClockJump(StrEnum):
-    """The event after which the wall clock differs and is not accepted yet."""
+    """Why the wall clock no longer agrees with the steady clock. zsnapdb does not trust it until it is accepted."""
 
     REBOOT = "reboot"
     STEP = "step"
@@ -76,12 +77,12 @@ class ClockRecord(BaseModel):
     """The last recorded reading of a host's clocks, with the proven time at that moment.
 
     - `jump`: why the wall clock is not accepted (None: it is)
-    - `kept_rate`: seconds of the steady clock for which the wall clock has kept its rate since
-    - `since`: the start of a record that is younger than a day (None: it is older, or a person confirmed the clock)
-    - `jumped`: the earliest time that this host may have recorded since the first jump that is not accepted (None:
+    - `kept_rate`: seconds of the steady clock for which the wall clock has kept its rate since the jump
+    - `since`: the start of this record, if less than a day ago (None: it is older, or a person confirmed the clock)
+    - `jumped`: the earliest time that this host may have recorded since the first jump that was not accepted (None:
       there is no such jump)
-    - `before`: the later time of both clocks before the latest jump that is not accepted
-    - `rebooted`: the host was rebooted since the first such jump, so the proven time is only a lower bound
+    - `before`: the later time of both clocks before the latest jump that was not accepted
+    - `rebooted`: whether the host was rebooted since the first such jump, so that the proven time is only a lower bound
     - `early`: the spans of recorded times that were too early, oldest first
     - `behind_since`: the time to which the accepted clock was set back (None: it was not set back)
     """
@@ -104,7 +105,7 @@ class ClockRecord(BaseModel):
 
 @dataclass(frozen=True)
 class RemovalTime:
-    """The wall clock (UTC), the proven time, and the doubt about the wall clock ("": none).
+    """The wall clock (UTC), the proven time, and the reason to doubt the wall clock ("": none).
 
     `is_new`: this host has recorded its clocks for less than a day. `jumped`, `before`, `rebooted` and `early` are as
     in the record.
@@ -139,23 +140,23 @@ class RemovalTime:
         return self.is_sure and recorded > self.latest + timedelta(seconds=TOLERANCE)
 
     def is_wrong(self, recorded: datetime) -> bool:
-        """Return whether a time that this host recorded was surely ahead of the real time, or may have been behind."""
+        """Return whether a time that this host recorded was surely ahead of the real time, or possibly behind it."""
         return self.is_from_future(recorded) or (not self.doubt and self._is_early(recorded))
 
     def is_unsure(self, recorded: datetime) -> bool:
-        """Return whether a time that this host recorded may have been behind the real time."""
+        """Return whether a time that this host recorded was possibly behind the real time."""
         if self.doubt and self.rebooted and self.jumped is not None and recorded > self.jumped - _PRECISION:
             return True
         return self._is_early(recorded)
 
     def _is_early(self, recorded: datetime) -> bool:
-        # A time recorded right after the clock was accepted is cut to a second, and is not early.
+        # A time recorded right after the clock was accepted is truncated to a second, but not too early.
         return any(first - _PRECISION < recorded <= last - _PRECISION for first, last in self.early)
 
     def is_age_unknown(self, recorded: datetime) -> bool:
-        """Return whether the age of something with this recorded time is not known.
+        """Return whether the age of an object with this recorded time is unknown.
 
-        It may be from before a jump of the clock, or its time is in the future. Then it may be older than it seems.
+        The time may be from before a clock jump, or is in the future. Then the object may be older than it seems.
         """
         slack = timedelta(seconds=RECORDED_EVERY)
         is_before_jump = bool(self.doubt) and self.before is not None and recorded <= self.before + slack
@@ -190,12 +191,12 @@ def _days(span: timedelta) -> str:
 
 
 def first_record(reading: ClockReading) -> ClockRecord:
-    """Return the record of an accepted clock: a person confirmed it, or it kept its rate long enough."""
+    """Return the record of an accepted clock, which a person confirmed or which kept its rate long enough."""
     return ClockRecord(wall=reading.wall, boot=reading.boot, steady=reading.steady, proven=reading.wall)
 
 
 def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
-    """Return the record after its clock was accepted. `record` is of the same reading.
+    """Return the record after its clock was accepted. `record` has the same reading.
 
     Times between the jump and the last setting of the clock were recorded too early.
     """
@@ -205,14 +206,14 @@ def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
     if record.jumped is not None:
         starts = [record.jumped]
         if ahead > TOLERANCE and behind_since is not None:
-            # An earlier clock was set back and then forward: it was behind in between.
+            # If the clock was set back and then forward, it was behind in between.
             starts.append(behind_since)
         booted = record.proven - timedelta(seconds=reading.steady)
         if ahead > TOLERANCE and record.jump is ClockJump.STEP and record.jumped - booted < FAR:
-            # A clock that is set soon after the boot was behind since the boot.
+            # If a clock is set forward soon after the boot, it was behind since the boot.
             starts.append(booted)
         spans.append((min(starts), was_set))
-    # A clock that was set back records times of earlier spans again.
+    # A clock that was set back shows the times of earlier spans again.
     early = [(first, min(last, was_set)) for first, last in spans if (was_set - first).total_seconds() > TOLERANCE]
     if abs(ahead) > TOLERANCE:
         behind_since = was_set if ahead < 0 else None
@@ -228,7 +229,7 @@ def confirmed(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
 
 
 def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
-    """Return the record of a new reading. A jump of the wall clock never puts the proven time ahead of it."""
+    """Return the record of a new reading. A jump of the wall clock never moves the proven time forward."""
     if record is None:
         return first_record(reading).model_copy(update={"since": reading.wall})
     # A steady clock that went back is a different clock, for example that of another container.
@@ -248,7 +249,7 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     elif is_step(record, reading):
         # Setting the clock soon after a restart corrects for the downtime, so the jump stays a reboot.
         kept = 0.0
-    # Every time recorded since a reboot is as late as the later of both clocks at its reading.
+    # No time recorded since a reboot is earlier than the later of both clocks at the reading.
     latest = max(proven, reading.wall)
     jumped = min(record.jumped, latest) if record.jumped else record.proven if is_same_boot else latest
     before = record.before
@@ -291,7 +292,7 @@ def _recorded(
 
 
 def removal_time(record: ClockRecord) -> RemovalTime:
-    """Return the time that expiry uses, from a record of this moment."""
+    """Return the time that expiry uses. `record` has the present reading of the clocks."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
         return RemovalTime(record.wall, record.proven, is_new=record.since is not None, early=record.early)

@@ -2,10 +2,11 @@
 
 No clock decides. On a host, ZFS orders snapshot sets by `createtxg`, the transaction group of their pool. In a
 repository, each new document has a sequence number: the greatest number that its writer knew, plus one. Within a pool
-`createtxg` decides there too: a set may be stored late, and a consolidated backup has old snapshots.
+`createtxg` decides in a repository too, because a set may be stored late, and a consolidated backup has old snapshots.
 
-Documents of earlier versions have no number. They come before numbered ones, unless their pool shows otherwise. Among
-themselves, those of different pools are ordered by their ids, which are times; no better source exists.
+Documents of earlier versions have no number. They come before numbered documents, unless the order in their pool shows
+otherwise. Documents without numbers from different pools are ordered by their ids, which are times, because no better
+source exists.
 
 Only this module compares ids or times to order something, which `tests/unit/test_order_law.py` checks.
 """
@@ -23,8 +24,8 @@ from zsnapdb.planning.backup_chain import Link
 STEP = 2**24
 """The largest accepted gap between a stored number and the next smaller one.
 
-A host with one backup a minute that kept only one of thirty years stays below it. An attacker who exhausts the numbers
-by such steps needs 2**29 documents.
+The gap stays smaller even if a host makes a backup every minute and keeps only one of thirty years. An attacker who
+wants to exhaust the numbers by such steps needs 2**29 documents.
 """
 
 
@@ -46,7 +47,7 @@ P = TypeVar("P", bound=PlacedLink)
 
 
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
-    """Return the greatest number that is reached from `known` by steps of at most `step`. Greater ones are ignored.
+    """Return the greatest number that is reached from `known` by steps of at most `step`. Greater numbers are ignored.
 
     An attacker can write any number. A number that no honest writer can have reached neither exhausts the remaining
     numbers nor makes its document the latest.
@@ -69,7 +70,7 @@ def next_number(given: int, stored: Iterable[int | None]) -> int:
 
 
 def by_number(documents: Iterable[T], number: Callable[[T], int | None], name: Callable[[T], Any]) -> list[T]:
-    """Return documents oldest first by number. Those without a number come first, by name or time."""
+    """Return the documents by number, oldest first. Those without a number come first, ordered by name or time."""
     listed = list(documents)
     reached = greatest_reached(map(number, listed))
     return sorted(listed, key=lambda one: (_believed(number(one), reached), name(one)))
@@ -85,9 +86,9 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
 
 
 def contradicted(times: Sequence[datetime]) -> list[bool]:
-    """Return for each time, in order of creation, whether an earlier one is later or a later one is earlier.
+    """Return for each time, in order of creation, whether a previous time is later or a following time is earlier.
 
-    Then a clock was wrong, and nothing shows which of them is right.
+    If so, a clock was wrong, and nothing shows which of the times is right.
     """
     earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
     later = [datetime.max.replace(tzinfo=UTC), *accumulate(reversed(times), min)]
@@ -104,7 +105,7 @@ def by_pool(items: Iterable[T], place: Callable[[T], tuple[int, int]], productio
     """Return the snapshot sets of several pools, oldest first.
 
     `place` returns the pool GUID and the transaction group. Sets in `production` pools come last, as new sets are
-    created there. The order of other pools means nothing.
+    created there. The order among the other pools has no meaning.
     """
 
     def key(item: T) -> tuple[bool, int, int]:
@@ -139,10 +140,11 @@ def in_order(
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
     numbers decide. A number or id is ignored if a younger backup of the same pool has a smaller one. `believed` are the
-    ids whose order no other backup may change (None: all).
+    ids whose order only believed backups can change (None: all).
 
-    A pool that is replaced by an older copy of itself uses transaction groups again. `abandoned` lists the backups that
-    were created in between, with the group of the next backup after the replacement. They come before that backup.
+    If a pool is replaced by an older copy of itself, it uses transaction groups again. `abandoned` lists the backups
+    that were created between the copy and the replacement, with the group of the next backup. They come before that
+    backup.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)
@@ -164,7 +166,10 @@ def in_order(
 
 
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
-    """Return `abandoned` after a pool created a set in this group. `of_pool` has the groups of the pool's backups."""
+    """Return `abandoned` after a pool created a set in this group.
+
+    `of_pool` has the groups of the pool's backups, by id.
+    """
     later = [name for name, made in of_pool.items() if made >= createtxg]
     return {**abandoned, **{name: min(createtxg, abandoned.get(name, createtxg)) for name in later}}
 
@@ -172,7 +177,7 @@ def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtx
 def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str] | None) -> list[tuple[int, str]]:
     """Return the number and id that order each backup of a pool, oldest first, among those of other pools.
 
-    Neither is greater than that of a younger backup. A backup without a number has that of the previous one.
+    Neither is greater than that of a younger backup. A backup without a number gets the number of the previous backup.
     """
     keys: list[tuple[int, str]] = []
     of_all = of_believed = (GREATEST_SEQUENCE, "~")
@@ -233,8 +238,8 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
     """Return the ids of `ordered`, with ids that only other orders contain inserted at their places.
 
-    A missing id directly follows the latest of its predecessors in its own order, else it precedes its successor.
-    Without either it comes last, as it may be the newest state.
+    A missing id directly follows the latest of its predecessors in its own order. Without a predecessor it precedes its
+    successor. Without either it comes last, because it may be the newest state.
     """
     place = {name: at for at, name in enumerate(ordered)}
     added = set[str]()
@@ -267,7 +272,7 @@ def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
 
 
 def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
-    """Return the ids of `ordered` with unplaced ids inserted by comparison of the ids. For lists that people read."""
+    """Return the ids of `ordered`, with unplaced ids inserted by comparing ids. Only for lists that people read."""
     result = list(ordered)
     for name in sorted(unplaced):
         result.insert(next((at for at, other in enumerate(result) if other > name), len(result)), name)
@@ -285,7 +290,7 @@ def is_after(one: str, other: str, order: Sequence[str]) -> bool:
 
 
 class Finding(Protocol):
-    """The finding of a check: time, sequence number among the findings about its object, and damage."""
+    """The finding of a check: time, sequence number among the findings about the same object, and damage."""
 
     @property
     def when(self) -> datetime: ...

@@ -1,4 +1,4 @@
-"""Known damage of backups and archived binlogs: since when, and which check found it. Pure."""
+"""Known damage of backups and archived binlogs: its start, and the check that found it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zsnapdb.planning.backup_chain import Lineage, Link
 
 
 class DamageKind(StrEnum):
-    """STORED: objects in the repository are missing or altered. CONTENT: the restore works, but pages are damaged."""
+    """STORED: objects in the repository are missing or altered. CONTENT: a restore works, but its pages are damaged."""
 
     STORED = "stored"
     CONTENT = "content"
@@ -47,8 +47,8 @@ class KnownDamage:
 class DamageRegister:
     """All known damage in the repository of an instance.
 
-    `sound` lists, for each backup, the files whose pages a drill has read completely without damage. `read_whole` are
-    the backups where a drill has read every page of every file.
+    `sound` lists, for each backup, the files whose pages a drill has read completely without finding damage.
+    `read_whole` are the backups of which a drill has read every page of every file.
     """
 
     known: tuple[KnownDamage, ...] = ()
@@ -70,9 +70,9 @@ class DamageRegister:
     def of_chain(self, chain: Sequence[str]) -> tuple[KnownDamage, ...]:
         """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
 
-        Each backup needs the stored objects of all earlier ones. A damaged page also counts for all later backups, as
-        it may still exist there. It no longer counts once a drill of one of them has read its file, or all files,
-        completely.
+        Each backup needs the stored objects of all earlier ones. A damaged page also affects all later backups, as they
+        may still contain it. It no longer does once a drill of one of these backups has completely read the page's
+        file, or all files.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()
@@ -92,7 +92,7 @@ class DamageRegister:
         return {damage.name: damage for damage in self.known if damage.kind is DamageKind.STORED}
 
     def of_chains(self, links: Sequence[Link]) -> Mapping[str, tuple[KnownDamage, ...]]:
-        """Return the damage of the chain of each backup, see `of_chain`.
+        """Return the damage of each backup's chain (see `of_chain`).
 
         Backups without damage in the chain and chains with a missing link are left out.
         """
@@ -113,7 +113,7 @@ _SHOWN = 3
 
 
 def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
-    """Return a sentence for each of the first three damages, and one for the rest."""
+    """Return a sentence for each of the first three damaged objects, and one for the rest."""
     shown = [damage.describe() for damage in damages[:_SHOWN]]
     more = len(damages) - len(shown)
     return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

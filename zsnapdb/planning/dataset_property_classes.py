@@ -1,7 +1,7 @@
 """The class of every ZFS property: its value on a copy, and whether a replacement of production gets it. Pure.
 
-A property is in exactly one class. An unknown property, such as one of a newer OpenZFS, is treated as PLACE. So no copy
-gets it, and a replacement of production gets it if it was set there.
+A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as PLACE.
+So no copy gets it, and a replacement of production gets it if it was set on production.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ DatasetKind = Literal["filesystem", "volume"]
 class PropertyClass(StrEnum):
     """The treatment of a property.
 
-    - DATA: a copy has the value of its source, set or inherited there, with few exceptions.
-    - EXPLICIT: a copy has a fixed value, whatever the parent datasets have.
+    - DATA: with few exceptions, a copy has the value of its source, which the source has set or inherited.
+    - EXPLICIT: a copy has a fixed value, whatever the values of its parent datasets.
     - PLACE: it belongs to the location of a dataset, and only a replacement of production gets it.
     - FACT: ZFS reports it or fixes it on creation; it cannot be set.
     """
@@ -37,8 +37,8 @@ class ClassifiedProperty:
     """A property with its class and the reason.
 
     `value` is the value on a copy. None: the value of the source (DATA), or the job that creates the copy chooses it.
-    `since` is the first OpenZFS with the property; (2, 1) stands for all older ones. `kinds` are the dataset types that
-    have it.
+    `since` is the first OpenZFS release with the property; (2, 1) stands for all older releases. `kinds` are the
+    dataset types that have it.
     """
 
     name: str
@@ -193,14 +193,14 @@ _NATIVE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _USER_NAME = re.compile(r"(?=[^:]*:)[a-z0-9:+._-]{1,255}")
 
 SPACE = ("quota", "refquota", "snapshot_limit", "filesystem_limit", "refreservation", "reservation")
-"""Space limits and reservations in the order of setting: they depend on the space that a dataset uses."""
+"""Space limits and reservations, in the order in which they are set. They depend on the space that a dataset uses."""
 GUARANTEES = ("reservation", "refreservation")
-"""Reservations: two datasets may be unable to have them at the same time."""
+"""Reservations. A pool may have too little space to give them to two datasets at the same time."""
 TEXTS = frozenset(
     {"mountpoint", "sharenfs", "sharesmb", "keylocation", "mlslabel", "context", "fscontext", "defcontext"}
     | {"rootcontext"}
 )
-"""The native properties that take any text."""
+"""The native properties that accept any text."""
 
 
 def property_class(name: str) -> PropertyClass:
@@ -244,7 +244,7 @@ def data_values(
 
 
 def newer_names(recorded: Iterable[str]) -> list[str]:
-    """Return the DATA properties among these that the oldest supported OpenZFS does not have."""
+    """Return those of the names that are DATA properties and do not exist in the oldest supported OpenZFS release."""
     data = {one.name for one in CLASSIFIED if one.kind is PropertyClass.DATA and one.since > _OLDEST}
     return sorted(data.intersection(recorded))
 

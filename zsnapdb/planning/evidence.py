@@ -18,7 +18,7 @@ NOTHING = "0" * 64
 
 @dataclass(frozen=True)
 class StoredLink:
-    """A stored record: its number, its SHA-256, and the SHA-256 of the previous record that it contains.
+    """A stored record: its number, its SHA-256, and the SHA-256 that it contains of the previous record.
 
     `problem` is the reason why the record itself is invalid, such as a bad signature; "" if it is valid.
     """
@@ -46,11 +46,11 @@ class ChainFinding:
 
 
 def findings(links: Sequence[StoredLink], remembered: RememberedLink | None = None) -> tuple[ChainFinding, ...]:
-    """Return the problems of the chain by number; none if it is complete.
+    """Return the problems of the chain by record number; none if the chain is complete.
 
     If a record in the middle is altered, the hash in the next record no longer matches. The last record is protected
-    only by its signature or by `remembered`. Without them neither its change nor the removal of the newest records is
-    found.
+    only by its signature or by `remembered`. Without these, neither a change of the last record nor the removal of the
+    newest records is found.
     """
     return (*_of_chain(links), *_of_end(links, remembered))
 
@@ -86,13 +86,13 @@ def _of_end(links: Sequence[StoredLink], remembered: RememberedLink | None) -> I
 
 
 POLICY = "policy"
-"""The job of a record about a change of the policy."""
+"""The job name in a record about a policy change."""
 
 _TIMES = ("within", "sweep_after")
 
 
 class PolicyChange(BaseModel):
-    """A line of the policy, or a key, with its old and new text. "" stands for a missing text."""
+    """A line of the policy, or a key, with its old and new text. "": the line is missing."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 

@@ -1,4 +1,4 @@
-"""Snapshots by other programs or users on instance datasets: creator, holds, clones, permission to destroy. Pure."""
+"""Snapshots of instance datasets by other programs or users: creator, holds, clones, permission to destroy. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_SNAPSHOTS = {"com.sun:auto-snapshot": "false", "syncoid:sync": "false"}
 """The properties that exclude a dataset and its children from snapshot programs.
 
 zfs-auto-snapshot and zfstools read the first, syncoid the second. sanoid reads no property (jimsalterjrs/sanoid, issue
-591) and must be configured, see docs/other-snapshots.md.
+591) and must be configured (docs/other-snapshots.md).
 """
 
 _MAKERS = (

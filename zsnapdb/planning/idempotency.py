@@ -1,4 +1,4 @@
-"""Decision about a command with an id that its caller chose (`--once RUN`), from the recorded run."""
+"""The decision about a command whose caller chose its id (`--once RUN`), from the recorded run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DAY = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T")
 
 
 class RunState(StrEnum):
-    """The state of a run. begun: running, killed or failed. given-up: its results were removed on request."""
+    """The state of a run. begun: it is running, was killed or failed. given-up: its results were removed on request."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -34,8 +34,8 @@ class RunVerdict(StrEnum):
 class Action:
     """The action of a command: its verb, its object (an instance, a clone), and the identity of that object.
 
-    `aim` are the GUIDs of the datasets that have the name now, as a name can be reused. If empty, the name alone
-    counts.
+    `aim` are the GUIDs of the datasets that have the name now, because a name can be reused. If `aim` is empty, only
+    the name is compared.
     """
 
     verb: str
@@ -77,12 +77,12 @@ def decide(run: str, action: Action, known: Action | None, state: RunState, now:
 
 
 def is_too_old(run: str, now: datetime) -> bool:
-    """Return whether the time in the id of the run is so old that its record is deleted."""
+    """Return whether the time in the run id is so old that the record of the run has been deleted."""
     return day_of(run) < (now - timedelta(days=KEPT_DAYS)).astimezone(UTC).strftime("%Y%m%d")
 
 
 def day_of(run: str) -> str:
-    """Return the day (UTC) in the id of a run: 8 digits, which need not be a valid date."""
+    """Return the day (UTC) in a run id: 8 digits, which need not be a valid date."""
     match = _DAY.match(run)
     assert match, run
     return "".join(match.groups())

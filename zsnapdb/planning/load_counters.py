@@ -23,7 +23,8 @@ Name = TypeVar("Name", str, int)
 class Histogram:
     """The number of requests in each bucket, with the bucket names of zpool-iostat(8).
 
-    The name of a latency bucket is its largest value (nanoseconds), the name of a size bucket its smallest (bytes).
+    The name of a latency bucket is its largest value (nanoseconds), the name of a size bucket its smallest value
+    (bytes).
     """
 
     counts: Mapping[int, int] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:
-        """Return the name of the bucket up to which this share of the requests is; None without requests."""
+        """Return the name of the bucket that this share of the requests does not exceed; None without requests."""
         if not self.total:
             return None
         left = share * self.total
@@ -75,8 +76,8 @@ class LoadSample:
 class Load:
     """The load during `seconds`. A part is None if it was unreadable, or if its counters were reset meanwhile.
 
-    `arc_now` and `server_now` are the values at the end, for values that are no counters. `busy` is the busy share of
-    the processors, from 0 to 1.
+    `arc_now` and `server_now` are the values at the end, including those that are not counters. `busy` is the busy
+    share of the processors, from 0 to 1.
     """
 
     seconds: float
@@ -100,7 +101,7 @@ _GAUGES = {
     *("size", "c", "c_min", "c_max", "l2_size", "l2_asize", "arc_meta_used", "data_size", "metadata_size"),
     *("anon_size", "mru_size", "mfu_size", "mru_ghost_size", "mfu_ghost_size"),
 }
-"""Values of arcstats that are no counters."""
+"""Values of arcstats that are not counters."""
 _SERVER_GAUGES = {"Innodb_buffer_pool_pages_total", "Innodb_buffer_pool_pages_free", "Innodb_page_size"}
 
 
@@ -123,6 +124,6 @@ def load_between(begin: LoadSample, end: LoadSample, seconds: float) -> Load:
 
 
 def _since(end: Mapping[Name, int], begin: Mapping[Name, int], gauges: Container[Name] = ()) -> dict[Name, int] | None:
-    """Return the increase of each counter. None if there are no counters, or if one decreased because of a reset."""
+    """Return the increase of each counter; None if there are no counters, or if a reset made one decrease."""
     risen = {name: value - begin[name] for name, value in end.items() if name in begin and name not in gauges}
     return None if not risen or min(risen.values()) < 0 else risen

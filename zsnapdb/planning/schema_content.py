@@ -1,4 +1,4 @@
-"""The content of a schema: tables of every type, views, routines, events, triggers; and storage engines. Pure."""
+"""The content of a schema: tables of every type, views, routines, events and triggers; storage engines. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from zsnapdb.planning.sql_quoting import quoted
 
 UNKNOWN = "unknown"
-"""The engine of a table that the server cannot open. It is unknown whether its files survive a crash."""
+"""The engine of a table that the server cannot open. It is unknown whether the table's files survive a crash."""
 
 
 class RowPlace(StrEnum):
@@ -19,7 +19,7 @@ class RowPlace(StrEnum):
     MEMORY = "memory"
     NOWHERE = "nowhere"
     OTHER_TABLES = "other tables"
-    """In the tables that the definition lists (UNION)."""
+    """In the tables that the definition of the table lists (UNION)."""
     ELSEWHERE = "elsewhere"
     """On another host, or in files that another program writes."""
 
@@ -40,21 +40,21 @@ _PLACES = {
 """`sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the table type of CREATE SEQUENCE."""
 _RECOVERS = ("innodb", "rocksdb")
 _NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
-"""CONNECT is not listed: most types of CONNECT tables are files, by default in the data directory."""
+"""CONNECT is not listed, because most types of CONNECT tables are files, by default in the data directory."""
 
 
 def row_place(engine: str) -> RowPlace:
-    """Return where the engine keeps its rows. An unknown engine is assumed to use files."""
+    """Return where the engine stores its rows. An unknown engine is assumed to use files."""
     return _PLACES.get(engine.lower(), RowPlace.FILES)
 
 
 def survives_a_crash(engine: str) -> bool:
-    """Return whether the files of the engine's tables are intact after a crash at any moment, or there are no files."""
+    """Return whether the engine's tables have no files, or files that are intact after a crash at any moment."""
     return engine.lower() in (*_RECOVERS, *_NO_FILES)
 
 
 def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
-    """Return a sentence for each engine whose rows no restore brings back. `engines` are table counts by engine."""
+    """Return a sentence for each engine whose rows no restore recovers. `engines` are table counts by engine."""
     words = {
         RowPlace.MEMORY: "only in the memory of the server, so a restore brings them back without rows",
         RowPlace.ELSEWHERE: "not in the files of the server, so a snapshot does not hold them",
@@ -77,7 +77,7 @@ class TableType(StrEnum):
     SYSTEM_VERSIONED = "SYSTEM VERSIONED"
     """A table that keeps old versions of its rows; only FOR SYSTEM_TIME shows them."""
     SEQUENCE = "SEQUENCE"
-    """A generator of numbers (CREATE SEQUENCE). Its state is one row."""
+    """A generator of numbers (CREATE SEQUENCE), whose state is one row."""
     VIEW = "VIEW"
 
 
@@ -146,7 +146,7 @@ class SequenceDefault:
 class SchemaContent:
     """The objects of a schema, sorted by name.
 
-    `versioned_by_transaction` are the system-versioned tables whose history refers to transactions, not times.
+    `versioned_by_transaction` are the system-versioned tables whose history is based on transactions, not times.
     `routines` have their type in the name ("procedure pay").
     """
 

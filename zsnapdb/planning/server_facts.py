@@ -27,7 +27,7 @@ INFORMATION = "INFORMATION SCHEMA"
 
 
 class LoadedBy(StrEnum):
-    """The loader of a plugin: an option or the program itself, or a row of `mysql.plugin`, `component` or `func`."""
+    """The loader of a plugin: an option, the program itself, or a row of `mysql.plugin`, `component` or `func`."""
 
     OPTION = "option"
     ROW = "row"
@@ -80,14 +80,14 @@ _UNLOADED = tuple(
         r"Cannot load component from specified URN: 'file://([^']{1,128})'",
     )
 )
-"""Error texts of both families (error message references; their numbers: 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
+"""Error texts of both families, from the error references (numbers 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
 _REFUSED_PASSWORD = re.compile(r"does not satisfy the current policy requirements \(([A-Za-z0-9_]{1,64})\)")
 """MariaDB's ER_NOT_VALID_PASSWORD. Its appliers check the passwords in replayed statements again."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 
 
 def unloaded_plugin(text: str) -> str | None:
-    """Return the plugin, function or library that a server reports as not loaded; None if the error is another one."""
+    """Return the plugin, function or library that a server reports as not loaded; None for other errors."""
     for pattern in _UNLOADED:
         match = pattern.search(text)
         if match is not None and _NAME.fullmatch(match[1]):
@@ -96,7 +96,7 @@ def unloaded_plugin(text: str) -> str | None:
 
 
 def plugin_hint(text: str) -> str:
-    """Return a hint if the server's error is a missing plugin, or a plugin that refuses a password; else ""."""
+    """Return a hint if the error is about a missing plugin, or a plugin that refuses a password; else ""."""
     name = unloaded_plugin(text)
     if name is not None:
         return (
@@ -130,7 +130,7 @@ _LIBRARIES = {
 
 
 def library_of(name: str) -> str:
-    """Return the usual library of the plugin in the packages of MariaDB and MySQL; `ha_NAME.so` for an engine."""
+    """Return the plugin's library in the packages of MariaDB and MySQL; by default that of an engine, `ha_NAME.so`."""
     return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")
 
 
@@ -151,10 +151,10 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Channel:
-    """A replication channel: its source, its state, and how far it has applied the source's binlog.
+    """A replication channel: its source, its state, and its position in the source's binlog.
 
-    `coordinates` and `gtids` (as printed) are those of the source. `gtids` is empty if the server does not show them.
-    `filters` are the replication filters, such as `Replicate_Ignore_DB = shop`.
+    `coordinates` and `gtids` (as printed) are positions of the source. `gtids` is empty if the server does not show
+    them. `filters` are the replication filters, such as `Replicate_Ignore_DB = shop`.
     """
 
     name: str
@@ -177,8 +177,8 @@ class ServerFacts:
     - `prepared_xa`: the number of prepared external XA transactions (None: the account may not list them)
     - `row_versions`: the number of tables that INSTANT ADD or DROP COLUMN changed
     - `plugins`, `zone`: the plugins, and the time zone of the server process (None: not queried)
-    - `origins`: the variables without their compiled default, with their origin (None: unknown)
-    - `binlog_do`, `binlog_ignore`: the schemas that alone are in the binlog, and those that are not
+    - `origins`: the variables that do not have their compiled default, with their origin (None: unknown)
+    - `binlog_do`, `binlog_ignore`: the only schemas that are in the binlog, and the schemas that are not
     - `schemas`: the user schemas, if `binlog_do` is not empty
     """
 
@@ -210,7 +210,7 @@ class ServerFacts:
 
     @property
     def has_gtids(self) -> bool:
-        """Whether transactions have GTIDs: always on MariaDB, by gtid_mode on MySQL."""
+        """Whether transactions have GTIDs: always on MariaDB, by `gtid_mode` on MySQL."""
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property

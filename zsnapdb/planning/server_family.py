@@ -21,7 +21,7 @@ class Family:
     server_programs: tuple[str, ...]
     client_programs: tuple[str, ...]
     local_client_options: tuple[str, ...]
-    """Client options for a server on the same host: by socket, without a certificate check."""
+    """Client options for a server on the same host: over a socket, without a certificate check."""
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
@@ -35,7 +35,7 @@ class Family:
     wait_function: str
     """The SQL function that waits until GTIDs are applied. Arguments: GTIDs, seconds. It returns 0 on success."""
     has_uuid: bool
-    """The server has an identity in `server_uuid`."""
+    """Whether the server has an identity in `server_uuid`."""
     names_connections: bool
     """Replication statements name a connection. Otherwise they use FOR CHANNEL."""
     finishes_ddl: bool
@@ -47,16 +47,19 @@ class Family:
     knows_expiry_switch: bool
     """A variable turns off the expiry of binlogs (binlog_expire_logs_auto_purge)."""
     atomic_ddl_from: tuple[int, ...]
-    """First release with crash-safe atomic DDL (refman 8.0 and MariaDB manual, "Atomic DDL")."""
+    """The first release with crash-safe atomic DDL (refman 8.0 and MariaDB manual, "Atomic DDL")."""
     removed_modes: tuple[str, ...]
-    """Values of sql_mode that were removed in `removed_modes_from`. No later server starts with one in its options."""
+    """Values of sql_mode that were removed in `removed_modes_from`.
+
+    No later server starts with one of them in its options.
+    """
     removed_modes_from: tuple[int, ...]
     long_term_series: tuple[tuple[int, int], ...]
-    """The series that no upgrade may skip. If empty, a release upgrades the files of every older one."""
+    """The series that no upgrade may skip. If empty, a release can upgrade the files of every older release."""
     relay_logs_from: tuple[int, ...]
-    """First release that replays relay logs which it did not receive itself (empty: no limit)."""
+    """The first release that can replay relay logs that it did not receive itself (empty: no limit)."""
     ddl_xids_from: tuple[int, ...] | None
-    """First release whose query events have an XID if their DDL is atomic (None: no event shows it)."""
+    """The first release whose query events have an XID if their DDL is atomic (None: no event has it)."""
     gtids_are_sets: bool
     """The executed transactions are a set of intervals. Otherwise they are the last GTID of each domain."""
     gtids_carry_server_id: bool
@@ -70,11 +73,11 @@ class Family:
     encrypts_each_event: bool
     """Encrypted binlogs are encrypted event by event, so an event can only be located by reading from the start."""
     limits_statements: bool
-    """A variable ends statements that run too long (max_statement_time)."""
+    """A variable limits the run time of statements (max_statement_time)."""
     lists_innodb_files: bool
     """`information_schema.files` lists the files of InnoDB."""
     privileges_to_look: tuple[str, ...]
-    """Global privileges to observe the server, and to flush its tables and logs."""
+    """Global privileges for observing the server, and for flushing its tables and logs."""
     root_uses_socket: bool
     """The account root authenticates the system user root by socket (MariaDB 10.4: unix_socket)."""
     option_folder: str
@@ -82,14 +85,19 @@ class Family:
     versions_tables: bool
     """Tables can keep old versions of their rows (MariaDB manual, "System-Versioned Tables")."""
     strict_variables: tuple[str, ...]
-    """Variables without which a server reads the files differently from its source. Every program must know them.
+    """Variables without which a server reads the files differently from its source.
+
+    Every server program must know them.
 
     An option file has all other variables with the prefix `loose_`.
     """
     set_variables_query: str
-    """The query for variables that differ from the compiled default, with origin. The performance schema may be off."""
+    """The query for the variables that differ from the compiled default, and their origins.
+
+    The performance schema may be off.
+    """
     has_event_table: bool
-    """The table `mysql.event` has the scheduled events in every release, and an UPDATE changes them."""
+    """The table `mysql.event` contains the scheduled events in every release, and can be updated."""
     starts_without_keys: bool
     """Without the keys of encrypted tables the server still starts, but cannot read these tables."""
 
@@ -123,7 +131,7 @@ MYSQL = Family(
     redo_is_replaceable=True,
     knows_expiry_switch=True,
     atomic_ddl_from=(8, 0, 0),
-    # Refman 8.0, section about features removed in MySQL 8.0.
+    # Refman 8.0, the section on features removed in MySQL 8.0.
     removed_modes=(
         "DB2",
         "MAXDB",
@@ -211,7 +219,7 @@ MARIADB = Family(
         "gtid_domain_id",
         "binlog_format",
     ),
-    # AUTO: the server derived the value from the host or from other variables.
+    # AUTO: the server has derived the value from the host or from other variables.
     set_variables_query=(
         "SELECT variable_name, TRIM(CONCAT(global_value_origin, ' ', COALESCE(global_value_path, '')))"
         " FROM information_schema.system_variables WHERE global_value_origin NOT IN ('COMPILE-TIME', 'AUTO')"

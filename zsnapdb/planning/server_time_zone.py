@@ -1,7 +1,7 @@
 """The time zone of a server's process: the meaning of `SYSTEM`, the default of `time_zone`. Pure.
 
 The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So a copy with another zone
-shows other local times than its source, and statements that are replayed there write other rows.
+shows other local times than its source, and replayed statements write other rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _zone(text: str) -> str:
 
 
 class ServerZone(BaseModel):
-    """The zone of a server's process: its name (None: unknown), and seconds east of UTC at each of `INSTANTS`.
+    """The zone of a server's process: its name (None: unknown), and its seconds east of UTC at each of `INSTANTS`.
 
     `is_default`: the global variable time_zone is SYSTEM, so sessions have this zone unless they set another one.
     """
@@ -73,24 +73,24 @@ class ServerZone(BaseModel):
 
 @dataclass(frozen=True)
 class HostZones:
-    """The offsets of the server's zone on this host (None: unknown here), and those of the host's own zone."""
+    """The offsets of the server's zone on this host (None: unknown on this host), and of the host's own zone."""
 
     named: tuple[int, ...] | None
     local: tuple[int, ...] | None
 
 
 def given_zone(zone: ServerZone | None, here: HostZones) -> str | None:
-    """Return the zone that a server on a copy is started with; None: that of this host."""
+    """Return the zone with which a server on a copy is started; None: the zone of this host."""
     return zone.name if zone is not None and here.named is not None else None
 
 
 def expected_offsets(here: HostZones) -> tuple[int, ...]:
-    """Return the offsets of a server on this host that was started with the given zone."""
+    """Return the offsets of a server on this host that was started with the zone of `given_zone`."""
     return here.named or here.local or ()
 
 
 def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
-    """Return why a server on this host cannot have the zone; None if it can, or if the name is unknown."""
+    """Return why a server on this host cannot have the zone; None if it can, or if the zone's name is unknown."""
     is_here = zone.name is None or here.named is not None or difference(zone.offsets, here.local or ()) is None
     if is_here or not zone.is_default:
         return None
@@ -112,7 +112,7 @@ def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
 
 
 def difference(wanted: Sequence[int], seen: Sequence[int]) -> str | None:
-    """Return the first instant at which two zones differ, and both offsets; None if there is none."""
+    """Return a text with the first instant at which two zones differ and both offsets; None if they do not differ."""
     if not seen:
         return "always: this host's zone cannot be read"
     for instant, one, other in zip(INSTANTS, wanted, seen, strict=False):

@@ -32,7 +32,7 @@ _QUOTED = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+
 
 @dataclass(frozen=True)
 class TableName:
-    """A table, or a whole schema (`table` None)."""
+    """A table, or an entire schema (`table` None)."""
 
     schema: str
     table: str | None
@@ -44,7 +44,7 @@ class TableName:
 def parse_table(text: str) -> TableName:
     """Return the table in `schema.table`. A part with a dot or a backtick must be in backticks.
 
-    Raises UsageError if the text is no table name.
+    Raises UsageError if the text is not a table name.
     """
     match = _QUOTED.fullmatch(text)
     if match is None:
@@ -63,7 +63,7 @@ _FIRST = re.compile(r"\s*\(*\s*([A-Za-z]+)(?![\w$])")
 def refusal_of(statement: str) -> str:
     """Return why a read-only user may not run the statement; "" if it is allowed.
 
-    A comment before the first word is refused, as the server may execute it (`/*! … */`).
+    A comment before the first word is refused, because the server may execute it (`/*! … */`).
     """
     if len(statement) > LONGEST:
         return f"the statement is longer than {LONGEST} characters"
@@ -94,7 +94,7 @@ def only_below(folder: str) -> str:
 
 
 def _equals(expression: str, value: str) -> str:
-    # Hexadecimal needs no escaping in the option file, whatever SQL mode and character set are in use.
+    # Hexadecimal needs no escaping in the option file, independent of SQL mode and character set.
     return f"HEX(CONVERT({expression} USING utf8mb4)) = '{value.encode().hex().upper()}'"
 
 

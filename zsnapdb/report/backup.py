@@ -69,9 +69,9 @@ def detail_lines(source: SourcePart) -> list[str]:
 
 
 def _lock(lock: LockPart) -> str:
-    """Return how long the lock was held, and the statements that waited for it.
+    """Return a text with the duration of the lock and the statements that waited for it.
 
-    A lock that lets writes continue is no pause.
+    A lock that allows writes is not a pause.
     """
     if lock.waited is None:
         return f"{lock.strategy}, held {lock.held_ms:.1f} ms"
@@ -135,7 +135,7 @@ _DECISIONS = {
 
 
 class BackupPlanView(View, kind="backup-plan", document=documents.BackupPlanDocument, read_from="plan"):
-    """The plan of a backup: the findings, each path with its volume, then the steps."""
+    """The plan of a backup: the findings, each path with its volume, and the steps."""
 
     plan: BackupPlan
 

@@ -140,7 +140,7 @@ _WIDTH = 80
 
 
 class SearchView(View, kind="binlog-transactions", document=documents.SearchDocument, read_from="search"):
-    """The transactions that a search selects, as in `zsnapdb binlog find`."""
+    """The transactions that a search selects, for `zsnapdb binlog find`."""
 
     instance: str
     search: Search
@@ -165,7 +165,7 @@ class SearchView(View, kind="binlog-transactions", document=documents.SearchDocu
 
 
 class FollowedView(View, kind="binlog-transaction", document=documents.TransactionDocument, read_from="listed"):
-    """One transaction, as in `zsnapdb binlog find --follow`: one line of text, or a document on one line."""
+    """One transaction, for `zsnapdb binlog find --follow`: one line of text, or a document on one line."""
 
     listed: ListedTransaction
 
@@ -178,7 +178,7 @@ def _gtid(entry: ListedTransaction) -> str:
 
 
 def _lines(entry: ListedTransaction, widest: int) -> list[str]:
-    """Return the lines about a transaction: GTID, time to the second and size, and below these its changes."""
+    """Return the lines about a transaction: first GTID, time to the second and size, then its changes."""
     changes = entry.changes
     kinds = "" if changes.statements and not changes.tables else f"{','.join(changes.kinds) or '-'}: "
     unknown = "" if changes.are_rows_known else " + unknown rows"
@@ -219,7 +219,7 @@ _MOST_LISTED = 20
 
 
 class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="undo"):
-    """The rows that a transaction changed, and the conflicts that prevent an undo, as in `zsnapdb undo`."""
+    """The rows that a transaction changed, and the conflicts that prevent an undo, for `zsnapdb undo`."""
 
     undo: Undo
 

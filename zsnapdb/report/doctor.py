@@ -73,7 +73,7 @@ def nagios_line(state: str, text: str) -> str:
 
 
 def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
-    """Return the lines of the findings. A finding of a rule that is not ok also has its reason."""
+    """Return the lines of the findings. A finding of a rule that is not OK also has the rule's reason."""
     lines: list[str] = []
     for finding in findings:
         first, *rest = finding_lines([finding])
@@ -95,7 +95,7 @@ def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
 
 
 def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
-    """Return the fields with the id, reason and source of the rule of the finding, if it has one."""
+    """Return the fields of the finding, with the id, reason and source of its rule, if it has one."""
     rule = find_rule(finding.rule)
     more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
     return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})

@@ -1,4 +1,4 @@
-"""Views of a fleet: its state with red rows first, changes of its jobs, runs and pauses; and its metrics."""
+"""Views of a fleet: its state with red rows first, changes of its jobs, runs and pauses, and its metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zsnapdb.serve.roles import Role, sees_all
 from zsnapdb.verbs.requests import FleetQuery
 
 _OLD_SECONDS = 600.0
-"""The age in seconds from which the text shows the age of a reading."""
+"""The minimum age in seconds of a reading whose age the text shows."""
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
 
 
@@ -136,7 +136,7 @@ def _reason_text(reason: FleetReason) -> str:
 
 @dataclass(frozen=True)
 class FleetSnapshot:
-    """Answers about the fleet of the configuration (None: the usual file). No repository is read."""
+    """Answers about the fleet in the configuration (None: the default file). No repository is read."""
 
     host: Host
     config: Path | None = None
@@ -253,11 +253,11 @@ def _table(runs: Sequence[JobRun]) -> Table:
 
 
 RUNS_GO_ON = "the runs go on: `zsnapdb fleet history` shows them, `zsnapdb fleet cancel` ends them"
-"""The line of a command that waits for runs and is interrupted."""
+"""The message of a command that is interrupted while it waits for runs."""
 
 
 def run_line(run: JobRun) -> str:
-    """Return a line about a run that is waited for."""
+    """Return a line about a run for which a command waits."""
     name = f"{run.job.verb} {run.job.instance}" if run.job is not None else run.workflow_id
     return f"{name} on {run.place or 'any host'}: {run.state}" + (f", {run.message}" if run.message else "")
 
@@ -272,7 +272,7 @@ class JobRunsView(TabularView, kind="fleet-run", document=JobRunsDocument):
 
 
 class CancelledRunsView(TabularView, kind="fleet-cancel", document=JobRunsDocument):
-    """Runs that were asked to end."""
+    """Runs whose cancellation was requested."""
 
     runs: Sequence[JobRun]
 

@@ -37,7 +37,7 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True)
 class LogRecord:
-    """A line of the run `run_id` at a time (UTC), and its subject: instance, job, backup_id, exit_code."""
+    """A line of the run `run_id` at a time (UTC), with its subject: `instance`, `job`, `backup_id`, `exit_code`."""
 
     at: datetime
     level: LogLevel
@@ -81,5 +81,5 @@ def journal_message(record: LogRecord) -> bytes:
 def _journal_field(name: str, value: bytes) -> bytes:
     if b"\n" not in value:
         return name.encode() + b"=" + value + b"\n"
-    # A value of several lines is preceded by its length, 64 bits, little-endian.
+    # A value with several lines is preceded by its length (64 bits, little-endian).
     return name.encode() + b"\n" + len(value).to_bytes(8, "little") + value + b"\n"

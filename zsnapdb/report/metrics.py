@@ -1,7 +1,7 @@
 """The state of instances as metrics, in the text format of Prometheus (version 0.0.4).
 
-Times of facts are exported, never ages: an age would freeze when the exports stop. The number of series is bounded by
-the configured instances and their objectives.
+Times of facts are exported, never ages, because an age would freeze when the exports stop. The number of series is
+bounded by the configured instances and their objectives.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class RestorePlanView(View, kind="restore-plan", document=documents.RestorePlanD
 
 
 def point_lines(requested: str, chosen: RestorePoint) -> list[str]:
-    """Return the requested point, the last included transaction, and the first that is left out."""
+    """Return lines with the requested point, the last included transaction, and the first omitted transaction."""
     lines = [f"  point     {requested}"]
     if chosen.last is not None:
         lines.append(f"  last in   {chosen.last.describe()}")
@@ -191,7 +191,7 @@ def _origin(plan: RestorePlan) -> str:
 
 
 def question(outage: Outage) -> str:
-    """Return the question to the operator before the server is stopped."""
+    """Return the question that the operator must answer before the server is stopped."""
     plan = outage.plan
     following = plan.point.following
     lost = (
@@ -232,7 +232,7 @@ class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocu
 
 
 class RewindView(View, kind="rewind", document=documents.RewindDocument, read_from="result"):
-    """A rewound server, or a prepared one that waits."""
+    """A rewound server, or a prepared server that waits."""
 
     result: RewindResult
 

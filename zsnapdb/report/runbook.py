@@ -14,7 +14,7 @@ from zsnapdb.report.view import View
 
 
 def _duration_text(seconds: float | None) -> str:
-    """Return an expected duration for people, without fractions of a second. Return `unknown` for None."""
+    """Return an expected duration as text, without fractions of a second; `unknown` for None."""
     if seconds is None:
         return "unknown"
     return format_duration(round(seconds)) if seconds >= 1 else "under 1 s"
@@ -50,7 +50,7 @@ def _facts(book: Runbook) -> list[str]:
 
 
 def _signers(book: Runbook) -> str:
-    """Return how a host with a new configuration can verify the backups."""
+    """Return a text about how a host with a new configuration can verify the backups."""
     if not book.signers:
         return "Nobody signs: a host without this one's records believes whoever can write to the repository."
     keys = ", ".join(f'"{key}"' for key in book.signers)

@@ -38,7 +38,7 @@ class SetupPlanView(View, kind="setup-plan", document=documents.SetupPlanDocumen
 
 
 class SetupView(View, kind="setup", document=documents.SetupDocument):
-    """The completed steps, the results of the steps that prove the setup, and the steps that are left to the person."""
+    """The completed steps, the results of the steps that prove the setup, and the steps that the user must do."""
 
     result: SetupResult
     proof: Sequence[ProofResult] = ()
@@ -73,12 +73,12 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
 
     @property
     def proved(self) -> Sequence[Fields]:
-        """The documents of the commands that do the same as the proving steps."""
+        """The documents of the proving steps, which are those of the corresponding commands."""
         return [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
 
 
 def proof_view(result: ProofResult) -> View:
-    """Return the view of a proving step: that of the command that does the same."""
+    """Return the view of a proving step, which is the view of the corresponding command."""
     if isinstance(result, SetupCheck):
         return DoctorView([result.diagnosis])
     return BackupView(result) if isinstance(result, BackupResult) else DrillView(result)
@@ -128,7 +128,7 @@ class RemovalPlanView(View, kind="setup-removal-plan", document=documents.Remova
 
 
 class RemovalView(View, kind="setup-removal", document=documents.RemovalDocument):
-    """The completed steps of a removal, and the steps that are left to the person."""
+    """The completed steps of a removal, and the steps that the user must do."""
 
     plan: RemovalPlan
 
@@ -151,7 +151,7 @@ def _lines(steps: Sequence[RemovalStep]) -> list[str]:
 
 
 def _place(own: InstanceSettings) -> str:
-    """Return where the server of an instance is reached."""
+    """Return the address of an instance's server as text."""
     if own.vm is not None:
         return f"virtual machine {own.vm.domain}"
     where = own.socket or own.host
@@ -238,7 +238,7 @@ class GrantsView(View, kind="grants", document=documents.GrantsDocument):
 
 
 class SizingView(View, kind="sizing", document=SizingDocument, read_from="estimate"):
-    """Hours, memory, objects, requests and money for a server."""
+    """The estimated hours, memory, objects, requests and cost for a server."""
 
     estimate: SizingEstimate
 

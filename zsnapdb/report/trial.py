@@ -87,7 +87,7 @@ class EvidenceView(View, kind="drill", document=documents.DrillDocument):
 
 
 def _passed(evidence: Evidence) -> list[str]:
-    """Return the number of passed checks by kind. For a machine, return the finding of each check that is no table."""
+    """Return lines with the number of passed checks by kind; for a machine, with the findings not about tables."""
     good = [check for check in evidence.checks if check.outcome is Outcome.PASSED]
     is_machine = any(check.kind == BOOT for check in evidence.checks)
     one_by_one = [check for check in good if is_machine and check.kind != "table"]
@@ -258,7 +258,7 @@ class RescueView(View, kind="rescue", document=documents.RescueDocument, read_fr
         )
 
     def _loading(self) -> list[str]:
-        """Return how to load the rows of a table into a server that still has the table."""
+        """Return instructions for loading the rows of a table into a server that still has the table."""
         plan = self.result.plan
         where = plan.request.destination.where
         if not isinstance(where, DumpFile) or plan.request.original.table is None:

@@ -45,7 +45,7 @@ def truncate_to_second(microseconds: int) -> str:
 
 
 def paragraph(head: str, text: str) -> list[str]:
-    """Return the text after its head, in lines of at most 80 columns unless a word is longer."""
+    """Return the head followed by the text, in lines of at most 80 columns unless a word is longer."""
     return textwrap.wrap(
         text, 80, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False
     )
@@ -147,7 +147,10 @@ class TabularView(View):
 
 
 def empty_note(parts: Sequence[Part]) -> str:
-    """Return the sentence for an empty list; "" if the list has rows. The caller prints it on terminals only."""
+    """Return the sentence for an empty list; "" if the list has rows.
+
+    The caller prints the sentence only on terminals.
+    """
     if any(isinstance(part, str) or part.rows or part.lines for part in parts):
         return ""
     return "; ".join(part.empty for part in parts if isinstance(part, Table))
@@ -172,7 +175,7 @@ _LABELS = {
 
 
 def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
-    """Return one line per check, and a line with the hint if the check has one."""
+    """Return one line per check, and a line with its hint, if any."""
     lines = []
     for item in findings:
         lines.append(f"{item.severity:<8} {item.what:<15} {item.detail}")
@@ -182,7 +185,10 @@ def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
 
 
 def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "") -> list[str]:
-    """Return one line per difference from this host's records, and one with its hint. `width` is that of the label."""
+    """Return a line for each difference from this host's records, and one with its hint.
+
+    `width` is the label's width.
+    """
     lines = []
     for item in findings:
         lines.append(f"{indent}{_LABELS.get(item.kind, 'MISSING'):<{width}}{item.text}")

@@ -1,8 +1,8 @@
 """The journal of a backup that is being stored: a file on this host, durable line by line, without secrets.
 
 Every line of the journal is true of the repository: a chunk's line is written after the chunk is stored, and is voided
-before the chunk is replaced. So a later run may trust every line. The repository may hold more than the journal says.
-Each line has a checksum. A torn last line is ignored.
+before the chunk is replaced. So a later run may trust every line. The repository may contain more chunks than the
+journal lists. Each line has a checksum. A torn last line is ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ChunkIndex = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class StartedVolume(Part):
-    """The facts about a volume before its stream is sent. `from_guid` is None for a full stream.
+    """The facts about a volume that are known before its stream is sent. `from_guid` is None for a full stream.
 
     `stream_size` is the estimated size of the stream in bytes (None: not estimated at the start).
     """
@@ -52,7 +52,7 @@ class StartedVolume(Part):
 
 
 class StreamFormat(Part):
-    """Cutting and compression of the streams. All runs of one backup use the same format.
+    """Chunk sizes and compression of the streams. All runs of one backup use the same format.
 
     Chunks grow from `first_chunk` to `chunk_size`. None: all chunks have `chunk_size`, as in earlier versions.
     """
@@ -67,8 +67,8 @@ class StreamFormat(Part):
 class StartedBackup(Part):
     """A backup with verified snapshots.
 
-    `draft` is its manifest without keys and volumes. `volumes` are the streams to send. `base` is the id of the backup
-    that this one is an increment of, or None.
+    `draft` is its manifest without keys and volumes. `volumes` are the streams to send. `base` is the id of the base of
+    an increment, or None.
     """
 
     format: Literal[1] = 1
@@ -90,7 +90,7 @@ class StartedBackup(Part):
 class JournalDisk:
     """File operations of a journal.
 
-    Raises: OSError if the disk refuses.
+    Raises: OSError if an operation fails.
     """
 
     def append(self, out: BinaryIO, line: bytes) -> None:
@@ -112,7 +112,7 @@ _VOID_LINE = TypeAdapter(tuple[RoleName, ChunkIndex])
 
 
 class BackupJournal:
-    """The journal of one backup. Methods may be called from several threads. `disk` changes its file."""
+    """The journal of one backup. Methods may be called from several threads. `disk` performs the file operations."""
 
     def __init__(self, file: Path, started: StartedBackup, disk: JournalDisk = DISK) -> None:
         self._disk = disk
@@ -124,7 +124,7 @@ class BackupJournal:
         self._writing = threading.Lock()
         self._out: BinaryIO | None = None
         self.is_durable = False
-        """Whether every entry is on disk. After a failed write the file is removed and stays removed."""
+        """Whether every entry is on disk. After a failed write, the file is removed and not created again."""
 
     @classmethod
     def create(
@@ -173,7 +173,7 @@ class BackupJournal:
         return journal
 
     def go_on(self) -> None:
-        """Open a journal after `read`, to append to it. A torn last line is cut off first.
+        """Open a journal after `read` to append to it. A torn last line is cut off first.
 
         Raises: PreflightError if the file cannot be opened or written.
         """
@@ -210,7 +210,7 @@ class BackupJournal:
         elif kind == "volume":
             volume = VolumePart.model_validate(value)
             self.finished[volume.role] = volume
-        # A newer version may write other kinds of lines. They add facts and do not contradict these lines.
+        # A newer version may write other kinds of lines. They add facts, but do not contradict the known kinds.
 
     def known(self, role: str) -> dict[int, KnownChunk]:
         """Return the stored chunks of the volume, by index."""
@@ -220,7 +220,7 @@ class BackupJournal:
     def forget(self, role: str, index: int) -> None:
         """Void a chunk's line, if there is one. The change is durable on return.
 
-        PreflightError if the journal can be neither written nor removed. Then the chunk must not be replaced.
+        Raises PreflightError if the journal can be neither written nor removed. Then the chunk must not be replaced.
         """
         with self._writing:
             if self._known.pop((role, index), None) is None or self._out is None:
@@ -247,7 +247,7 @@ class BackupJournal:
             self._note("chunk", [role, index, chunk.last, chunk.chunk])
 
     def volume_done(self, volume: VolumePart) -> None:
-        """Record a volume whose stream is stored to its END record, after its `zfs send` succeeded."""
+        """Record a volume whose `zfs send` succeeded and whose stream is stored up to its END record."""
         with self._writing:
             self.finished[volume.role] = volume
             self._note("volume", volume.model_dump(mode="json"))
@@ -273,7 +273,7 @@ class BackupJournal:
             self._give_up()
 
     def _note(self, kind: str, value: object) -> None:
-        """Append a line. If that fails, continue without a journal file: the backup does not fail because of it."""
+        """Append a line. If that fails, continue without a journal file, so that the backup does not fail."""
         if self._out is not None:
             try:
                 self._append(kind, value)

@@ -20,7 +20,7 @@ from zsnapdb.repository.repository import Repository
 
 @dataclass(frozen=True)
 class Pin:
-    """The reason to keep a backup, and the time of the pin (UTC, ISO 8601)."""
+    """The reason for keeping a backup, and the time of the pin (UTC, ISO 8601)."""
 
     backup_id: str
     reason: str
@@ -100,7 +100,7 @@ def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
 
 
 class SnapshotMark(Part):
-    """A snapshot in progress of storage. `from_guid` is the GUID of the increment's base (None: a full stream)."""
+    """A snapshot that is being stored. `from_guid` is the GUID of the increment's base (None: a full stream)."""
 
     name: FullSnapshotName
     guid: Guid
@@ -121,8 +121,9 @@ class _UnfinishedPart(Part):
 class Unfinished:
     """A backup that was started on a host and has no manifest yet. `started` is UTC, ISO 8601.
 
-    `snapshots` are by role, and empty if the mark is unreadable. `modified` is the mark's time of writing by the
-    store's clock; None if the store does not report it. `is_foreign`: an unknown host wrote it.
+    `snapshots` maps each role to its snapshot, and is empty if the mark is unreadable. `modified` is the time at which
+    the mark was written, by the store's clock; None if the store does not report it. `is_foreign`: an unknown host
+    wrote the mark.
     """
 
     backup_id: str
@@ -147,7 +148,10 @@ class Unfinished:
         repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), body)
 
     def may_build_on(self, guids: Collection[int]) -> bool:
-        """Whether the backup may be an increment of one with these snapshots. For an unreadable mark: always."""
+        """Whether the backup may be an increment of a backup with these snapshots.
+
+        For an unreadable mark: always True.
+        """
         return not self.snapshots or any(mark.from_guid in guids for mark in self.snapshots.values())
 
 
@@ -167,7 +171,7 @@ def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unf
 
 
 def unfinished(repository: Repository, instance: str, stored: Collection[str] = ()) -> list[Unfinished]:
-    """Return the started backups that are not among the `stored` ones, oldest first."""
+    """Return the started backups that are not in `stored`, oldest first."""
     marks = []
     for listed in sorted(repository.list(layout.unfinished(instance)), key=lambda listed: listed.key):
         if listed.key.backup_id in stored:
@@ -185,7 +189,7 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
 
 
 def remove_mark(repository: Repository, instance: str, backup_id: str) -> None:
-    """Remove a backup's mark: the backup is stored or abandoned. A mark next to a manifest has no meaning.
+    """Remove the mark of a backup that is stored or abandoned. If the backup has a manifest, its mark has no meaning.
 
     Raises: RepositoryError if this host may not remove it.
     """

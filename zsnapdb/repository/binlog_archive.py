@@ -46,9 +46,9 @@ Load = Callable[[], Body]
 
 
 class ArchivedBytes(io.RawIOBase):
-    """An archived binlog, open for reading. `parts` has the size and the loader of each chunk, which checks its hashes.
+    """An archived binlog, open for reading. `parts` has each chunk's size and loader, which checks the hashes.
 
-    Two chunks are in memory: readers go forward, and back by one event at most.
+    Two chunks are in memory, because readers go forward, and back by at most one event.
     """
 
     def __init__(self, name: str, parts: Sequence[tuple[int, Load]]) -> None:
@@ -61,11 +61,11 @@ class ArchivedBytes(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Whether it is readable: always."""
+        """Return True, because the file is always readable."""
         return True
 
     def seekable(self) -> bool:
-        """Whether it is seekable: always."""
+        """Return True, because the file is always seekable."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -130,7 +130,7 @@ def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
 
 
 def _copy_chunk(chunk: Chunk, start: int, read: Callable[[int, int], Body], out: BinaryIO) -> bool:
-    """Write a chunk from a local copy. Return whether the copy has the chunk's bytes."""
+    """Write a chunk from a local copy of the binlog. Return whether the copy has the chunk's bytes."""
     proof, end = plain_hash(), start + chunk.plain_size
     for at in range(start, end, _PIECE):
         piece = read(at, min(at + _PIECE, end))
@@ -149,7 +149,7 @@ class BinlogArchive:
     repository: Repository
     instance: str
     cache: DescriptionCache | None = field(default=None, kw_only=True)
-    """The descriptions that this host read before; None: every description is read."""
+    """The descriptions that this host has already read; None: every description is read."""
 
     def load(self) -> Archive:
         """Return the contents of the archive.
@@ -161,8 +161,8 @@ class BinlogArchive:
     def fetch(self, file: ArchivedFile, target: Path) -> None:
         """Write the file's archived bytes, up to the end of its last complete transaction, to a new file `target`.
 
-        The bytes are synced on return. ExistsError if `target` exists. Every chunk is decrypted and proved by its
-        hashes before any of its bytes is written. DamagedError names the object that is missing or altered. After any
+        The bytes are synced on return. Every chunk is decrypted and its hashes are checked before any of its bytes is
+        written. Raises ExistsError if `target` exists, and DamagedError with the missing or altered object. After any
         other error no file is left at `target`.
         """
         with _new_file(target, file.end) as out:
@@ -170,7 +170,7 @@ class BinlogArchive:
                 out.write(plain)
 
     def is_local(self, file: ArchivedFile, read: Callable[[int, int], Body]) -> bool:
-        """Whether a copy of the file on this host has the archived bytes, by the hashes in the file's description.
+        """Whether a copy of the file on this host has the archived bytes, according to the hashes in its description.
 
         `read` returns the bytes of the copy from one offset to another. Nothing is fetched, and no key is needed.
         """
@@ -185,8 +185,9 @@ class BinlogArchive:
     def copy_local(self, file: ArchivedFile, read: Callable[[int, int], Body], target: Path) -> bool:
         """Write the archived bytes to a new file `target` as `fetch` does, from a copy of the file on this host.
 
-        `read` returns the bytes of the copy from one offset to another. Every chunk is proved by the hash in the file's
-        description; no chunk is fetched, and no key is needed. False, and no file at `target`, if the copy differs.
+        `read` returns the bytes of the copy from one offset to another. Every chunk is checked by the hash in the
+        file's description; no chunk is fetched, and no key is needed. If the copy differs, the result is False and no
+        file is left at `target`.
         """
         chunks: Sequence[Chunk] = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
         is_same = not file.is_rotated or stream_hash(chunks) == file.sha256
@@ -200,7 +201,7 @@ class BinlogArchive:
         return is_same
 
     def plain(self, file: ArchivedFile) -> Iterator[Body]:
-        """Yield the plain bytes of the file's chunks or segments in order. Each is proved by its hashes."""
+        """Yield the plain bytes of the file's chunks or segments in order. The hashes of each are checked."""
         return (load() for _, load in self._loads(file))
 
     def open(self, file: ArchivedFile) -> ArchivedBytes:
@@ -239,7 +240,7 @@ class BinlogArchive:
             yield chunk.plain_size, partial(self._open, key, chunk, segment.codec, opened[wrapped], associated)
 
     def begin(self, incarnation: Incarnation) -> None:
-        """Store the description of a new incarnation. ExistsError if one with this id exists."""
+        """Store the description of a new incarnation. Raises ExistsError if one with this id exists."""
         place = document_digests.incarnation(incarnation.id)
         self._put(self.incarnation_key(incarnation.id), incarnation.encode(), place)
 
@@ -253,7 +254,7 @@ class BinlogArchive:
         self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
-        """Store the end of an incarnation's complete part, durably. An older record is replaced."""
+        """Store the end of an incarnation's complete part durably. The new record replaces the older record."""
         record = CompleteRecord(
             repository_id=self.repository.id,
             instance=self.instance,
@@ -275,7 +276,7 @@ class BinlogArchive:
         return self.repository.get(self.chunk_key(incarnation, name, attempt, index))
 
     def commit(self, file: ArchivedFile) -> None:
-        """Store the description of a rotated file, never over another one, and read it back.
+        """Store the description of a rotated file, never over another description, and read it back.
 
         Raises: ConsistencyError if the repository then has another description of the file.
         """
@@ -295,9 +296,9 @@ class BinlogArchive:
         return self.repository.get(self.segment_body_key(incarnation, segment))
 
     def confirm(self, incarnation: str, name: str, attempt: str, chunks: Sequence[Chunk]) -> None:
-        """Prove that the repository holds every chunk of a file, with its size. Call this before `commit`.
+        """Prove that the repository has every chunk of a file, with the right size. Call this before `commit`.
 
-        DamagedError names the first chunk that is missing or incomplete.
+        Raises DamagedError with the first chunk that is missing or incomplete.
         """
         sizes = self.repository.sizes(layout.binlog_chunks(self.instance, incarnation, name, attempt))
         for index, chunk in enumerate(chunks, 1):
@@ -315,7 +316,7 @@ class BinlogArchive:
                 )
 
     def bodies(self, file: ArchivedFile) -> Iterator[tuple[BinlogKey, Chunk]]:
-        """Yield key and description of each object that contains bytes of the file."""
+        """Yield the key and the description of each object that contains bytes of the file."""
         for index, chunk in enumerate(file.chunks, 1):
             yield self.chunk_key(file.incarnation, file.name, file.attempt, index), chunk
         for segment in file.segments:
@@ -344,11 +345,11 @@ class BinlogArchive:
         )
 
     def associated(self, repository_id: str, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk: the place it belongs to.
+        """Return the associated data of an encrypted chunk: the place to which the chunk belongs.
 
-        `repository_id` is the id in the description of the file or segment: the repository it was written to.
-        `role` is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk from 1, or the segment's first
-        byte.
+        `repository_id` is the id in the description of the file or segment, that is, of the repository to which it was
+        written. `role` is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk from 1, or the
+        segment's first byte.
         """
         return "\n".join(
             ("zsnapdb/1", repository_id, self.instance, incarnation, role, str(index), str(int(last)))
@@ -383,9 +384,9 @@ def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove a binlog from the archive. Return the number of removed objects.
 
     An interruption leaves either the complete file, or only garbage below its name. A killed run may have left segments
-    of a rotated file. They are removed before the file's description, because without it they would count as the file
-    again. For an active file, the segment with the first byte is removed first. If the incarnation's record of
-    completeness names the file, it is removed too.
+    of a rotated file. They are removed before the file's description, because without the description they would count
+    as the file again. For an active file, the segment with the first byte is removed first. If the incarnation's record
+    of completeness names the file, the record is removed too.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     _remove_complete_record(archive, file)
@@ -422,7 +423,7 @@ def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence
 def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove the unneeded objects of a rotated file. Return their number.
 
-    These are its segments, descriptions first, and the chunks of other attempts.
+    These are the segments of the file, descriptions first, and the chunks of other attempts.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     keys: list[BinlogKey] = [
@@ -436,10 +437,11 @@ def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
 
 
 def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart]]:
-    """Return the objects below names without a file description, by incarnation and name.
+    """Return the objects below names of undescribed binlogs, by incarnation and name.
 
-    A killed run left them, or a running archiver has not described them yet. A name is a file's name if the rotated
-    file has a description, readable or not, or a segment has the first byte. Only described incarnations are searched.
+    A killed run left these objects, or a running archiver has not described them yet. A binlog is described if it has
+    the description of a rotated file, readable or not, or a segment with the first byte. Only described incarnations
+    are searched.
     """
     described = archive.repository.list(layout.incarnations(archive.instance))
     return {
@@ -462,7 +464,7 @@ def _undescribed(archive: BinlogArchive, incarnation: str) -> dict[str, list[Lis
 
 
 def _described(archive: BinlogArchive, incarnation: str) -> frozenset[str]:
-    """Return the names of the files that the descriptions of an incarnation make."""
+    """Return the names of the files that have descriptions in the incarnation."""
     place = (archive.instance, incarnation)
     segments = archive.repository.list(layout.segments(*place))
     begun = {listed.key.name for listed in segments if listed.key.span[0] == 0}
@@ -483,8 +485,8 @@ def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[
     """Remove the objects that `undescribed` returned for a name. Return the number of removed objects.
 
     Nothing is removed if the name has a description now, or if there is any object that is not in `keys`. So an
-    archiver that starts with the file again is noticed by the objects it stores: it gives each body a new name, and it
-    never overwrites a description.
+    archiver that starts with the file again is noticed by its objects: it gives each body a new name, and never
+    overwrites a description.
     """
     now: list[BinlogKey] = sorted(part.key for part in _parts(archive, incarnation, name))
     if not now or not set(now) <= set(keys) or name in _described(archive, incarnation):
@@ -512,7 +514,7 @@ def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[
 
 
 def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[BinlogKey, int]) -> tuple[str, ...]:
-    """Return the missing bodies and those of a wrong size, by the result of `stored_sizes`."""
+    """Return the missing bodies and those with a wrong size, according to the result of `stored_sizes`."""
     damage = []
     for key, chunk in archive.bodies(file):
         if key not in sizes:

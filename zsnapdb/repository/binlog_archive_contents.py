@@ -45,8 +45,8 @@ class Archive:
     """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
 
     `damaged` has an error for each unreadable description, and for each missing part of an active binlog before a later
-    part. `state` has their places in the archive, and the end of its complete part. `lines` has the SHA-256 of each
-    description's line, by key.
+    part. `state` has the places of the damage in the archive, and the end of the complete part. `lines` has the SHA-256
+    of each description's line, by key.
     """
 
     incarnations: tuple[Incarnation, ...]
@@ -63,8 +63,8 @@ class Archive:
 def load(repository: Repository, instance: str, cache: DescriptionCache | None = None) -> Archive:
     """Return the contents of the instance's archive.
 
-    With a cache only descriptions are read that it does not have, and the chunks of rotated binlogs are unread. A
-    damaged description does not hide the others. RepositoryError if the store cannot be reached.
+    With a cache, only descriptions that it lacks are read, and the chunks of rotated binlogs stay unread. A damaged
+    description does not hide the others. Raises RepositoryError if the store cannot be reached.
     """
     read_chunks = partial(_read_chunks, repository, instance)
     known = (
@@ -171,7 +171,7 @@ def _read_chunks(
 
 
 def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:
-    """Return the ends of complete incarnations' parts, and the errors of unreadable records."""
+    """Return the end of each incarnation's complete part, and the errors of unreadable records."""
     records: list[CompleteUntil] = []
     errors: list[DamagedError] = []
     for _, read in _read_all(reading, keys, _complete_record):
@@ -197,7 +197,7 @@ class _Damage:
 def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
     """Return the files of an incarnation, in order.
 
-    The binlogs are read again if a listed description no longer exists, or if a segment seems to be missing: the
+    The binlogs are read again if a listed description no longer exists or a segment seems to be missing, because the
     archiver may have replaced it in between.
 
     Raises: ConsistencyError if this happens every time.
@@ -233,7 +233,7 @@ def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[
 class _Active:
     """The readable part of an active binlog, from its start, and the damage after it, if any.
 
-    `is_changed`: a segment was removed after it was listed. `is_cut`: a segment is missing before another one.
+    `is_changed`: a segment was removed after it was listed. `is_cut`: a segment is missing before another segment.
     """
 
     file: ArchivedFile | None = None
@@ -299,7 +299,7 @@ def _segment(body: bytes, key: SegmentKey, flavour: Flavour) -> Segment:
 
 
 def _check_place(key: str, described: str) -> None:
-    """Raise DamagedError if a description lies under the key of another object."""
+    """Raise DamagedError if a description is stored under the key of another object."""
     if described != key:
         raise DamagedError(
             f"{key} describes {described}", hint="objects were renamed or copied by hand in the repository"
@@ -307,7 +307,7 @@ def _check_place(key: str, described: str) -> None:
 
 
 def _check_origin(repository: Repository, description: Description, key: str) -> None:
-    """Raise DamagedError if a description is of another repository, or has plain bytes that this host refuses."""
+    """Raise DamagedError if a description is from another repository, or has plain bytes that this host refuses."""
     if description.repository_id != repository.id:
         raise DamagedError(
             f"{key} belongs to repository {description.repository_id}, this is repository {repository.id}",
@@ -348,7 +348,7 @@ def _read_all(
 ) -> list[tuple[K, T | DamagedError]]:
     """Return the decoded objects in order, without those that were removed after the listing.
 
-    `keep` returns a description in the form in which it stays in memory.
+    `keep` returns the form in which a description stays in memory.
     """
     repository = reading.repository
 
@@ -369,7 +369,10 @@ def _read_all(
 
 
 def active_file(instance: str, incarnation: Incarnation, name: str, segments: Sequence[Segment]) -> ArchivedFile | None:
-    """Return the active binlog that consists of these segments, in order. None if its first segment is missing."""
+    """Return the active binlog that consists of these segments, in order.
+
+    None if the first segment of the binlog is missing.
+    """
     if not segments or segments[0].head is None or segments[0].start != 0:
         return None
     span = segments[0].span

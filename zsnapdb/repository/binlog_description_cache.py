@@ -1,9 +1,9 @@
 """The descriptions of archived binlogs that this host has read, in a file.
 
-A description never changes, so it stays true as long as its object exists. Every reading lists the store for the
-descriptions that exist; the cache does not answer that question. A description whose object is another version than the
-cache says (by size and tag) is read again, and so is one that this host does not believe any more. The cache
-has no chunks: to read the bytes of a rotated binlog, this host reads the description and its signature again.
+A description never changes, so it stays true as long as its object exists. Every reading lists the existing
+descriptions in the store, and does not rely on the cache for this. A description is read again if its object has
+another version (size and tag) than in the cache, or if this host no longer trusts it. The cache has no chunks. So to
+read the bytes of a rotated binlog, this host reads the description and its signature again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _VERSION = 2
 class KnownFile(NamedTuple):
     """The description of a rotated binlog; the cache has its `file` without chunks.
 
-    `version` identifies its object, `signer` is the key of its signature. `line` is the SHA-256 of its line. `digest`
-    and `stored_size` are those of the file.
+    `version` identifies the description's object, `signer` is the key of its signature, `line` the SHA-256 of its line.
+    `digest` and `stored_size` are those of the file.
     """
 
     version: str
@@ -43,7 +43,10 @@ class KnownFile(NamedTuple):
 
 
 class KnownSegment(NamedTuple):
-    """The description of a segment of an incarnation; the other fields are those of a rotated binlog."""
+    """The description of a segment of an incarnation.
+
+    The other fields have the same meaning as for a rotated binlog.
+    """
 
     version: str
     signer: str | None
@@ -88,7 +91,7 @@ class DescriptionCache:
     file: Path
     instance: str
     trust: tuple[str, ...]
-    """The rules of trust when the descriptions were read. If they have changed, the descriptions are read again."""
+    """The rules of trust at the time of reading. If they have changed, the descriptions are read again."""
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> DescriptionCache:
@@ -101,7 +104,7 @@ class DescriptionCache:
         return json.dumps([_VERSION, *self.trust]).encode() + b"\n"
 
     def read(self) -> Iterator[Known]:
-        """Yield the entries. None if the file does not exist, has another form, or belongs to other trust."""
+        """Yield the entries; none if the file is missing, has another form, or is from other rules of trust."""
         with contextlib.suppress(OSError, ValidationError), self.file.open("rb") as lines:
             proof = lines.readline()
             start = lines.tell()

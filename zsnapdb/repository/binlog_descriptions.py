@@ -8,13 +8,13 @@
                                                             written after the segment's body
     <incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of a segment: one chunk
 
-A rotated binlog has its own description. Its segments no longer count; they are removed afterwards, descriptions
-first. Readers start at byte 0 and take each time the longest segment that starts where the last one ended. So one
-longer segment may replace several shorter ones at any time. An attempt is four random hexadecimal digits, so that no
-body is ever written over another.
+A rotated binlog has its own description. Its segments are then ignored and later removed, descriptions first. Readers
+start at byte 0, and always continue with the longest segment that starts where the last one ended. So one longer
+segment may replace several shorter ones at any time. An attempt is four random hexadecimal digits, so that no body ever
+overwrites another.
 
-`repository_id` is the repository that a description was written to. The associated data of encrypted chunks contains
-it. So they can be read without the marker, and also in a copy of the repository.
+`repository_id` is the repository to which a description was written. The associated data of encrypted chunks contains
+this id. So the chunks can be read without the marker, and also in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from zsnapdb.stream.chunks import Chunk, Codec
 
 
 class Incarnation(Part):
-    """One unbroken binlog history of one server. `reason` is the reason for a new one.
+    """One unbroken binlog history of one server. `reason` is the reason why it was begun.
 
-    `sequence` is its place among the histories of the instance; those of earlier versions have none.
+    `sequence` is its place among the histories of the instance. Histories of earlier versions have none.
     """
 
     format: Literal[1] = 1
@@ -89,7 +89,7 @@ class HeadPart(Part):
 
 
 class UndatedPart(Part):
-    """Transactions of a binlog, from byte `start` to `end`, whose events lack their commit time.
+    """Transactions of a binlog, from byte `start` to `end`, whose events do not show their commit time.
 
     The archiver observed that they were committed between `earliest` (None: unknown) and `latest`, in microseconds UTC.
     """
@@ -112,7 +112,7 @@ class UndatedPart(Part):
 
 
 class CreatedTablePart(Part):
-    """A table whose engine no event names, with the server's answer. The event at byte `offset` created it."""
+    """A table whose engine no event names, and the server's answer. The event at byte `offset` created the table."""
 
     offset: Count
     engine: ServerWord
@@ -129,13 +129,13 @@ class SpanPart(Part):
     """The contents of a stretch of a binlog file, from byte `start` to `end`.
 
     - `end`: end of a transaction or of the head.
-    - `gtids`: GTIDs of the stretch's own transactions (None: none): a set (MySQL), or the last GTID of each domain
-      (MariaDB).
+    - `gtids`: GTIDs of the stretch's own transactions, as a set (MySQL) or the last GTID of each domain (MariaDB); None
+      if there are none.
     - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if
-      `is_exact` is False. Transactions in `undated` count with the bounds of their commit times.
-    - `made`: tables of statements without ENGINE, as far as the server described them to the archiver.
-    - `without_engine`: offsets of such statements whose tables have no transactional engine by the transactions of the
-      stretch, or whose options the binlog lacks.
+      `is_exact` is False. For transactions in `undated`, the bounds of their commit times are used.
+    - `made`: tables that were created without ENGINE, if the server described them to the archiver.
+    - `without_engine`: offsets of such statements whose tables, judged by the transactions of the stretch, have no
+      transactional engine, or whose options the binlog lacks.
     """
 
     start: Count
@@ -153,14 +153,14 @@ class SpanPart(Part):
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """The stretches whose events lack the commit times."""
+        """The stretches whose events do not show the commit times."""
         return tuple(part.stretch for part in self.undated)
 
     def has_unknown_engine(self, start: int, stop: int | None) -> bool:
         """Whether the options of a table created between these offsets are unknown.
 
-        This concerns the engine of a table without transactions, and options that the server omitted from its
-        statement.
+        The options can be the engine of a table without transactions, or options that the server omitted from the
+        logged statement.
         """
         known = {part.offset for part in self.made if part.collation or not fits(part.engine, is_transactional=True)}
         return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
@@ -170,7 +170,7 @@ class SpanPart(Part):
         return self.model_copy(update={"made": tuple(made)[:MOST_MADE]})
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
-        """Return the stretch that consists of this one and `more`, which follows directly."""
+        """Return the stretch that consists of this stretch and `more`, which directly follows it."""
         both = joined(_parsed(self.gtids, flavour), _parsed(more.gtids, flavour))
         firsts = [time for time in (self.first_commit, more.first_commit) if time is not None]
         lasts = [time for time in (self.last_commit, more.last_commit) if time is not None]
@@ -200,14 +200,14 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
 class Segment(Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
-    - `span`: ends with the last complete transaction in the segment. Only a transaction longer than a chunk makes a
-      segment end inside it. Then `span` ends at its start, or before the segment's end.
+    - `span`: ends with the last complete transaction in the segment. A segment ends inside a transaction only if the
+      transaction is longer than a chunk. Then `span` ends at or after its start, before the segment's end.
     - `attempt`: part of the name of the body.
     - `head`: head of the file, in its first segment.
     - `gap`: text about the missing part before the file, in its first segment.
-    - `is_merged`: the segment replaced shorter ones.
-    - `seen`: time when the archiver read the binlog. Everything after the segment was committed later (microseconds
-      UTC; None: not recorded).
+    - `is_merged`: the segment replaced shorter segments.
+    - `seen`: time at which the archiver read the binlog (microseconds UTC; None: not recorded). Everything after the
+      segment was committed later.
     """
 
     format: Literal[1] = 1
@@ -226,7 +226,7 @@ class Segment(Part):
     seen: CommitTime | None = None
 
     def check_gtids(self, flavour: Flavour) -> None:
-        """Raise ValueError if a GTID set in the description does not have the form of this flavour."""
+        """Raise ValueError if GTIDs in the description do not have the form of this flavour."""
         _parsed(self.span.gtids, flavour)
         _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
 
@@ -319,7 +319,7 @@ class ArchivedFile(Part):
 
     @property
     def number(self) -> int:
-        """The number at the end of the file's name. It orders the files of an incarnation."""
+        """The number at the end of the file's name, which orders the files of an incarnation."""
         return number_of(self.name)
 
     @property
@@ -349,7 +349,7 @@ class ArchivedFile(Part):
 
     @property
     def fingerprint(self) -> str:
-        """The hash that distinguishes the file from another file of the same name."""
+        """The hash that distinguishes the file from other files of the same name."""
         return self.head.fingerprint
 
     @property
@@ -364,7 +364,7 @@ class ArchivedFile(Part):
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the file has transactions and they have no GTIDs."""
+        """Whether the file has transactions without GTIDs."""
         return self.span.transactions > 0 and self.span.gtids is None
 
     @property
@@ -401,7 +401,7 @@ class ArchivedFile(Part):
 
 
 class CompleteRecord(Part):
-    """The end of an incarnation's complete part. The archiver replaces it as often as its objectives need.
+    """The end of an incarnation's complete part. The archiver replaces the record as often as the objectives require.
 
     Every transaction that the server committed up to `until` (microseconds UTC, by the server's clock) is before byte
     `end` of the binlog `name`. The record has no meaning if the archive does not reach that byte.
@@ -429,8 +429,8 @@ def is_archivable(name: str) -> bool:
 def covering(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Return the spans that cover the file from byte 0 without a gap.
 
-    `spans` are the start and end offsets of segments. The longest span that starts at the end of the last one is chosen
-    each time.
+    `spans` are the start and end offsets of segments. The next span is always the longest that starts at the end of the
+    last one.
     """
     longest: dict[int, int] = {}
     for start, end in spans:

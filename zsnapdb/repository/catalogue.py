@@ -1,8 +1,8 @@
-"""List of an instance's backups without their chunk tables. A cache on this host makes ten thousand manifests fast.
+"""List of an instance's backups without their chunk tables. A cache on this host makes lists of many backups fast.
 
 A manifest never changes, so its summary is valid as long as the manifest exists. Every call lists the existing
-manifests in the store; the cache has no say in that. A manifest with another version than in the cache (size and tag)
-is read again. An unreadable or unwritable cache is ignored.
+manifests in the store, and does not rely on the cache for this. A manifest is read again if its version (size and tag)
+differs from that in the cache. An unreadable or unwritable cache is ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from zsnapdb.repository.repository import Repository
 _VERSION = 8
 _READERS = 8
 _LARGE = 1 << 20
-"""Manifests above this size in bytes are read one at a time. The smaller ones are read together."""
+"""Manifests above this size in bytes are read one at a time, smaller manifests in parallel."""
 
 
 class VolumeSummary(NamedTuple):
@@ -116,7 +116,7 @@ class Summary(_Line):
 
     @property
     def is_raw(self) -> bool:
-        """Whether a stream of it has the encryption of ZFS."""
+        """Whether a stream of the backup is raw, that is, keeps the encryption of ZFS."""
         return any(form_of(volume.send_flags) is SendForm.RAW for volume in self.volumes)
 
     @property
@@ -147,7 +147,7 @@ class Summary(_Line):
 
 @dataclass(frozen=True)
 class Summaries:
-    """The backups of an instance, oldest first, and an error for each unreadable one, by id.
+    """The backups of an instance, oldest first, and an error for each unreadable backup, by id.
 
     `foreign` has the errors of intact backups without a trusted writer.
     """
@@ -183,7 +183,8 @@ class _CacheFile(BaseModel):
 
 @functools.cache
 def _cache_file() -> TypeAdapter[_CacheFile]:
-    # Threads that call this at once each build a valid adapter. A deferred model must not be built by two at once.
+    # If several threads call this at once, each builds a valid adapter. But two threads must not build a deferred model
+    # at once.
     return TypeAdapter(_CacheFile)
 
 
@@ -208,7 +209,7 @@ class Cache:
 
     file: Path
     trust: tuple[str, ...]
-    """The trust of the keyring for these entries. After a change the manifests are read again."""
+    """The keyring's rules of trust for these entries. After a change of the rules the manifests are read again."""
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
@@ -218,8 +219,8 @@ class Cache:
     def read(self) -> dict[str, KnownManifest]:
         """Return the entries by backup id.
 
-        Empty if the file does not exist, is damaged, has another version, or was written with another trust of the
-        keyring.
+        The result is empty if the file does not exist, is damaged, has another version, or was written under other
+        rules of trust.
         """
         with contextlib.suppress(OSError, ValidationError):
             body = unsealed(self.file.read_bytes())
@@ -245,7 +246,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def unsealed(content: bytes) -> bytes | None:
-    """Return the body of a cache from what its file has; None if the file was damaged."""
+    """Return the body of a cache from the content of its file; None if the file is damaged."""
     digest, _, body = content.partition(b"\n")
     return body if digest == _digest(body) else None
 
@@ -284,7 +285,7 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
         else:
             entries[name] = KnownManifest(listed[name].version, result)
     if vanished:
-        # They were removed after the listing. If the store still lists one, the store is not consistent.
+        # These manifests were removed after the listing. If the store still lists one, the store is not consistent.
         for name in _manifest_versions(repository, instance).keys() & set(vanished):
             unreadable[name] = DamagedError(
                 f"manifest {layout.manifest(instance, name)} is listed, but cannot be read",
@@ -300,8 +301,8 @@ def manifest_of(repository: Repository, backup: Summary) -> Manifest:
     """Return the manifest of a backup.
 
     Raises:
-        NotFound: it was removed since it was listed
-        DamagedError: it cannot be read, or is another manifest than the one that was listed
+        NotFound: it was removed since it was listed DamagedError: it cannot be read, or is not the manifest that was
+        listed
     """
     manifest, digest = repository.digested_manifest(backup.instance, backup.backup_id)
     if digest != backup.digest:

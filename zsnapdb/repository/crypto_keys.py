@@ -1,6 +1,6 @@
 """Keys of the repository: data keys wrapped to age recipients, and Ed25519 signatures.
 
-Only this module imports pyrage. The library for signatures is imported when a signature is made or checked.
+Only this module imports pyrage. The library for signatures is imported only when a signature is made or checked.
 
 A data key is 32 random bytes for AES-256-GCM. Only its wrapped form, an armoured age file (age-encryption.org/v1), is
 ever stored.
@@ -117,7 +117,7 @@ def unwrap(text: str, identities: Sequence[AgeIdentity], what: str) -> bytes:
 
 
 def read_identities(file: Path) -> tuple[AgeIdentity, ...]:
-    """Return the identities of an age identity file: a secret key per line, `#` starts a comment.
+    """Return the identities of an age identity file, which has a secret key per line. `#` starts a comment.
 
     Raises: ConfigError if the file has no identity, or a line that is not an identity.
     """
@@ -128,7 +128,7 @@ def read_identities(file: Path) -> tuple[AgeIdentity, ...]:
         try:
             identities.append(AgeIdentity.parse(line.strip()))
         except ValueError:
-            # The line may be a secret with a typing error in it, so it is not shown.
+            # The line may be a secret with a typing error, so it is not shown.
             raise ConfigError(
                 f"identity_file {file}, line {number}: not an age identity", hint="the line must be AGE-SECRET-KEY-1…"
             ) from None
@@ -141,13 +141,13 @@ def read_identities(file: Path) -> tuple[AgeIdentity, ...]:
 
 @dataclass(frozen=True)
 class Signature:
-    """An Ed25519 signature with the public key it claims, both in base64."""
+    """An Ed25519 signature and its claimed public key, both in base64."""
 
     key: str
     value: str
 
     def is_of(self, body: bytes | memoryview) -> bool:
-        """Whether it is the claimed key's signature of these bytes."""
+        """Whether the claimed key has signed exactly these bytes."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

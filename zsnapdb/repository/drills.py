@@ -1,6 +1,6 @@
 """The evidence of drills in the repository. Each object is written once and never overwritten.
 
-A host that signs believes evidence only if a known key signed it, like a manifest.
+A host that signs trusts evidence, like manifests, only if a known key signed it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from zsnapdb.repository.objects import Part
 from zsnapdb.repository.repository import Repository
 
 ALL_PAGES = "all pages"
-"""The finding of a check that has read every page of a file and found none damaged."""
+"""The finding of a check that has read every page of a file and found no damage."""
 
 
 class Outcome(StrEnum):
     """The result of a drill or one of its checks.
 
-    DAMAGED: stored bytes are not the bytes that were written, in the repository or in a page.
+    DAMAGED: stored bytes, in the repository or in a page, are not the bytes that were written.
     """
 
     PASSED = "passed"
@@ -70,9 +70,9 @@ class CheckPart(Part):
 class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
-    `requested` is the requested target, such as `latest`. `has_read_all_pages`: every page of every file of the backup
-    was read, so a file that no check names is not in the backup. `sequence` is its place among the drills of the
-    instance; drills of earlier versions have none.
+    `requested` is the requested target, such as `latest`. `has_read_all_pages`: the drill has read every page of every
+    file of the backup, so files that no check names are not in the backup. `sequence` is the drill's place among the
+    drills of the instance; drills of earlier versions have none.
     """
 
     format: Literal[1] = 1
@@ -100,7 +100,7 @@ class Evidence(Part):
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome of the checks. A drill without a check proves nothing: it failed."""
+        """The worst outcome of the checks. A drill without checks proves nothing, so it counts as failed."""
         outcomes = {check.outcome for check in self.checks}
         if Outcome.DAMAGED in outcomes:
             return Outcome.DAMAGED
@@ -113,7 +113,7 @@ class Evidence(Part):
 
 
 def write(repository: Repository, evidence: Evidence) -> str:
-    """Store the evidence and return its key. Without a sequence number it gets the next one.
+    """Store the evidence and return its key. Evidence without a sequence number gets the next number.
 
     ConsistencyError if another drill has the same id.
     """
@@ -123,7 +123,7 @@ def write(repository: Repository, evidence: Evidence) -> str:
         number = creation_order.next_number(0, [key.sequence for key in known]) if same is None else same.sequence
         evidence = evidence.model_copy(update={"sequence": number})
     key = layout.drill(evidence.instance, evidence.drill_id, evidence.sequence)
-    # A repeated request, after a lost answer, meets its own object. The comparison below shows that.
+    # A request that is repeated after a lost answer finds its own object. The comparison below detects this.
     with contextlib.suppress(ExistsError):
         repository.put(key, repository.keyring.signed_if_able(evidence.encode(), DRILLS))
     if repository.get(key).partition(b"\n")[0] != evidence.encode():
@@ -183,7 +183,7 @@ def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
 
 @dataclass(frozen=True)
 class PastDrills:
-    """The newest readable drills, oldest first. `unreadable` has the ids of the other ones in that time.
+    """The newest readable drills, oldest first. `unreadable` has the ids of the other drills of that time.
 
     `missing` are drills that this host stored and the repository lacks.
     """
@@ -194,10 +194,10 @@ class PastDrills:
 
 
 def past(repository: Repository, instance: str, count: int, own: Sequence[str] = ()) -> PastDrills:
-    """Return the newest drills as `newest` does, and the later ones that are unreadable or untrusted.
+    """Return the newest drills as `newest` does, and the later drills that are unreadable or untrusted.
 
-    `own` are the drills whose evidence this host stored. Other writers can add any number of untrusted drills, but they
-    displace no trusted one: the read ends at `count` trusted drills or at the oldest drill.
+    `own` are the drills whose evidence this host stored. Other writers can add any number of untrusted drills, but
+    these do not displace trusted drills: reading ends after `count` trusted drills or at the oldest drill.
     """
     readable: list[Evidence] = []
     unreadable: list[str] = []
@@ -217,5 +217,8 @@ def past(repository: Repository, instance: str, count: int, own: Sequence[str] =
 
 
 def timings(evidence: Sequence[Evidence]) -> list[Timing]:
-    """Return the durations of the steps of past drills. A step counts even if a later check failed: it was done."""
+    """Return the durations of the steps of past drills.
+
+    A step counts even if a later check failed, because the step itself was completed.
+    """
     return [Timing(step.kind, step.seconds, step.size) for drill in evidence for step in drill.steps]

@@ -1,7 +1,7 @@
 """The log of actions: records that are numbered, chained by hashes, written once and never changed.
 
-Record N has the SHA-256 of the complete stored object of record N - 1, with its signature. So an altered, removed or
-moved record is visible in the next ones.
+Record N has the SHA-256 of the complete stored object of record N - 1, with its signature. So the next records show if
+a record was altered, removed or moved.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
 _ATTEMPTS = 100
-"""Highest number of other writers' records that may come first during one write."""
+"""Maximum number of other writers' records that may precede a record while it is being written."""
 _STEPS = 50
-"""Number of unknown records after which the log is listed."""
+"""Number of records that are requested one by one before the log is listed."""
 _GAP = 1000
-"""Largest gap between a number and all smaller ones. Removed records leave a gap."""
+"""Largest accepted gap between a number and the next smaller number. Removed records leave a gap."""
 
 
 class AuthorPart(BaseModel):
-    """The account that ran a command, its login account, and the account before sudo, as far as known.
+    """The account that ran a command, its login account, and the account before sudo, if known.
 
-    `subject` is the user of a service that ran it, such as `zsnapdb serve`. `issuer` is the issuer of the user's id
-    token, "" for a token of zsnapdb.
+    `subject` is the user of a service that ran the command, such as `zsnapdb serve`. `issuer` is the issuer of the
+    user's id token, "" for a token of zsnapdb.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -48,8 +48,8 @@ class AuthorPart(BaseModel):
 class EvidenceRecord(BaseModel):
     """The actions of a run. `command` has its arguments as typed, `exit_code` its result.
 
-    `about` is its object, if that is less than the instance: a clone, and the reason of an automatic removal. `changes`
-    are the changed keys, or for the job POLICY the changes in the policy of its host.
+    `about` is the object of the command if it is not the whole instance: a clone, with the reason for an automatic
+    removal. `changes` are the changed keys, or for the job POLICY the changes in the policy of its host.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -72,7 +72,7 @@ class EvidenceRecord(BaseModel):
 
     @property
     def by(self) -> str:
-        """Short description of the actor."""
+        """A short description of the actor."""
         who = self.who
         of_issuer = f"{who.subject}, vouched for by {who.issuer}" if who.issuer else ""
         person = of_issuer or who.subject or who.sudo or who.login
@@ -91,9 +91,9 @@ class StoredRecord:
 def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink | None) -> RememberedLink:
     """Write the record at the end of the chain, and return its place. Number and `previous` of the draft are replaced.
 
-    `newest` saves a listing if it is still the end.
+    If `newest` is still the end, no listing is needed.
 
-    Raises: ConsistencyError if other runs write all the time.
+    Raises: ConsistencyError if other runs keep writing.
     """
     last = newest or end(repository, draft.instance)
     for _ in range(_ATTEMPTS):
@@ -101,7 +101,7 @@ def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink
         body = repository.keyring.signed_if_able(record.model_dump_json().encode())
         if repository.put_same(layout.evidence(draft.instance, record.number), body):
             return RememberedLink(record.number, hashlib.sha256(body).hexdigest())
-        # Another run was faster.
+        # Another run has written this number first.
         last = end(repository, draft.instance, last.number)
     raise ConsistencyError(
         f"the evidence log of instance {draft.instance} has no free place at its end", hint="run the command again"
@@ -119,8 +119,8 @@ def read(
 ) -> tuple[StoredRecord, ...]:
     """Return the records after number `after`, in order, at most `most` (None: all).
 
-    A record that this host wrote (`owns`) is trusted without a signature if a hash names its object. The hash is that
-    in the next trusted record, or that of the `newest` record that this host remembers.
+    A record that this host wrote (`owns`) is trusted without a signature if a hash names its object. That hash is in
+    the next trusted record, or is the hash of the `newest` record that this host remembers.
     """
     keys = sorted(listed.key.number for listed in repository.list(layout.evidence_log(instance)))
     found: list[StoredRecord] = []
@@ -133,9 +133,9 @@ def read(
 
 
 def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
-    """Return the number of the newest record, 0 if there is none. `known` was the newest before.
+    """Return the number of the newest record; 0 if there is none. `known` is the newest known number.
 
-    With it the next records are requested one by one. The log, which only grows, is then not listed.
+    From `known` on, the next records are requested one by one, so that the log, which only grows, need not be listed.
     """
     number = known
     while known and number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
@@ -144,7 +144,7 @@ def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
 
 
 def record(repository: Repository, instance: str, number: int) -> EvidenceRecord | None:
-    """Return the record of that number, None if it does not exist or is not trusted."""
+    """Return the record with that number; None if it does not exist or is not trusted."""
     try:
         return _parsed(repository, instance, number).record
     except NotFound:
@@ -157,7 +157,7 @@ def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
 
 
 def end(repository: Repository, instance: str, known: int = 0) -> RememberedLink:
-    """Return the place of the newest record. `known` was the newest before."""
+    """Return the place of the newest record. `known` is the newest known number."""
     last = _last_listed(repository, instance, known)
     if not last:
         return RememberedLink(0, NOTHING)
@@ -165,7 +165,10 @@ def end(repository: Repository, instance: str, known: int = 0) -> RememberedLink
 
 
 def _last_listed(repository: Repository, instance: str, known: int) -> int:
-    """Return the number of the newest record. Any writer can create a number far above all others, so it is ignored."""
+    """Return the number of the newest record.
+
+    A number far above all others is ignored, because any writer can create one.
+    """
     numbers = [listed.key.number for listed in repository.list(layout.evidence_log(instance))]
     return creation_order.greatest_reached(numbers, known if known in numbers else 0, _GAP)
 

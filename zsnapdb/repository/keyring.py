@@ -17,7 +17,7 @@ from zsnapdb.repository.stored_document import StoredDocument
 
 @dataclass(frozen=True)
 class DataKey:
-    """A data key of this run: the secret, which stays in memory, and the wrapped form for the manifest."""
+    """A data key of this run: the secret, which stays in memory, and its wrapped form for the manifest."""
 
     secret: bytes
     part: KeyPart
@@ -38,7 +38,7 @@ class KnownDocuments(Protocol):
         """Whether the host stored or adopted a document with this SHA-256."""
 
     def note(self, place: str, digest: str) -> None:
-        """Record a document of a place before it is stored."""
+        """Record a document of a place, before the document is stored."""
 
     def forget(self, place: str) -> None:
         """Forget the documents of a place."""
@@ -62,7 +62,7 @@ class Keyring:
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> Keyring:
-        """Return the keyring of the settings. No file is read yet.
+        """Return the keyring for these settings. No file is read yet.
 
         Raises: ConfigError if a public key is malformed.
         """
@@ -126,7 +126,7 @@ class Keyring:
 
     @property
     def own_signer(self) -> str | None:
-        """The public part of this host's signing key, None if this host does not sign."""
+        """The public part of this host's signing key; None if this host does not sign."""
         return None if self._signing_key is None else self._signing_key.public
 
     @cached_property
@@ -143,13 +143,16 @@ class Keyring:
 
     @property
     def cache_trust(self) -> tuple[str, ...]:
-        """The rules of trust on which this host's caches depend. If they change, the documents are read again."""
+        """The rules of trust on which this host's caches depend.
+
+        After a change of the rules the documents are read again.
+        """
         return (*self.trusted, *(("encrypted",) if self.refuses_plain else ()))
 
     def check_encrypted(self, key_ids: Iterable[str | None], name: str) -> None:
         """Raise DamagedError if an object has a plain chunk, and this host refuses plain chunks.
 
-        `key_ids` are those of the chunks; None is a plain chunk. `name` is the object.
+        `key_ids` are the key ids of the chunks; None stands for a plain chunk. `name` is the name of the object.
         """
         if self.refuses_plain and any(key_id is None for key_id in key_ids):
             raise DamagedError(
@@ -171,7 +174,7 @@ class Keyring:
         return self.signing_key_file is not None or not self.signers
 
     def signed_if_able(self, line: bytes, place: str = "") -> bytes:
-        """Return the stored object for the line of a document that every host may write, signed if this host signs."""
+        """Return the stored object for the line of a document that any host may write, signed if this host signs."""
         return self.signed(line, place) if self.is_believed else self._digested(line, place)
 
     def _digested(self, line: bytes, place: str) -> bytes:
@@ -201,7 +204,7 @@ class Keyring:
         return self.opened(body, name).line
 
     def opened(self, body: bytes, name: str) -> StoredDocument:
-        """Return the document in the stored object. `name` says in errors which object it is.
+        """Return the document in the stored object. `name` is the name of the object for errors.
 
         Raises:
             DamagedError: the line does not match its signature or digest.
@@ -229,7 +232,7 @@ class Keyring:
     def known(self, body: bytes, name: str) -> bytes:
         """Return the document's line, as `verified` does.
 
-        Raises: UntrustedRecord also if this host trusts any signature and its records lack the document.
+        Raises: UntrustedRecord also if this host trusts any document and its records lack this one.
         """
         line = self.verified(body, name)
         if not self.is_known(line):
@@ -240,7 +243,7 @@ class Keyring:
         return line
 
     def is_known(self, line: bytes) -> bool:
-        """Whether a line from `verified` is trusted by its key or by the record, or the host has no record."""
+        """Whether a line from `verified` is trusted by its key or by this host's record, or this host has no record."""
         if self.trusted or self.own is None or not self.own.tells_apart:
             return True
         return self.own.knows(stored_document.digest_of(line))
@@ -251,5 +254,5 @@ class Keyring:
             self.own.forget(place)
 
     def believing_all(self) -> Keyring:
-        """Return the keyring without trust settings, to open documents of untrusted writers."""
+        """Return the keyring without trust settings, for opening documents of untrusted writers."""
         return replace(self, signing_key_file=None, signers=(), own=None)

@@ -1,10 +1,10 @@
-"""Keys of the repository, below its prefix. Only this module builds and parses them.
+"""The keys of objects below the repository's prefix. Only this module builds and parses them.
 
-The form of a kind defines its keys, their pattern, and the prefixes of listings. A backup exists if its manifest
-exists. Manifests are separate from chunks, so one short listing names all backups for any number of chunks.
+Each kind of key has a form, which defines its keys, their pattern, and the prefixes of listings. A backup exists if its
+manifest exists. Manifests are separate from chunks, so one short listing names all backups for any number of chunks.
 
 A key is a string with the form of its kind. Text from a manifest, a binlog's description or a listing becomes a key
-only if it has that form. No part of a key is empty, starts with a dot or contains a slash, so no key leads out of the
+only if it has that form. No part of a key is empty, starts with a dot or contains a slash, so no key leads outside the
 prefix.
 """
 
@@ -74,7 +74,7 @@ class Key(str):
 
     @classmethod
     def below(cls, *values: str) -> KeyPrefix[Self]:
-        """Return the prefix of the keys with these values of their first fields: up to the next field."""
+        """Return the prefix of the keys whose first fields have these values: their text up to the next field."""
         return KeyPrefix(cls._filled(values), cls)
 
     @classmethod
@@ -84,7 +84,7 @@ class Key(str):
         return texts[0] + "".join(value + text for value, text in zip(filled, texts[1:], strict=False))
 
     def field(self, name: str) -> str:
-        """Return the value of a field, as it is in the key."""
+        """Return the text of a field in the key."""
         match = self._REGEX.fullmatch(self)
         assert match is not None
         return match[name]
@@ -166,7 +166,7 @@ class DrillKey(Key, form="{instance}/drills/{id}{sequence}.json"):
 
     @property
     def sequence(self) -> int | None:
-        """The place of the drill among those of the instance. None if an earlier version stored it."""
+        """The place of the drill among the drills of the instance. None if an earlier version stored it."""
         number = self.field("sequence")
         return int(number[1:]) if number else None
 
@@ -249,7 +249,7 @@ class SegmentKey(BinlogKey, form="{instance}/binlogs/{id}/active/{binlog}/{start
 
     @property
     def span(self) -> tuple[int, int]:
-        """The offsets of the segment's first byte in the binlog, and of the byte after its last."""
+        """The offsets in the binlog of the segment's first byte, and of the byte after its last byte."""
         return int(self.field("start")), int(self.field("end"))
 
 
@@ -262,7 +262,8 @@ class SegmentBodyKey(BinlogKey, form="{instance}/binlogs/{id}/segments/{binlog}/
 MARKER = MarkerKey.of()
 PROBE = ProbeKey.of()
 
-# Each kind has a function for its key, from all field values, and one for its prefixes, from the first values.
+# Each kind has a function that creates its key from all field values, and one that creates a prefix from the first
+# values.
 manifest, manifests = ManifestKey.of, ManifestKey.below
 unfinished_backup, unfinished = UnfinishedKey.of, UnfinishedKey.below
 pin, pins = PinKey.of, PinKey.below

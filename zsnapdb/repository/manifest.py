@@ -55,7 +55,7 @@ from zsnapdb.stream.send_stream_checks import DatasetKind, ExpectedStream
 
 _HASH = 32
 _PIECE = 256 << 10
-"""Bytes of JSON that are parsed at once. Parsed rows take several times their memory until the table has them."""
+"""Bytes of JSON that are parsed at once. Until the table has them, parsed rows take several times their memory."""
 _ROWS = 4096
 _NEXT_ROW = re.compile(rb"\],(?=\[)")
 
@@ -71,7 +71,7 @@ class ChunkTable(Sequence[Chunk]):
     __slots__ = ("_hashes", "_key_numbers", "_keys", "_sizes")
 
     def __init__(self, chunks: Sequence[Chunk] = ()) -> None:
-        # Row by row: plain and stored size, plain and stored hash, and the number of the key id.
+        # Each row has the plain and stored size, the plain and stored hash, and the number of the key id.
         self._sizes, self._hashes, self._keys = array("I"), bytearray(), array("I")
         self._key_numbers: dict[str | None, int] = {}
         for start in range(0, len(chunks), _ROWS):
@@ -79,7 +79,7 @@ class ChunkTable(Sequence[Chunk]):
 
     @classmethod
     def parse(cls, rows: memoryview) -> Self:
-        """Return the table of an array of rows in compact JSON, which begins and ends with its brackets.
+        """Return the table from an array of rows in compact JSON, including its brackets.
 
         Raises: ValidationError if the rows are not chunks.
         """
@@ -177,9 +177,9 @@ class ChunkTotals(ChunkTable):
 
 
 class ObjectivesPart(ObjectiveSettings):
-    """The configured objectives of the host at the time of a backup. Unknown ones are ignored.
+    """The configured objectives of the host at the time of a backup. Unknown objectives are ignored.
 
-    Objectives for copies are left out, because they name repositories of that host's configuration.
+    Objectives for copies are omitted, because they name repositories in that host's configuration.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -230,7 +230,7 @@ MOST_RIGHTS = 1000
 class RightPart(Part):
     """One right that root granted on a dataset (zfs-allow(8)): its scope, its holder and its permission.
 
-    `name` is the account, its number, or the name of the set.
+    `name` is the name or number of the account, or the name of the permission set.
     """
 
     scope: Literal["set", "create", "local", "descendants", "both"]
@@ -242,7 +242,7 @@ class RightPart(Part):
 class SitePart(Part):
     """The site's settings on a dataset: locally set properties and granted rights.
 
-    A restore prints them for a person, and sets none of them.
+    A restore prints them for a person, but does not set them.
     """
 
     properties: dict[PropertyName, PropertyValue] = Field(default_factory=dict)
@@ -265,7 +265,7 @@ class FilesystemType(Part):
 class ZvolType(Part):
     """The facts about a volume that is a zvol: its size and block size in bytes, and the ZFS properties to restore.
 
-    `encryption` and `site` are as for a filesystem.
+    `encryption` and `site` have the same meaning as for a filesystem.
     """
 
     kind: Literal["zvol"] = "zvol"
@@ -291,8 +291,8 @@ class KeyPart(Part):
 class VolumePart(Part):
     """One volume's stream. `from_guid` is None for a full stream. Sizes are in bytes, chunks in order.
 
-    `dataset` is the volume of the source. `sent_from` is the dataset that the stream was sent from, if it differs: the
-    scratch dataset of a consolidation.
+    `dataset` is the volume of the source. `sent_from` is the dataset from which the stream was sent, if it is another:
+    the scratch dataset of a consolidation.
     """
 
     role: RoleName
@@ -311,7 +311,7 @@ class VolumePart(Part):
 
     @property
     def filesystem(self) -> FilesystemType:
-        """The facts about the volume as a filesystem. PreflightError if it is another kind of dataset."""
+        """The volume's filesystem properties. PreflightError if the volume is another kind of dataset."""
         if isinstance(self.type, FilesystemType):
             return self.type
         raise PreflightError(
@@ -361,7 +361,7 @@ class SentVolume(Protocol):
 
 
 def expected_stream(volume: SentVolume, features: int | None = None) -> ExpectedStream:
-    """Return the expected BEGIN record of the volume's stream. `features` is None before the stream was sent."""
+    """Return the expected BEGIN record of the volume's stream. `features` is None if the stream is not sent yet."""
     kind = DatasetKind.FILESYSTEM if isinstance(volume.type, FilesystemType) else DatasetKind.ZVOL
     is_raw = form_of(volume.send_flags) is SendForm.RAW
     return ExpectedStream(volume.full_name, kind, volume.guid, volume.from_guid or 0, features, is_raw)
@@ -399,7 +399,7 @@ class Manifest(Part):
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The datasets whose streams keep the encryption of their blocks: the received dataset needs their key."""
+        """The datasets whose streams keep the encryption of their blocks. The received datasets need the keys."""
         return tuple(volume.dataset for volume in self.volumes if volume.is_raw)
 
     @property
@@ -431,8 +431,8 @@ class Manifest(Part):
 def writer_of(source: SourcePart, pool_guid: int) -> str:
     """Return the identity of a backup's source.
 
-    A server with a UUID is identified by it, wherever its files are, and so is a virtual machine. Any other source is
-    distinguished by its pool: MariaDB's server_id is 1 on every server that does not set it.
+    A server with a UUID and a virtual machine are identified by their UUIDs, wherever their files are. Any other source
+    is distinguished by its pool, because MariaDB's server_id is 1 on every server that does not set it.
     """
     if isinstance(source, MachineSourcePart):
         return f"virtual machine {source.uuid}"
@@ -449,7 +449,7 @@ class _HasSource(Protocol):
 
 
 def server_source(backup: _HasSource) -> ServerSourcePart:
-    """Return a backup's source if it is a database server. PreflightError if the source is of another kind."""
+    """Return a backup's source if it is a database server. Raises PreflightError if the source is of another kind."""
     if isinstance(backup.source, ServerSourcePart):
         return backup.source
     raise PreflightError(
@@ -466,13 +466,13 @@ def is_of_server(backup: _HasSource) -> bool:
 _TABLE = re.compile(rb'(?<=[{,]"chunks":)\[\[')
 _TABLE_END = re.compile(rb"\]\]")
 _STAND_IN = secrets.token_hex(32)
-"""The plain hash of the row that stands for a table during a parse. No writer of a manifest knows it."""
+"""The plain hash of the row that replaces a table during parsing. No writer of a manifest knows this hash."""
 
 
 def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, list[ChunkTable]]:
-    """Return the line with one row in the place of each chunk table, and the tables.
+    """Return the line with each chunk table replaced by one row, and the tables.
 
-    The row has the number of the table. Only tables in the form that every version of zsnapdb stores are cut.
+    The row has the number of the table. Only tables in the form that every version of zsnapdb stores are replaced.
 
     Raises: ValidationError if the rows of a table are not chunks.
     """
@@ -487,7 +487,7 @@ def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, li
 
 
 def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
-    """Return the manifest in the line. Its tables are parsed apart, because their rows would take ten times the memory.
+    """Return the manifest in the line. Its tables are parsed separately to avoid ten times the memory for their rows.
 
     Raises: DamagedError if the line is not a manifest.
     """

@@ -44,7 +44,7 @@ class PositionPart(Part):
     last_gtid: GtidText | None = None
 
     def position(self, flavour: Flavour) -> Position:
-        """Return the position as a value of the model.
+        """Return the position as a `Position`.
 
         Raises: ValueError if the GTIDs are malformed.
         """
@@ -69,9 +69,9 @@ class PositionPart(Part):
 
 
 class LockPart(Part):
-    """The lock of the server: its strategy with the reason, and its length in milliseconds.
+    """The lock of the server: its strategy, the reason for it, and its duration in milliseconds.
 
-    `waited` names the sessions that waited for it (None: the backup does not record it).
+    `waited` names the sessions that waited for the lock (None: not recorded).
     """
 
     strategy: ShortLine
@@ -81,7 +81,7 @@ class LockPart(Part):
 
 
 class ChannelPart(Part):
-    """The position of a replica in its source.
+    """The position of a replica in the binlogs of its source.
 
     `exact`: the replica's applier was stopped for the snapshot. Otherwise the position is approximate.
     """
@@ -121,13 +121,13 @@ class ServerPart(Part):
 
     - `absolute_tablespaces`: paths of tablespaces outside the data directory.
     - `engines`: number of user tables of each storage engine.
-    - `key_files`: files with the keys of encrypted tables; they may be in no backup.
-    - `origins`: origin of each set variable, as the server names it.
+    - `key_files`: files with the keys of encrypted tables. Possibly no backup contains these files.
+    - `origins`: origin of each set variable, as reported by the server.
     - `binlog_key`: name of the key of the newest encrypted binlog.
-    - `plugins`: None if the backup does not record them.
+    - `plugins`: the plugins of the server (None: not recorded).
     - `file_owner`: owner of the server's files.
     - `unlogged`: changes that the server did not write to its binlog.
-    - `zone`: time zone of its process (None: the backup does not record it).
+    - `zone`: time zone of the server's process (None: not recorded).
     """
 
     flavour: Flavour
@@ -157,7 +157,7 @@ class ServerSourcePart(Part):
 
     @property
     def rows_not_restored(self) -> tuple[str, ...]:
-        """Sentences about the tables whose rows the backup lacks."""
+        """Sentences about the tables whose rows are not in the backup."""
         return rows_not_restored(self.server.engines)
 
     @model_validator(mode="after")
@@ -195,7 +195,7 @@ class FreezePart(Part):
 
 
 class BoundPart(Part):
-    """The published position of a server at a moment: binlog file and offset, GTIDs. None: not published."""
+    """A server's published position at one moment: binlog file and offset, and GTIDs. None: not published."""
 
     binlog_file: FileName | None
     binlog_offset: Count | None
@@ -203,7 +203,7 @@ class BoundPart(Part):
 
 
 class ServerInsidePart(Part):
-    """A server in the machine that was locked around the snapshot, for `held_ms` milliseconds.
+    """A server in the machine that was locked during the snapshot, for `held_ms` milliseconds.
 
     Its position in the snapshot is between `before` and `after`. `after` None: the lock was lost.
     """

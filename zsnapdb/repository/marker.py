@@ -36,7 +36,7 @@ def prove_absence(objects: RepositoryObjects, key: Key, body: bytes) -> None:
 def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -> None:
     """Raise PreflightError if the store overwrites a version that the tag does not name (If-Match).
 
-    `tag` is not that of the object.
+    `tag` is not the tag of the object.
     """
     with contextlib.suppress(ChangedError):
         objects.replace(key, body, tag=tag)
@@ -50,7 +50,8 @@ def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -
 def prove_replacements(objects: RepositoryObjects) -> None:
     """Raise PreflightError unless the store replaces the version that a tag names, and no other.
 
-    The test uses its own object, which every writing role may write. The object is removed if that is allowed.
+    The test uses its own object, which every role with write access may write. The object is removed if that is
+    allowed.
     """
     key = layout.PROBE
     try:
@@ -71,9 +72,9 @@ def prove_replacements(objects: RepositoryObjects) -> None:
 
 
 def note_of_removed(objects: RepositoryObjects) -> str:
-    """Return a note if the store refuses a new object under the key of a removed one.
+    """Return a note if the store refuses a new object under the key of a removed object.
 
-    "" if the store accepts it, or if this account may not remove objects.
+    The result is "" if the store accepts it, or if this account may not remove objects.
     """
     key = layout.PROBE
     try:
@@ -150,8 +151,8 @@ class Marker(BaseModel):
         """Write the marker.
 
         Raises:
-            ExistsError: the repository has a marker.
-            PreflightError: the store ignores conditional writes. The marker is removed again.
+            ExistsError: the repository has a marker. PreflightError: the store ignores conditional writes. In this case
+            the marker is removed again.
         """
         objects.put_alone(layout.MARKER, self.encode())
         try:
@@ -168,13 +169,13 @@ class Marker(BaseModel):
 
 
 def has_digest(body: bytes) -> bool:
-    """Whether a stored marker is in the form with a digest."""
+    """Whether a stored marker has a digest."""
     return not body.startswith(b"{\n")
 
 
 def prove_conditional_writes(objects: RepositoryObjects) -> None:
     """Raise PreflightError if the store overwrites the marker despite a conditional write (If-None-Match).
 
-    The marker then has one more line end. Raises NotFound if there is no marker.
+    If so, the marker then has an additional line end. Raises NotFound if there is no marker.
     """
     prove_absence(objects, layout.MARKER, objects.get(layout.MARKER) + b"\n")

@@ -1,4 +1,4 @@
-"""The objects of a repository by typed keys, and the base of all stored documents."""
+"""Access to the objects of a repository by typed keys, and the base class of all stored documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, Version
 
 @dataclass(frozen=True, slots=True)
 class ListedObject(Generic[K]):
-    """An object in a listing: its key, its size in bytes, and its time of writing by the store's clock.
+    """An object in a listing: its key, its size in bytes, and the time of its last write by the store's clock.
 
     `modified` is None if the store does not report it. `tag` changes with every version of the object ("": unknown).
     """
@@ -32,7 +32,7 @@ class ListedObject(Generic[K]):
 
     @property
     def version(self) -> str:
-        """Identity of this version of the object, "" if the store reports nothing to distinguish versions."""
+        """Identity of this version of the object; "" if the store reports nothing that distinguishes versions."""
         told = self.tag or (str(self.modified) if self.modified is not None else "")
         return f"{self.size} {told}" if told else ""
 
@@ -83,10 +83,10 @@ class RepositoryObjects:
         self._store.put(self._prefix + key, body, only_if_absent=True)
 
     def put_alone(self, key: Key, body: Body) -> None:
-        """Store a new object durably, while no other process writes it.
+        """Store a new object durably. No other process may write the object at the same time.
 
-        Some stores that keep versions refuse a new object under the key of a removed one. It is then written without
-        the condition.
+        Some stores that keep versions refuse a new object under the key of a removed object. Then the object is written
+        without the condition.
 
         Raises: ExistsError if the object exists.
         """
@@ -102,7 +102,7 @@ class RepositoryObjects:
 
         `is_alone`: no other process writes it now.
         """
-        # A repeated request, after a lost answer, meets its own object. The comparison below shows that.
+        # A request that is repeated after a lost answer finds its own object. The comparison below detects this.
         with contextlib.suppress(ExistsError):
             (self.put_alone if is_alone else self.put)(key, body)
         return self.get(key) == body
@@ -116,15 +116,18 @@ class RepositoryObjects:
         return self._store.read_version(self._prefix + key)
 
     def replace(self, key: Key, body: Body, *, tag: str) -> None:
-        """Replace the version with the tag. ChangedError if the object has another version or does not exist."""
+        """Replace the version with the tag. Raises ChangedError if the object has another version or does not exist."""
         self._store.replace(self._prefix + key, body, tag=tag)
 
     def delete(self, key: Key) -> None:
-        """Remove the object. A missing object counts as removed."""
+        """Remove the object. If the object is missing, it counts as removed."""
         self._store.delete(self._prefix + key)
 
     def delete_many(self, keys: Sequence[Key]) -> None:
-        """Remove the objects. RepositoryError if the store refuses one; others may be removed then."""
+        """Remove the objects. Raises RepositoryError if the store refuses to remove one.
+
+        Others may be removed in this case.
+        """
         self._store.delete_many([self._prefix + key for key in keys])
 
     def modified(self, key: Key) -> datetime | None:
@@ -155,7 +158,7 @@ class RepositoryObjects:
         return self._store.folders(self._prefix + prefix.path)
 
     def top_folders(self) -> Iterator[str]:
-        """Yield the names of the repository's folders, in order. Each may be that of an instance."""
+        """Yield the names of the repository's folders, in order. Each may be the folder of an instance."""
         return self._store.folders(self._prefix)
 
     def hold(self, key: Key) -> ObjectHold | None:
@@ -170,11 +173,11 @@ class RepositoryObjects:
         self._store.extend_lock(self._prefix + key, until)
 
     def afterlife(self) -> DeletionPolicy:
-        """Return how the store treats removed objects."""
+        """Return the store's treatment of removed objects."""
         return self._store.afterlife()
 
     def give_up(self) -> None:
-        """Stop retrying: calls that wait for another attempt raise soon."""
+        """Stop retrying: calls that are waiting for their next attempt soon raise an error."""
         self._store.give_up()
 
 
@@ -188,8 +191,8 @@ _BUILDING = threading.Lock()
 class Part(BaseModel):
     """A part of a stored document. Unknown fields are ignored.
 
-    The schema of a part is built at its first use. Most parts are only read inside a document, whose schema contains
-    theirs, and some commands read no document. Threads may only use `decode` first.
+    The schema of a part is built at its first use. Most parts are read only inside a document, whose schema contains
+    theirs, and some commands read no document. In a thread, the first use must be `decode`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)

@@ -1,4 +1,4 @@
-"""A repository in a store: opens it, reads and commits manifests, and gives access to the chunks of volumes."""
+"""A repository in a store: opening it, reading and committing manifests, and access to the chunks of volumes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class VolumeChunks:
         return self.objects.sizes(layout.chunks(self.instance, self.backup_id, self.role))
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk: the place it belongs to."""
+        """Return the associated data of an encrypted chunk: the place to which the chunk belongs."""
         return "\n".join(
             ("zsnapdb/1", self.repository_id, self.instance, self.backup_id, self.role, str(index), str(int(last)))
         ).encode()
@@ -59,11 +59,14 @@ class VolumeChunks:
         return self.objects.get(self.key(index))
 
     def read_chunk(self, index: int, target: memoryview) -> int:
-        """Write as much of the stored chunk to `target` as fits. Return its full size. NotFound if it is missing."""
+        """Write as much of the stored chunk to `target` as fits. Return its full size in bytes.
+
+        NotFound if it is missing.
+        """
         return self.objects.get_into(self.key(index), target)
 
     def give_up(self) -> None:
-        """Stop retrying: calls that wait for another attempt raise soon."""
+        """Stop retrying: calls that are waiting for their next attempt soon raise an error."""
         self.objects.give_up()
 
 
@@ -71,7 +74,7 @@ class VolumeChunks:
 class Repository(RepositoryObjects):
     """An opened repository: its objects by typed keys, its id and its keys.
 
-    `id` is the id in the marker. If the marker is missing, `note` says so and `id` is the id in the manifests.
+    `id` is the id in the marker. If the marker is missing, `note` reports this, and `id` is the id in the manifests.
     """
 
     id: str
@@ -86,9 +89,9 @@ class Repository(RepositoryObjects):
     ) -> Repository:
         """Return the repository in the store.
 
-        A repository without a marker is opened if one of `instances` has a readable manifest in it; `note` says so.
-        NotFound if there is neither a marker nor a manifest, or no bucket. RepositoryError if the store cannot be
-        reached.
+        A repository without a marker is opened if one of `instances` has a readable manifest in it; `note` reports
+        this. Raises NotFound if there is neither a marker nor a manifest, or no bucket. Raises RepositoryError if the
+        store cannot be reached.
         """
         return cls.among(RepositoryObjects(store, prefix), keyring, instances=instances)
 
@@ -120,7 +123,7 @@ class Repository(RepositoryObjects):
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
         """Return the newest readable manifest that this host stored, of the first instance that has one.
 
-        If the host stored none, return the newest readable one; None if there is no manifest.
+        If the host stored none, return the newest readable manifest; None if there is no manifest.
 
         Raises: DamagedError if no manifest is readable.
         """
@@ -147,7 +150,7 @@ class Repository(RepositoryObjects):
     def open_or_create(
         cls, store: Store, prefix: str, new_id: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository for writing. A missing marker is written, with `new_id` if there is no manifest.
+        """Return the repository for writing. If the marker is missing, write it, with `new_id` if there is no manifest.
 
         Raises: ConfigError if this host would store unencrypted backups next to encrypted ones, or cannot sign as
         configured.
@@ -161,7 +164,7 @@ class Repository(RepositoryObjects):
         repository.check_writable()
         if not repository.note:
             return repository
-        # Another first backup may be faster. Then its marker counts.
+        # Another first backup may be faster. Then its marker is used.
         with contextlib.suppress(ExistsError):
             Marker(id=repository.id, recipients=used_keyring.recipients).write(repository)
         return cls.open(store, prefix, used_keyring)
@@ -249,7 +252,7 @@ class Repository(RepositoryObjects):
         return self.keyring.known(self.get(key), key)
 
     def commit(self, manifest: Manifest) -> str:
-        """Store the manifest, never over another one, and read it back. Then the backup exists.
+        """Store the manifest, never over another manifest, and read it back. From then on the backup exists.
 
         Return the SHA-256 of its stored line.
 
@@ -262,7 +265,7 @@ class Repository(RepositoryObjects):
                 f"manifest {key} would have {len(body)} bytes, and no host reads more than {most_bytes(key)}",
                 hint="raise stream.chunk_size of the repository, so that the backup has fewer chunks",
             )
-        # A repeated request, after a lost answer, meets its own object. The comparison below shows that.
+        # A request that is repeated after a lost answer finds its own object. The comparison below detects this.
         with contextlib.suppress(ExistsError):
             self.put_alone(key, body)
         stored, digest = self.digested_manifest(manifest.instance, manifest.backup_id)
@@ -275,9 +278,9 @@ class Repository(RepositoryObjects):
 
 
 def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
-    """Return if every chunk is in the store with its size.
+    """Check that every chunk is in the store with its size.
 
-    Listings of some stores lag, so a chunk that the listing lacks is read itself.
+    Listings of some stores lag, so the check reads each chunk that the listing lacks.
 
     Raises: ConsistencyError with the first missing chunk.
     """

@@ -1,7 +1,7 @@
 """The stored form of a document: its line, and a second line that shows changes of the first.
 
-The second line is a signature if the host signs, otherwise the SHA-256 of the first line. A document of an earlier
-version on a host that did not sign has one line, and damage by chance may stay undetected.
+The second line is a signature if the host signs, otherwise the SHA-256 of the first line. A document that an earlier
+version stored without signing has only one line, so accidental damage may stay undetected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StoredDocument:
 
     @property
     def signer(self) -> str | None:
-        """The key of its signature; None if it has none."""
+        """The key of the document's signature; None if there is no signature."""
         return self.signature.key if self.signature is not None else None
 
 
@@ -63,7 +63,9 @@ def with_signature(line: bytes, signature: crypto_keys.Signature) -> bytes:
 
 
 def open_document(body: bytes, name: str) -> StoredDocument:
-    """Return the document in a stored object. `name` is the object in errors. The caller judges the signer.
+    """Return the document in a stored object. `name` is the name of the object for errors.
+
+    The caller decides about trust in the signer.
 
     Raises: DamagedError if the second line does not match the first.
     """

@@ -1,10 +1,10 @@
 """The findings of verify: for each backup, the time of the last check without damage, and the known damage.
 
-Each run of verify writes one object. Readers merge all objects. A successful run writes the earlier findings into its
-own object and removes the objects that it read, so there are few. Overlapping runs lose nothing: each run removes only
-objects that it has read.
+Each run of verify writes one object. Readers merge all objects. A successful run copies the earlier findings into its
+own object and removes the objects that it read, so that few objects exist. Overlapping runs lose nothing: each run
+removes only objects that it has read.
 
-A host that signs trusts only findings with the signature of a known key, like a manifest. A finding decides whether the
+A host that signs trusts findings, like manifests, only with the signature of a known key. A finding decides whether the
 next backup is full, and whether an archived binlog may be removed from the server.
 """
 
@@ -32,7 +32,7 @@ from zsnapdb.repository.repository import Repository
 
 
 class Depth(StrEnum):
-    """Depth of a check: presence and size of the objects by listing, or every byte by reading."""
+    """Depth of a check: a listing checks presence and size of the objects, a read checks every byte."""
 
     LISTED = "listed"
     READ = "read"
@@ -41,9 +41,9 @@ class Depth(StrEnum):
 class VerificationRecord(BaseModel):
     """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
 
-    `since` is the time of the first finding of the damage (None: this check). `by` names the check. `sequence` is its
-    place among the checks of its object. `digest` is the SHA-256 of the checked manifest or description. Findings of
-    earlier versions have neither.
+    `since` is the time of the first finding of the damage (None: this check). `by` names the check. `sequence` is the
+    check's place among the checks of the same object. `digest` is the SHA-256 of the checked manifest or description.
+    Findings of earlier versions have neither.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -100,7 +100,7 @@ class Checks:
     def about(self, digests: Mapping[str, str]) -> Checks:
         """Return only the checks of these objects, by their names and present digests.
 
-        A replaced object has no good check. Damage counts until a check finds none.
+        A replaced object has no good check. Damage stays known until a check finds none.
         """
         return Checks(
             {
@@ -210,7 +210,7 @@ def add(
     by: str,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Record the result of another check than verify: the damage of each name, () if it is good, and the known digests.
+    """Record the result of a check other than verify: the damage of each name (() if good), and the known digests.
 
     The findings of other names are kept. A host that trusts only signed findings and does not sign records nothing.
     """
@@ -223,17 +223,17 @@ def add(
         records[Depth.READ] = finding(Depth.READ, when, damaged, records, by, (digests or {}).get(name))
     key = new_key(instance, when)
     write(repository, instance, key, Checks(findings))
-    # An account that may not remove objects leaves the earlier ones, which have no other content.
+    # An account that may not remove objects leaves the earlier objects, whose content the new object repeats.
     with contextlib.suppress(RepositoryError):
         remove_merged(repository, key, before)
 
 
 _DRILLS = 10
-"""Number of newest drills to read: each is a separate object."""
+"""Number of newest drills to read. Each is a separate object."""
 
 
 def known_damage(repository: Repository, instance: str) -> DamageRegister:
-    """Return the present known damage, also of removed backups.
+    """Return the presently known damage, including that of removed backups.
 
     Raises: RepositoryError if the store is unreachable.
     """

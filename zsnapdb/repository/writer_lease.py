@@ -1,18 +1,19 @@
 """Leases: at most one owner of a name at a time, on all hosts.
 
-The store decides by conditional writes. No clock is compared with another.
+The store decides by conditional writes. Clocks of different hosts are not compared.
 
 Invariants:
-- A lease is taken only by a conditional write: if no lease exists, or in place of exactly the version that was read.
-- Before its owner does anything, a write that the store must refuse proves that it looks at these conditions.
+- A lease is taken only by a conditional write, which succeeds if no lease exists, or replaces exactly the version that
+  was read.
+- Before its owner does anything, a write that the store must refuse proves that the store checks these conditions.
 - A lease of another owner is taken if the owner gave it back, or if the owner's process is known to have ended.
-- It is also taken if it did not change for its full duration while the taker watched it. The taker's monotonic clock
-  counts, so a step of the wall clock on either host changes nothing.
-- An owner renews its lease by replacing its own version. After another version replaced it, the lease is lost and
-  stays lost.
+- A lease is also taken if it did not change for its full duration while the taker watched it. The taker uses its
+  monotonic clock, so a step of the wall clock on either host has no effect.
+- An owner renews its lease by replacing its own version. Once another owner's version has replaced it, the lease is
+  lost for good.
 - `confirm` renews the lease at once. So the next action starts while its process owns the lease.
-- A lease without a signature of a trusted key, or of another repository or place, has an unknown owner. It does not
-  prove that a living owner gave it back or has ended. Such a lease is taken after its usual time.
+- A lease has an unknown owner if no trusted key signed it, or if it is from another repository or place. Such a lease
+  does not prove that its owner gave it back or has ended, and is taken only after the usual time.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ SECONDS = 30.0
 """Seconds that a lease stays valid without a renewal by its owner."""
 
 _BEATS = 3
-"""Renewals within that time."""
+"""Number of renewals within that time."""
 
 _LONGEST = 1024
-"""Characters of the longest text in a lease."""
+"""Maximum number of characters of a text in a lease."""
 
 HELD, FREE = "held", "free"
 
@@ -60,14 +61,14 @@ _UNKNOWN = "unreadable "
 
 
 _REFUSALS, _PAUSE = 10, 0.5
-"""Number of refusals of an unreadable but existing lease, and the seconds between two attempts."""
+"""Maximum number of refused writes while no lease can be read, and the seconds between two attempts."""
 
 
 @dataclass(frozen=True)
 class Holder:
     """The content of a lease: its owner, start, purpose, and its length in seconds without a renewal.
 
-    `beat` counts the renewals. `expires` is for people. `repository_id` and `name` are the place of the lease.
+    `beat` counts the renewals. `expires` is only for people. `repository_id` and `name` are the place of the lease.
     """
 
     owner: str
@@ -92,7 +93,7 @@ class Holder:
     def parse(cls, version: Version) -> Holder:
         """Return the holder in the object.
 
-        An unreadable object has an unknown owner and the usual length; no lease is longer.
+        An unreadable object has an unknown owner and the usual duration, which is also the maximum.
         """
         try:
             document = fields_of(version.body)
@@ -128,7 +129,7 @@ class Holder:
 
 
 def _check(holder: Holder) -> None:
-    """Raise ValueError if the content is invalid for a lease: any writer of the bucket may have created it."""
+    """Raise ValueError if the content is invalid for a lease. Any writer of the bucket may have created it."""
     texts = (holder.owner, holder.host, holder.process, holder.doing, holder.since, holder.expires, holder.state)
     numbers = (holder.pid, holder.beat, holder.seconds)
     if not all(isinstance(text, str) and text.isprintable() and len(text) <= _LONGEST for text in texts):
@@ -148,7 +149,10 @@ def _kernel() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return the start time of the process in ticks since boot (proc(5), stat, field 22). "" if there is no process."""
+    """Return the start time of the process in ticks since boot (proc(5), stat, field 22).
+
+    "" if there is no such process.
+    """
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return ""
@@ -177,7 +181,8 @@ class WriterLease:
 
     def _keep(self) -> None:
         while not self._end.wait(self._me.seconds / _BEATS):
-            # An unreachable store decides nothing. If another process takes the lease, a later read shows it.
+            # If the store is unreachable, nothing is decided. If another process takes the lease, a later read shows
+            # this.
             with contextlib.suppress(RepositoryError):
                 self.confirm()
 
@@ -199,7 +204,7 @@ class WriterLease:
             self._write(replace(self._me, beat=self._me.beat + 1, expires=_after(self._me.seconds)))
 
     def _write(self, me: Holder) -> None:
-        # A refused replacement may be our own, repeated after a lost answer. The next read shows that.
+        # A refused replacement may be our own request, repeated after a lost answer. The next read shows this.
         body = _body(self._repository, me)
         with contextlib.suppress(ChangedError):
             self._repository.replace(self._key, body, tag=self._tag)
@@ -292,7 +297,8 @@ def _take(
                 sleep(min(1.0, holder.seconds / 10))
                 continue
             tell(f"taking over from {holder.describe()}: {'it gave no sign of life' if watched else 'it has ended'}")
-        # If refused, another process was faster, or the answer to our own write was lost. The next read shows which.
+        # After a refusal, either another process was faster, or the answer to our own write was lost. The next read
+        # shows which.
         replaced = version.tag
         with contextlib.suppress(ChangedError):
             repository.replace(key, body, tag=version.tag)
@@ -301,7 +307,7 @@ def _take(
 def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _LeaseTags) -> None:
     """Raise RepositoryError if the store would admit a second writer because it ignores the conditions of writes.
 
-    Such a store then has a lease that was given back.
+    In such a store, a lease that was given back is left.
     """
     body = _body(repository, replace(me, beat=me.beat + 1, state=FREE))
     try:
@@ -334,15 +340,14 @@ def lease(
     has_ended: Callable[[Holder], bool] = has_ended,
     patience: float = 0.0,
 ) -> Iterator[WriterLease]:
-    """Own the lease `name` (such as main/writer) in the repository during the block.
+    """Hold the lease `name` (such as main/writer) in the repository during the block.
 
     `tell` gets a line about each wait and takeover. `has_ended` returns whether an owner's process is known to have
     ended.
 
     Raises:
-        BusyError: another owner is alive. To detect that takes at most `seconds`, and this run waits up to `patience`
-        seconds for its end.
-        RepositoryError: the store would admit a second owner.
+        BusyError: another owner is alive. Detecting this takes at most `seconds`, and this run waits up to `patience`
+        seconds for the owner's end. RepositoryError: the store would admit a second owner.
     """
     key = layout.lease(name)
     since = _text(datetime.now(UTC))
@@ -365,7 +370,7 @@ def lease(
         _prove_exclusive(repository, key, me, taken)
         yield writer_lease
     except BaseException:
-        # A run that fails does not wait for an unreachable store.
+        # A failed run does not wait for an unreachable store.
         repository.give_up()
         raise
     finally:
@@ -373,7 +378,7 @@ def lease(
 
 
 def holder(repository: Repository, name: str) -> Holder | None:
-    """Return the holder that the lease names, None if the lease is free. The holder may have ended since."""
+    """Return the holder that the lease names; None if the lease is free. The holder may have ended in the meantime."""
     key = layout.lease(name)
     try:
         current = Holder.believed(repository, key, repository.read_version(key))

@@ -1,1 +1,1 @@
-"""Object stores behind one protocol: S3 and a local folder."""
+"""Object stores behind one protocol: S3, Azure, Google and a local folder."""

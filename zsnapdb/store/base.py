@@ -41,18 +41,18 @@ class Version:
 
 @dataclass(frozen=True)
 class ObjectHold:
-    """A store's protection of an object: until a time (UTC), or, if None, until a legal hold is lifted."""
+    """A store's protection of an object: until a time (UTC), or (None) until a legal hold is lifted."""
 
     until: datetime | None
 
 
 @dataclass(frozen=True)
 class DeletionPolicy:
-    """How a store treats removed objects.
+    """A store's treatment of removed objects.
 
     - `keeps_versions`: whether removed objects stay as older versions (None: unknown)
     - `days`: the days until the store's rules remove older versions (None: never, or unknown)
-    - `has_locks`: whether objects can be locked; only then a call of `hold` is useful
+    - `has_locks`: whether objects can be locked. If not, a call of `hold` is useless
     """
 
     keeps_versions: bool | None
@@ -85,7 +85,7 @@ def most_bytes(key: str) -> int:
 
 
 def too_large(key: str, where: str) -> DamagedError:
-    """Return the error for an object that is larger than zsnapdb writes under such a key."""
+    """Return the error for an object that is larger than any that zsnapdb writes under such a key."""
     return DamagedError(
         f"object {key} in {where} has more than {most_bytes(key)} bytes, and was not read",
         hint="zsnapdb writes no such object: somebody else replaced it",
@@ -111,7 +111,7 @@ class ListingPace:
 
     @contextlib.contextmanager
     def page(self) -> Iterator[None]:
-        """Measure the request of a page. UnreachableError if all pages together were too slow."""
+        """Measure the request of a page. Raises UnreachableError if all pages together were too slow."""
         began = time.monotonic()
         yield
         self.seconds += time.monotonic() - began
@@ -122,7 +122,7 @@ class ListingPace:
             )
 
     def add(self, names: int) -> None:
-        """Count the names of a page. RepositoryError if there are more than any repository has."""
+        """Count the names of a page. Raises RepositoryError if there are more names than any repository has."""
         self.names += names
         if self.names > MOST_NAMES:
             raise RepositoryError(
@@ -131,7 +131,10 @@ class ListingPace:
             )
 
     def next_token(self, token: str) -> str:
-        """Return the token of the next page. RepositoryError if it is repeated: the listing would never end."""
+        """Return the token of the next page.
+
+        Raises RepositoryError if the token is repeated, because the listing would never end.
+        """
         if hash(token) in self.tokens or len(token) > MOST_TOKEN:
             raise RepositoryError(
                 f"{self.doing}: the provider repeats a page", hint="see the endpoint's log; is it an S3 server?"
@@ -153,8 +156,8 @@ class Store(Protocol):
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the complete object durably. ExistsError if `only_if_absent` and the object exists.
 
-        `sha256` is the body's hash in hexadecimal, if the caller has it. It saves a store that verifies uploads from
-        computing the hash again.
+        `sha256` is the body's hash in hexadecimal, if the caller has it. Then a store that verifies uploads need not
+        compute the hash again.
         """
 
     def get(self, key: str) -> bytes:
@@ -169,14 +172,14 @@ class Store(Protocol):
     def read_version(self, key: str) -> Version:
         """Return the object with the tag of its version. NotFound if the object does not exist.
 
-        If the object is larger than `most_bytes`, only its start is read: no document is so large.
+        If the object is larger than `most_bytes`, only its start is read, because no document is so large.
         """
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the version with the tag. ChangedError if the object has another version or does not exist.
 
-        If several replacements of the same version run, one succeeds. A replacement whose answer was lost may have
-        succeeded: read the object again.
+        If several replacements of the same version run concurrently, only one succeeds. A replacement whose answer was
+        lost may have succeeded: read the object again.
         """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
@@ -188,7 +191,7 @@ class Store(Protocol):
     def delete_many(self, keys: Sequence[str]) -> None:
         """Remove the objects, many in one request if the store supports it.
 
-        RepositoryError if the store refuses one; others may have been removed.
+        Raises RepositoryError if the store refuses to remove one. Others may have been removed in this case.
         """
 
     def folders(self, prefix: str) -> Iterator[str]:
@@ -210,7 +213,10 @@ class Store(Protocol):
         """
 
     def afterlife(self) -> DeletionPolicy:
-        """Return how the store treats removed objects."""
+        """Return the store's treatment of removed objects."""
 
     def give_up(self) -> None:
-        """Stop retrying: calls that wait for another attempt raise soon. Later calls get one attempt."""
+        """Stop retrying: calls that are waiting for their next attempt soon raise an error.
+
+        Later calls get one attempt.
+        """

@@ -1,4 +1,4 @@
-"""Azure Blob Storage and Google Cloud Storage, through the library obstore."""
+"""Stores in Azure Blob Storage and Google Cloud Storage, through the library obstore."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from zsnapdb.store.cloud_clients import (
 T = TypeVar("T")
 
 _BLOCK = 1 << 20
-"""Bytes of one read of an answer, which LEAST_RATE limits in time."""
+"""Bytes of one read of an answer. LEAST_RATE limits the time for each read."""
 _PAGE = 1000
-"""Names of one step of a listing."""
+"""Maximum number of names in one page of a listing."""
 _FOLDER_SECONDS = 600.0
 """Time limit for the listing of one folder without its subfolders."""
 _BATCH = 256
 """Maximum number of objects in one request of Azure."""
 _REMOVAL_SECONDS = 5.0
-"""Average limit for the removal of one object in a batch."""
+"""Average time limit in seconds for removing one object of a batch."""
 
 
 class CloudStore:
     """Objects in a container or bucket. Each call makes one attempt; RetryingStore repeats calls.
 
-    One request writes an object, whatever its size. `prefix` limits the keys that this account may list.
+    An object of any size is written in one request. `prefix` limits the keys that this account may list.
     """
 
     def __init__(self, client: CloudClient, prefix: str = "") -> None:
@@ -70,7 +70,10 @@ class CloudStore:
         *,
         is_conditional: bool = False,
     ) -> T:
-        """Return the answer to a request. If its credentials were renewed after a refusal, it is repeated once."""
+        """Return the answer to a request.
+
+        If the credentials could be renewed after a refusal, the request is repeated once.
+        """
         used = self._client.raw
         try:
             return finish(lambda: request(used), seconds)
@@ -106,7 +109,7 @@ class CloudStore:
         return body
 
     def read_version(self, key: str) -> Version:
-        """Return the object with its ETag, or, at Google, with its generation in hexadecimal form."""
+        """Return the object with its ETag, or, at Google, with its generation as a hexadecimal number."""
         most, body = most_bytes(key), bytearray()
 
         def take(block: memoryview) -> bool:
@@ -159,7 +162,7 @@ class CloudStore:
             ) from error
 
     def _pages(self, prefix: str, names: int) -> Iterator[Sequence[dict[str, Any]]]:
-        """Yield the pages of a listing of a folder, with at most so many names each."""
+        """Yield the pages of a folder's listing, each with at most `names` names."""
         pace, streams = ListingPace(f"listing {prefix} in {self.where}"), list[Any]()
 
         async def step(client: Any) -> Sequence[dict[str, Any]]:
@@ -176,7 +179,10 @@ class CloudStore:
             yield page
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects. The library lists folders only, so their parent is listed for a part of a name."""
+        """Yield the objects.
+
+        The library can list only folders, so a prefix that ends inside a name lists its parent folder.
+        """
         if prefix and not prefix.endswith("/"):
             yield from self._list_part(prefix)
             return
@@ -210,7 +216,10 @@ class CloudStore:
                 raise
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects, many per request at Azure. After an answer that one is missing, one by one."""
+        """Remove the objects, many per request at Azure.
+
+        If the answer reports a missing object, remove them one by one.
+        """
         for start in range(0, len(keys), _BATCH):
             self._delete_batch([*keys[start : start + _BATCH]])
 
@@ -226,7 +235,7 @@ class CloudStore:
                 self.delete(key)
 
     def hold(self, key: str) -> ObjectHold | None:  # noqa: ARG002 - as in the protocol
-        """Return None: the library does not show policies of the provider."""
+        """Return None, because the library does not show the provider's policies."""
         return None
 
     def extend_lock(self, key: str, until: datetime) -> None:  # noqa: ARG002 - as in the protocol
@@ -235,11 +244,11 @@ class CloudStore:
         )
 
     def afterlife(self) -> DeletionPolicy:
-        """Return that it is unknown: the library does not show versioning and soft delete."""
+        """Return an unknown treatment, because the library does not show versioning and soft delete."""
         return DeletionPolicy(keeps_versions=None)
 
     def give_up(self) -> None:
-        """Do nothing: no call of this store waits for another attempt."""
+        """Do nothing, because no call of this store waits for another attempt."""
 
 
 async def _read(client: Any, key: str, take: Callable[[memoryview], bool]) -> dict[str, Any]:
@@ -254,7 +263,10 @@ async def _read(client: Any, key: str, take: Callable[[memoryview], bool]) -> di
 
 
 async def _next(stream: Any) -> Any:
-    """Return the next item of a stream of the library; None at its end. The built-in `anext` fails with its items."""
+    """Return the next item of a stream of the library; None at its end.
+
+    The built-in `anext` cannot handle the stream's items.
+    """
     try:
         return await stream.__anext__()
     except StopAsyncIteration:
@@ -266,7 +278,7 @@ def _listed(item: dict[str, Any]) -> StoredObject:
 
 
 def _is_of_bucket(error: ZsnapdbError) -> bool:
-    """Whether a missing container or bucket is the reason, and not a missing object: only this error has a hint."""
+    """Whether the reason is a missing container or bucket, not a missing object. Only the former error has a hint."""
     return isinstance(error, NotFound) and bool(error.hint)
 
 

@@ -32,9 +32,9 @@ from zsnapdb.config.repository import ProviderSettings, RepositorySettings
 T = TypeVar("T")
 
 REQUEST_SECONDS = 60.0
-"""Time limit of a request until its first bytes, and in total if it has few."""
+"""Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
 LEAST_RATE = 16 << 10
-"""Minimum bytes per second of a request, its body and answer together. A slower store counts as unreachable."""
+"""Minimum bytes per second of a request, with its body and answer. A slower store counts as unreachable."""
 
 _AZURE_KEYS = {
     "AZURE_STORAGE_ACCOUNT_KEY": "account_key",
@@ -43,13 +43,13 @@ _AZURE_KEYS = {
     "AZURE_CLIENT_ID": "client_id",
     "AZURE_CLIENT_SECRET": "client_secret",
 }
-"""Lines of a credentials file for Azure, with the option of the client."""
+"""Names in a credentials file for Azure, each with the client's option."""
 _AZURE_KINDS = (
     (frozenset({"account_key"}), "access_key"),
     (frozenset({"sas_key"}), "sas_token"),
     (frozenset({"tenant_id", "client_id", "client_secret"}), "client_secret"),
 )
-"""Options of complete credentials, and their kind."""
+"""The option sets that form complete credentials, each with the kind of the credentials."""
 _AZURE_HINT = (
     "the file needs a line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the three lines"
     " AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
@@ -58,9 +58,9 @@ _GOOGLE_HINT = "create a JSON key of a service account, and name its file"
 
 
 def azure_credentials(file: Path) -> dict[str, str]:
-    """Return the options of a client for the credentials in a file.
+    """Return the client options for the credentials in a file.
 
-    ConfigError if the file cannot be read or has other lines, or if another account may read or change it.
+    Raises ConfigError if the file cannot be read or has other lines, or if another account may read or change it.
     """
     text = secret_in(file, "credentials_file", _AZURE_HINT).decode(errors="replace")
     lines = [line.strip().partition("=") for line in text.splitlines() if line.strip() and line.strip()[0] != "#"]
@@ -72,10 +72,10 @@ def azure_credentials(file: Path) -> dict[str, str]:
 
 
 def google_credentials(file: Path) -> dict[str, str]:
-    """Return the options of a client for the service account in a file.
+    """Return the client options for the service account in a file.
 
-    ConfigError if the file cannot be read or is no key of a service account, or if another account may read or change
-    it.
+    Raises ConfigError if the file cannot be read or is not a service account key, or if another account may read or
+    change it.
     """
     content = secret_in(file, "credentials_file", _GOOGLE_HINT)
     try:
@@ -91,7 +91,7 @@ def google_credentials(file: Path) -> dict[str, str]:
 class CloudClient:
     """A client of one container or bucket. `raw` is the library's. `where` is its url in messages.
 
-    `read` returns the options with the credentials of now; None if the library finds credentials on this host itself.
+    `read` returns the options with the present credentials; None if the library itself finds credentials on this host.
     """
 
     where: str
@@ -105,9 +105,12 @@ class CloudClient:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def renew(self, refused: Any) -> bool:
-        """Read the credentials again after a refusal of a raw client. Return whether there is another client now."""
+        """Read the credentials again after the provider refused a raw client.
+
+        Return whether there is a newer client now.
+        """
         with self._lock:
-            # The provider's refusal is a better error than that of a file that is just being written.
+            # The provider's refusal is a better error than the error from a file that is just being written.
             with contextlib.suppress(ConfigError):
                 if self.read is not None and self.create is not None and (now := self.read()) != self.used:
                     self.raw, self.used = self.create(now), now
@@ -131,7 +134,7 @@ _ONCE = {"max_retries": 0}
 def connect(settings: RepositorySettings) -> CloudClient:
     """Return the client for the address of the repository. No request is sent yet.
 
-    ConfigError if credentials or options cannot be used.
+    Raises ConfigError if credentials or options cannot be used.
     """
     address = settings.address
     where, provider = f"{address.scheme}://{address.bucket}", settings.provider or ProviderSettings()
@@ -167,7 +170,7 @@ def _loop(_process: int) -> asyncio.AbstractEventLoop:
 
 
 def finish(request: Callable[[], Awaitable[T]], seconds: float | None) -> T:
-    """Return the answer to a request, which runs in the thread of all requests. TimeoutError after `seconds`.
+    """Return the answer to a request, which runs in the common thread of all requests. TimeoutError after `seconds`.
 
     A signal interrupts the wait and cancels the request. A call of the library itself would delay the signal.
     """
@@ -198,14 +201,14 @@ DENIED_HINT = "check the credentials, and the rights of their account to the con
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of the library's text, without its address and at most 300 characters."""
+    """Return at most 300 characters of the first line of the library's text, without the address."""
     line = str(error).partition("\n")[0]
     return re.sub(r"Generic \w+ error: |Error performing (list request: |[A-Z]+ \S+ in \S+ - )", "", line)[:300]
 
 
 @dataclass(frozen=True)
 class CloudFailure:
-    """The parts of a failure's text: HTTP status (0: none), code of the provider ("": none), and a message."""
+    """The parts of a failure's text: HTTP status (0: none), the provider's code ("": none), and a message."""
 
     status: int
     code: str
@@ -261,7 +264,10 @@ def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: b
 
 
 def _is_failed_condition(error: Exception, told: CloudFailure) -> bool:
-    """Whether the object has another version, or exists. A conflict (409) can have other reasons, such as a policy."""
+    """Whether the object has another version, or already exists.
+
+    A conflict (409) can have other reasons, such as a policy.
+    """
     if not isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
         return told.status == 412
     return told.status in (0, 412) or told.code in _CONDITIONS

@@ -1,4 +1,4 @@
-"""Opening of the store of an address, and layers around it: retries, a bandwidth limit, cached answers."""
+"""Opening of the store at an address, and layers around stores: retries, a bandwidth limit, cached answers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Layer:
 
 
 class ThrottledStore(Layer):
-    """Transfers at most `rate` bytes of objects per second, in both directions and all threads together.
+    """A store that transfers at most `rate` object bytes per second, in both directions and all threads together.
 
     The limit holds on average over several objects.
     """
@@ -89,7 +89,7 @@ class ThrottledStore(Layer):
         self._over = threading.Event()
 
     def _pay(self, size: int) -> None:
-        """Wait until earlier transfers have used up their time. Then reserve the time for `size` bytes."""
+        """Wait until the time for earlier transfers is over. Then reserve the time for `size` bytes."""
         with self._lock:
             now = time.monotonic()
             begin = max(now, self._free_at)
@@ -105,14 +105,14 @@ class ThrottledStore(Layer):
         self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
 
     def get(self, key: str) -> bytes:
-        """Return the object. Its size is unknown before the read, so the next object waits for it."""
+        """Return the object. Its size is unknown before the read, so the next transfer waits for its time."""
         self._pay(0)
         body = self.inner.get(key)
         self._pay(len(body))
         return body
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object. Its size is unknown before the read, so the next object waits for it."""
+        """Read the object. Its size is unknown before the read, so the next transfer waits for its time."""
         self._pay(0)
         size = self.inner.read_into(key, target)
         self._pay(size)
@@ -128,7 +128,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Pauses:
-    """Pauses between attempts in seconds: the first one, then doubled each time, up to the longest."""
+    """The pauses between attempts in seconds: the first, then doubled each time, up to the longest."""
 
     first: float = 0.5
     longest: float = 30.0
@@ -137,14 +137,15 @@ class Pauses:
     """Pauses from this length on are reported."""
 
     check: float = 10.0
-    """Retry limit for the check of a store: the user should see a wrong address soon."""
+    """Retry limit in seconds for the check of a store, because the user should see a wrong address soon."""
 
 
 class RetryingStore(Layer):
-    """Repeats a call with growing pauses for up to `patience` seconds, while the store is unreachable or busy.
+    """A store that repeats calls with growing pauses for up to `patience` seconds while it is unreachable or busy.
 
     All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for all
-    of `patience`, the next calls make one attempt each until the store answers. So the waits of a run do not add up.
+    of `patience`, the next calls make one attempt each until the store answers. So the waiting times of a run do not
+    add up.
     """
 
     def __init__(
@@ -184,11 +185,11 @@ class RetryingStore(Layer):
                 return answer
 
     def check(self) -> None:
-        """Check that the store can be reached. The patience is at most `pauses.check` seconds."""
+        """Check that the store can be reached. Retry for at most `pauses.check` seconds."""
         self._again(self.inner.check, min(self.patience, self.pauses.check))
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object. If an attempt's answer was lost and the object now has this body, that is success."""
+        """Store the object. If an attempt's answer was lost and the object now has this body, the call succeeds."""
         self._write(
             lambda: self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256), ExistsError, key, body
         )
@@ -196,7 +197,7 @@ class RetryingStore(Layer):
     def _write(
         self, write: Callable[[], None], refusal: type[ExistsError | ChangedError], key: str, body: Body
     ) -> None:
-        """Write the object. A refusal after a lost answer is success if the object now has this body."""
+        """Write the object. If a refusal follows a lost answer and the object now has this body, the call succeeds."""
         lost = False
 
         def attempt() -> None:
@@ -228,14 +229,14 @@ class RetryingStore(Layer):
         return self._again(lambda: self.inner.read_version(key), self.patience)
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Replace the version. If an attempt's answer was lost and the object now has this body, that is success."""
+        """Replace the version. If an attempt's answer was lost and the object now has this body, the call succeeds."""
         self._write(lambda: self.inner.replace(key, body, tag=tag), ChangedError, key, body)
 
     def _resumed(self, begin: Callable[[], Iterator[T]], name: Callable[[T], str]) -> Iterator[T]:
         """Yield the items of a sorted listing, each once.
 
-        A broken listing is restarted, and the items that were already yielded are skipped. RepositoryError if the
-        listing is not sorted: skipped items would be lost, and a repeated page would never end.
+        A broken listing is restarted, and the items that were already yielded are skipped. Raises RepositoryError if
+        the listing is not sorted, because items could be lost or a repeated page would never end.
         """
         last_name = ""
         listing: Iterator[T] | None = None
@@ -274,7 +275,7 @@ class RetryingStore(Layer):
         self._again(lambda: self.inner.delete(key), self.patience)
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects. After a failed attempt the request for all of them is repeated."""
+        """Remove the objects. After a failed attempt, the request for all of the objects is repeated."""
         self._again(lambda: self.inner.delete_many(keys), self.patience)
 
     def hold(self, key: str) -> ObjectHold | None:
@@ -293,14 +294,14 @@ class RetryingStore(Layer):
 
 
 LARGEST = 1 << 20
-"""Larger objects (bytes) are not kept but fetched again, because this host keeps many objects."""
+"""Larger objects (in bytes) are not kept but fetched again, because this host keeps many objects."""
 MISSING = ""
 """The digest of an object that does not exist."""
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """An object of an earlier read: its bytes, and the size and tag from the listing."""
+    """An object from an earlier read: its bytes, and its size and tag in the listing."""
 
     size: int
     tag: str
@@ -309,7 +310,7 @@ class Remembered:
 
 @dataclass
 class Trace:
-    """The dependencies of a read: a digest of each listing by its prefix, and of each object outside all listings."""
+    """The dependencies of a read: a digest of each listing, by prefix, and of each object outside all listings."""
 
     listings: dict[str, str] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
@@ -360,7 +361,7 @@ class RememberingStore(Layer):
         if listed is None:
             self.trace.objects[key] = MISSING if body is None else hashlib.sha256(body).hexdigest()
         elif body is None:
-            # It was removed after the listing, so the cached listings are wrong.
+            # The object was removed after the listing, so the cached listings are wrong.
             self._listings = {path: items for path, items in self._listings.items() if not key.startswith(path)}
             self._listed.pop(key)
         elif listed.tag and len(body) == listed.size and len(body) <= LARGEST:
@@ -383,7 +384,7 @@ class RememberingStore(Layer):
 
 
 def digest(listing: tuple[StoredObject, ...]) -> str:
-    """Return a digest of a listing: of the key, size, tag and modification time of each object."""
+    """Return a digest of a listing, from the key, size, tag and modification time of each object."""
     named = hashlib.sha256()
     for item in listing:
         when = item.modified.isoformat() if item.modified is not None else ""
@@ -405,7 +406,7 @@ because client libraries are large. `STORE_ADDRESSES` in the configuration defin
 
 
 EXTRAS = {"azure": "azure", "gs": "gcs"}
-"""The extra of zsnapdb with the client library, by URL scheme."""
+"""The optional dependency group of zsnapdb that contains the client library, by URL scheme."""
 
 
 def refuse_unfit(settings: RepositorySettings) -> None:

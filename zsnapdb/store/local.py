@@ -1,6 +1,6 @@
 """A folder as object store (disk, NFS). Each file is written under another name, synced and renamed, so it is complete.
 
-The owner of the disk or the export could put links into the folder, so no link below it is followed.
+The owner of the disk or the export could put links into the folder, so no link in the folder is followed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from zsnapdb.store.layers import Layer
 
 CALL_SECONDS = 300.0
 LEAST_RATE = 1 << 20
-"""Bytes per second of an object. The limit of a call is CALL_SECONDS plus the time at this rate."""
+"""Bytes per second. The time limit of a call is CALL_SECONDS plus the time for its object at this rate."""
 _LISTED_AT_ONCE = 1000
 
 T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    """A call in another thread, and its result."""
+    """A call that another thread executes, and its result."""
 
     def __init__(self, what: Callable[[], T]) -> None:
         self._what: Callable[[], T] | None = what
@@ -67,7 +67,7 @@ class _Call(Generic[T]):
 
 
 class _Worker:
-    """A thread that executes the calls of one other thread, until that thread drops it."""
+    """A thread that executes the calls of one other thread, until that thread drops the worker."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -81,12 +81,15 @@ class _Worker:
 def _run(calls: queue.SimpleQueue[_Call[Any] | None]) -> None:
     while (call := calls.get()) is not None:
         call.make()
-        # While the thread waits, it keeps no result.
+        # While the thread waits, it must not keep a result in memory.
         del call
 
 
 class TimedFolder(Layer):
-    """A folder store with time limits: UnreachableError for a call that hangs, and for all calls until it ends."""
+    """A folder store with time limits.
+
+    Raises UnreachableError for a call that hangs, and for all calls until it ends.
+    """
 
     def __init__(self, inner: Store, folder: Path) -> None:
         super().__init__(inner)
@@ -154,7 +157,7 @@ class TimedFolder(Layer):
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing-lock"
 _LOCK_SECONDS = 30.0
-"""Limit of the wait for the lock. A replacement or removal holds it for a moment only."""
+"""Time limit in seconds for waiting for the lock. A replacement or removal holds the lock only for a moment."""
 _NOT_OBJECTS = (_TEMPORARY, ".replacing")
 """Name prefixes of files that are not objects. `.replacing` was a lock file that every account could open and lock."""
 _ATTEMPTS = 10
@@ -173,7 +176,7 @@ _AGAIN = {
 
 
 _WITHOUT_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}
-"""Errors of link(2) on a file system without hard links, such as vfat, exfat and some of cifs and FUSE."""
+"""Errors of link(2) on a file system without hard links, such as vfat, exfat, and some cifs and FUSE file systems."""
 
 
 def _link(temporary: str, name: str, at: int) -> None:
@@ -191,7 +194,10 @@ def _link(temporary: str, name: str, at: int) -> None:
 
 
 class LocalStore:
-    """Objects as files below `folder`. The folder must exist: a missing mount must not become an empty repository."""
+    """Objects as files below `folder`.
+
+    The folder must exist, because a missing mount must not become an empty repository.
+    """
 
     def __init__(self, folder: Path, lock_seconds: float = _LOCK_SECONDS) -> None:
         self.folder, self.lock_seconds = folder, lock_seconds
@@ -215,7 +221,10 @@ class LocalStore:
             raise self._error("listing", error) from error
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - a file proves nothing
-        """Write and sync a temporary file, then rename it; with `only_if_absent` link it, which replaces nothing."""
+        """Write and sync a temporary file, then rename it.
+
+        With `only_if_absent` link it, which never replaces a file.
+        """
         *names, name = key.split("/")
         try:
             self.check()
@@ -261,7 +270,10 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _folder(self, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-        """Open a folder of the repository. RepositoryError if its path contains a link, which could point anywhere."""
+        """Open a folder of the repository.
+
+        Raises RepositoryError if its path contains a link, which could point anywhere.
+        """
         try:
             with safe_open.folder_below(self.folder, names, makes=makes) as at:
                 yield at
@@ -315,7 +327,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the folder: no other process replaces or removes objects, on any host that mounts it.
+        """Lock the folder, so that no other process, on any host that mounts it, replaces or removes objects.
 
         RepositoryError if another process keeps the lock.
         """
@@ -367,7 +379,7 @@ class LocalStore:
                     with contextlib.suppress(FileNotFoundError):
                         status = os.lstat(path)
                         when = datetime.fromtimestamp(status.st_mtime, UTC)
-                        # A replacement is a rename, so another version has another inode or a later mtime. A writer can
+                        # A replacement is a rename, so another version has another inode or later times. A writer can
                         # reset the mtime of a file, but not its ctime (inode(7)).
                         tag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}"
                         objects.append(StoredObject(path[skip:], status.st_size, when, tag))
@@ -392,7 +404,10 @@ class LocalStore:
         yield from sorted(names)
 
     def delete(self, key: str) -> None:
-        """Remove the file, and its parent folders that become empty. A link is removed itself."""
+        """Remove the file, and its parent folders that become empty.
+
+        If the file is a link, the link itself is removed.
+        """
         *names, name = key.split("/")
         try:
             with self._alone():
@@ -421,15 +436,18 @@ class LocalStore:
         )
 
     def afterlife(self) -> DeletionPolicy:
-        """Return that removed files do not stay. Snapshots of the folder's file system are not checked."""
+        """Return a treatment by which removed files do not stay.
+
+        Snapshots of the folder's file system are not checked.
+        """
         return DeletionPolicy(keeps_versions=False)
 
     def give_up(self) -> None:
-        """Do nothing: no call of this store waits for another attempt."""
+        """Do nothing, because no call of this store waits for another attempt."""
 
 
 def refuse_unfit(settings: RepositorySettings) -> None:
-    """Raise PreflightError if the folder of file:///folder is on a file system that lacks an ability of a repository.
+    """Raise PreflightError if the folder of file:///folder is on a file system that cannot hold a repository.
 
     RepositoryError if no file can be created in it. The check leaves nothing in the folder.
     """

@@ -1,4 +1,4 @@
-"""S3, and other servers with its protocol."""
+"""Stores in S3, and in other servers with its protocol."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
 _SMALL = 128 << 10
-"""Objects below this size (bytes) cost more in storage classes for rare access than in the standard class."""
+"""Objects below this size in bytes cost more in storage classes for rare access than in the standard class."""
 
 _REMOVAL_SECONDS = 5.0
-"""Average limit for the removal of one object, if the provider does not support batch requests."""
+"""Average time limit in seconds for removing one object, if the provider does not support batch requests."""
 
 
 def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
-    """Raise KeyError if the answer is not a listing: an HTML page of a proxy would look like an empty bucket."""
+    """Raise KeyError if the answer is not a listing, as an HTML page of a proxy would look like an empty bucket."""
     if not {"IsTruncated", "KeyCount", "Name", "Contents"} & page.keys():
         raise KeyError("IsTruncated")
 
@@ -109,7 +109,7 @@ class S3Store:
         self._removal = ObjectRemoval(bucket, self._delete)
 
     def _session(self) -> tuple[Session, RenewedCredentials | None]:
-        """Return a session and its signing credentials: None if botocore has none, or renews them itself."""
+        """Return a session and its signing credentials (None: botocore has none, or renews them itself)."""
         core = client_core()
         first = credentials_of(self._file) if self._file else credentials_of_session(core)
         if first is None:
@@ -216,8 +216,8 @@ class S3Store:
     def _without_checksums(self, parameters: dict[str, Any], body: Body, refused: ClientError) -> None:
         """Store the object without the checksum. If that succeeds, later objects are stored without it too.
 
-        Some endpoints do not support the checksum. If the second attempt fails too, the first error is raised, unless
-        the second error is a failed condition or a missing object or bucket.
+        Some endpoints do not support the checksum. If the second attempt also fails, the first error is raised, unless
+        the second is a failed condition or a missing object or bucket.
         """
         self._checksums = False
         client = self._connect()
@@ -263,7 +263,8 @@ class S3Store:
         """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
 
         If an account has no unconditional right to list, S3 answers AccessDenied for a missing object (API reference,
-        GetObject, "Permissions"). The policies of zsnapdb allow listing of the prefix, so a listing shows which.
+        GetObject, "Permissions"). The policies of zsnapdb allow listing the prefix, so a listing shows which case it
+        is.
         """
         try:
             return self._client.get_object(Bucket=self.bucket, Key=key, **cast(Any, more or {}))
@@ -282,7 +283,7 @@ class S3Store:
         return all(item["Key"] != key for item in page.get("Contents", []))
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object. A large one uses several connections if one is slow."""
+        """Read the object, over several connections if it is large and one connection is slow."""
         with self._requesting(f"reading {key}", limit=transfer_limit(len(target))):
             return self._reader.read_into(key, target)
 
@@ -305,7 +306,10 @@ class S3Store:
             ) from error
 
     def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
-        """Yield the pages of a listing. UnreachableError below the minimum rate, since it might never end."""
+        """Yield the pages of a listing.
+
+        Raises UnreachableError below the minimum rate, because the listing might never end.
+        """
         token, pace = "", ListingPace(f"listing {prefix} in s3://{self.bucket}")
         while True:
             with self._requesting(f"listing {prefix}"), pace.page():
@@ -376,7 +380,7 @@ class S3Store:
             return afterlife_of(self._client, self.bucket)
 
     def give_up(self) -> None:
-        """Do nothing: no call of this store waits for another attempt."""
+        """Do nothing, because no call of this store waits for another attempt."""
 
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:

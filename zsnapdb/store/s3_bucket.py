@@ -1,4 +1,4 @@
-"""Objects of a bucket: their listing and removal, their locks, and parallel reading of large ones."""
+"""Objects of a bucket: their listing and removal, their locks, and parallel reading of large objects."""
 
 from __future__ import annotations
 
@@ -36,13 +36,16 @@ if TYPE_CHECKING:
 BATCH = 1000
 """Maximum number of objects in one request."""
 _MOST_REFUSED = 10
-"""After this many refusals the rest of a batch is not tried: the account may have no right to remove objects."""
+"""After this many refusals the rest of a batch is not tried, as the account may have no right to remove objects."""
 DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)"
 
 
 @dataclass
 class ObjectRemoval:
-    """Removes objects from one bucket. `one` removes a single object and raises RepositoryError if it is refused."""
+    """Removal of objects from one bucket.
+
+    `one` removes a single object, and raises RepositoryError if this is refused.
+    """
 
     bucket: str
     one: Callable[[str], None]
@@ -52,7 +55,7 @@ class ObjectRemoval:
     def remove(self, client: S3Client, keys: Sequence[str]) -> None:
         """Remove at most BATCH objects. ClientError if the provider is busy.
 
-        RepositoryError for an object that cannot be removed. The others are removed, unless many are refused.
+        Raises RepositoryError for an object that cannot be removed. The others are removed, unless many are refused.
         """
         if not self.in_batches or len(keys) == 1:
             self._one_by_one(keys)
@@ -117,7 +120,7 @@ def extend_lock_of(
     """Lock the object's newest version at least until then. ClientError if the provider refuses.
 
     A lock can always be extended. It is shortened only by a request to bypass it (S3 User Guide, "Object Lock"). So a
-    refusal is not an error if the existing lock ends later.
+    refusal is not an error if the existing lock ends later than `until`.
     """
     try:
         client.put_object_retention(Bucket=bucket, Key=key, Retention={"Mode": mode, "RetainUntilDate": until})
@@ -132,13 +135,13 @@ def extend_lock_of(
 def afterlife_of(client: S3Client, bucket: str) -> DeletionPolicy:
     """Return the bucket's versioning, its rule for older versions, and whether it has locks.
 
-    Only lifecycle rules for the complete bucket count.
+    Only lifecycle rules for the complete bucket are considered.
     """
     try:
         status = client.get_bucket_versioning(Bucket=bucket).get("Status")
     except (ClientError, BotoCoreError):
-        # Many accounts may remove objects, but not read the versioning. Locks need versions, so unknown versioning
-        # means that there may be locks.
+        # Many accounts may remove objects, but not read the versioning. Locks need versions, so if versioning is
+        # unknown, there may be locks.
         return DeletionPolicy(keeps_versions=None, has_locks=True)
     if status != "Enabled":
         return DeletionPolicy(keeps_versions=False)
@@ -174,7 +177,7 @@ def _version_days(client: S3Client, bucket: str) -> int | None:
 PARTS = 4
 """Maximum number of connections for one object."""
 LEAST = 4 << 20
-"""Minimum size of a part in bytes. The request for a shorter part costs more than it gains."""
+"""Minimum size of a part in bytes. A request for a shorter part costs more time than it saves."""
 MOST = 32
 """Maximum number of connections for all objects together."""
 _BLOCK = 1 << 20
@@ -204,12 +207,12 @@ class Pace:
 
 
 Get = Callable[[str, Mapping[str, str]], "GetObjectOutputTypeDef"]
-"""Requests an object by its key, with further parameters of GetObject. ClientError as from botocore."""
+"""A function that requests an object by key, with further parameters of GetObject. It raises botocore's ClientError."""
 
 
 @dataclass(frozen=True)
 class RangedReader:
-    """Reads objects into memory with `get`. Threads may share it."""
+    """A reader of objects into memory. `get` requests the objects. Threads may share it."""
 
     get: Get
     pace: Pace = field(default_factory=Pace)
@@ -219,7 +222,7 @@ class RangedReader:
     def read_into(self, key: str, target: memoryview) -> int:
         """Write as much of the object as fits to `target`. Return the object's full size in bytes.
 
-        After an error nothing writes to `target` any more. An object that is replaced during the read is read again.
+        After an error, no thread writes to `target` any more. An object that is replaced during the read is read again.
         """
         if len(target) < 2 * LEAST or self.pace.is_fast:
             return self._whole(key, target)
@@ -240,7 +243,7 @@ class RangedReader:
         return self._whole(key, target)
 
     def _in_parts(self, key: str, target: memoryview, part: int, first: GetObjectOutputTypeDef, began: float) -> bool:
-        """Fill the target, its first part from the answer. No thread writes to the target after the return.
+        """Fill the target; the first part is from the answer `first`. No thread writes to the target after the return.
 
         Return whether the server confirms that all parts are of one object. If not, the caller reads it in one request.
         """
@@ -282,7 +285,10 @@ class RangedReader:
         return True
 
     def _exactly(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> None:
-        """Fill the target from the answer. IncompleteReadError unless the answer has exactly that size."""
+        """Fill the target from the answer.
+
+        Raises IncompleteReadError unless the answer has exactly the target's size.
+        """
         size = self._received(answer, target, began)
         if size != len(target):
             raise IncompleteReadError(actual_bytes=size, expected_bytes=len(target))
@@ -290,7 +296,7 @@ class RangedReader:
     def _received(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> int:
         """Write as much of the answer as fits to the target, in blocks. Return the answer's full size.
 
-        Reading a large object in one call would need new memory every time.
+        Reading a large object in one call would allocate new memory every time.
         """
         with closing(answer["Body"]) as body:
             done = 0

@@ -49,11 +49,11 @@ from zsnapdb.base.timed_tls import with_timed_sockets
 from zsnapdb.store.base import CONDITIONS_HINT
 
 REQUEST_SECONDS = 60.0
-"""Time limit of a request until its first bytes, and in total if it has few."""
+"""Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
 LEAST_RATE = 16 << 10
-"""Minimum bytes per second of a request, its body and answer together. A slower store counts as unreachable."""
+"""Minimum bytes per second of a request, with its body and answer. A slower store counts as unreachable."""
 _MOST_ANSWER = 64 << 20
-"""Size limit in bytes of an answer other than an object; a listing of a thousand keys has a megabyte."""
+"""Size limit in bytes for an answer other than an object. A listing of a thousand keys has a megabyte."""
 
 
 class _TimedConnection(AWSHTTPConnection):
@@ -68,18 +68,19 @@ class _TimedTlsConnection(AWSHTTPSConnection):
         super().connect()
 
 
-# botocore limits each read of a socket, but not a whole request. It creates its connections from these classes.
+# botocore limits the time of each socket read, but not of a whole request. It creates its connections from these
+# classes.
 AWSHTTPConnectionPool.ConnectionCls = _TimedConnection
 AWSHTTPSConnectionPool.ConnectionCls = _TimedTlsConnection
 
 
 def request_limit() -> AbstractContextManager[ExchangeLimit]:
-    """Limit a request whose answer is small. Its own body may have any size."""
+    """Limit the time of a request whose answer is small. The request's body may have any size."""
     return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=_MOST_ANSWER)
 
 
 def transfer_limit(size: int) -> AbstractContextManager[ExchangeLimit]:
-    """Limit a request that reads an object of at most `size` bytes: at once, or again as a whole after a part."""
+    """Limit the time of a request that reads an object of at most `size` bytes, possibly a second time after a part."""
     return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=2 * size + _MOST_ANSWER)
 
 
@@ -96,12 +97,12 @@ def http_status(error: ClientError) -> int:
 
 def without_expect(params: dict[str, Any], **_: object) -> None:
     """Remove a request's Expect header (event handler)."""
-    # This header costs a round trip before every chunk, and only saves the upload of a refused chunk.
+    # This header costs a round trip before every chunk, and saves only the upload of a refused chunk.
     params["headers"].pop("Expect", None)
 
 
 def with_md5(params: dict[str, Any], **_: object) -> None:
-    """Add Content-MD5 to a request (event handler). Some servers require it where others accept an SDK checksum."""
+    """Add Content-MD5 to a request (event handler). Some servers require it instead of an SDK checksum."""
     body = params["body"]
     digest = hashlib.md5(body if isinstance(body, bytes) else str(body).encode(), usedforsecurity=False).digest()
     params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
@@ -119,14 +120,14 @@ def _timestamp(value: Any) -> datetime:
 
 
 class _AnyService(list[str]):
-    """A list of services that contains every name."""
+    """A list of services that claims to contain every name."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
 
 class _Loader(Loader):
-    """Loads service descriptions without listing all four hundred, a step that only rejects unknown names."""
+    """A loader of service descriptions that does not list all four hundred, a step that only rejects unknown names."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - the library names it
         """Return a list that contains every name. Loading a service that does not exist fails later."""
@@ -135,7 +136,7 @@ class _Loader(Loader):
 
 @functools.cache
 def _loader(folders: str | None) -> Loader:
-    """Return the cached loader of AWS service descriptions. Loading them is most of the time to create a client.
+    """Return the cached loader of AWS service descriptions. Loading them takes most of the time for creating a client.
 
     `folders` is the setting `data_path`, as in botocore.loaders.create_loader.
     """
@@ -147,7 +148,7 @@ def client_core() -> botocore.session.Session:
     """Return the botocore session for clients, with the cached loader and the fast parser of times.
 
     boto3's session would create the same client and add file transfers, which are not used here. Importing and adding
-    them takes a quarter of the CPU time until a client exists.
+    these takes a quarter of the CPU time for creating a client.
     """
     core = botocore.session.get_session()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
@@ -180,11 +181,11 @@ AGAIN = {
 }
 """Codes after which the same request may succeed (S3 API reference, list of error codes).
 
-The provider is busy, the request conflicted with another, or it was damaged in transfer.
+The provider is busy, or the request conflicted with another request or was damaged in transfer.
 """
 
 UNKNOWN_REQUEST = {"NotImplemented", "XNotImplemented", "MethodNotAllowed", "UnsupportedOperation", "405", "501"}
-"""Codes of a request or header that the provider does not support: the same request never succeeds."""
+"""Codes for a request or header that the provider does not support, so that the same request never succeeds."""
 CHECKSUM_REFUSED = {
     *UNKNOWN_REQUEST,
     "InvalidArgument",
@@ -214,7 +215,7 @@ class S3Options:
 
 
 class BlockReader:
-    """A memoryview as a file object for the client. It is read in large blocks, without copies."""
+    """A file object for the client that reads a memoryview in large blocks, without copies."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
@@ -275,7 +276,7 @@ def zsnapdb_error(
 ) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `renewed_in`: the location in which temporary credentials are renewed. `is_conditional`: the request was a
+    `renewed_in`: the location in which temporary credentials are renewed. `is_conditional`: whether the request was a
     conditional write. `denied_hint`: the hint if the account lacks the permission.
     """
     if isinstance(error, ClientError):
@@ -336,13 +337,13 @@ def _refusal(
 
 _USED = "zsnapdb-credentials"
 _REFUSED = (400, 401, 403)
-"""HTTP statuses of refused credentials. An answer to HEAD has no more specific code."""
+"""HTTP statuses of refused credentials. The answer to a HEAD request has no code that is more specific."""
 
 
 class RenewedCredentials(Credentials):
     """Credentials that sign requests until the provider refuses them. Then `read` returns newer ones.
 
-    Threads may share it: a request is never signed with a mix of two credentials.
+    Threads may share them: a request is never signed with a mix of two credentials.
     """
 
     def __init__(self, first: S3Credentials, read: Callable[[], S3Credentials | None]) -> None:
@@ -356,7 +357,7 @@ class RenewedCredentials(Credentials):
         return ReadOnlyCredentials(now.key_id, now.secret, now.token, None)
 
     def load_credentials(self) -> RenewedCredentials:
-        """Return these credentials: they are the only provider of their session."""
+        """Return these credentials, which are the only provider of their session."""
         return self
 
     def note_use(self, context: dict[str, Any], **_: object) -> None:
@@ -378,7 +379,7 @@ class RenewedCredentials(Credentials):
                 try:
                     self._now = self._read() or self._now
                 except ConfigError:
-                    # The provider's refusal is a better error than that of a file that is just being written.
+                    # The provider's refusal is a better error than the error from a file that is just being written.
                     return None
             return 0 if used != self._now else None
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from zsnapdb.base.deadline import is_slow, rate_of
 
 _POPULATE_WRITE = 23
-"""MADV_POPULATE_WRITE of Linux 5.14 (madvise(2)) allocates all pages of a range, which is cheaper than page faults."""
+"""MADV_POPULATE_WRITE (madvise(2), Linux 5.14) allocates all pages of a range, which costs less than page faults."""
 
 _MOST_POPULATED = 64 << 20
-"""Limit of preallocated bytes. The sizes come from a manifest, and an altered one may contain huge sizes."""
+"""Limit of preallocated bytes. The sizes come from a manifest, and an altered manifest may contain huge sizes."""
 
 
 class SlotPool:
-    """Free memory slots for reuse. Threads may share it.
+    """A pool of free memory slots for reuse. Threads may share it.
 
-    The slot that was returned last is taken first: its pages are allocated and may be in the CPU cache. So a transfer
-    uses no more memory than it needs at the same time.
+    The slot that was returned last is taken first, because its pages are allocated and may be in the CPU cache. So a
+    transfer uses no more memory than it needs at the same time.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,10 @@ class SlotPool:
         self._lock = threading.Lock()
 
     def take(self, size: int, *, filled: int = 0) -> memoryview:
-        """Return a slot of at least `size` bytes with any content. The caller now fills the first `filled` bytes."""
+        """Return a slot of at least `size` bytes with arbitrary content.
+
+        The caller will fill the first `filled` bytes at once.
+        """
         with self._lock:
             self._size = max(self._size, size)
             while self._free:
@@ -67,7 +70,7 @@ class SlotPool:
 class TransferMemory:
     """Memory that the streams of one run reuse: slots for plain slices, and slots for their stored forms.
 
-    They are separate because a stored form is usually smaller, so its slots use fewer pages.
+    The two kinds are separate because stored forms are usually smaller, so their slots use fewer pages.
     """
 
     plain: SlotPool = field(default_factory=SlotPool)
@@ -83,7 +86,7 @@ def _new_slot(size: int, filled: int) -> memoryview:
     """Return new memory with the first `filled` bytes preallocated. Other pages are allocated on first use."""
     memory = mmap.mmap(-1, size)
     with contextlib.suppress(AttributeError, OSError):
-        # Large pages, if the system has them, save page faults.
+        # If the system has large pages, they save page faults.
         memory.madvise(mmap.MADV_HUGEPAGE)
     if filled:
         with contextlib.suppress(OSError):
@@ -92,10 +95,10 @@ def _new_slot(size: int, filled: int) -> memoryview:
 
 
 _MOST_CONNECTIONS = 16
-"""Limit of parallel connections: more are not faster, because the network is saturated or the server refuses."""
+"""Limit of parallel connections. More are not faster, because the network is saturated or the server refuses them."""
 
 _OF_A_SIZE = 64
-"""Number of chunks of one size, before the size doubles."""
+"""Number of chunks of one size before the size doubles."""
 
 FIRST_CHUNK = 8 << 20
 """The size of a stream's first chunks in bytes, unless the configured maximum is smaller."""
@@ -104,7 +107,7 @@ FIRST_CHUNK = 8 << 20
 def chunk_size(index: int, first: int, most: int) -> int:
     """Return the size in bytes of the chunk with this number (from 1) of a stream. The last chunk may be smaller.
 
-    The first ones have `first` bytes, later ones at most `most`.
+    The first chunks have `first` bytes, later chunks at most `most`.
     """
     doubled = min((index - 1) // _OF_A_SIZE, most.bit_length())
     return min(most, first << doubled)
@@ -114,7 +117,7 @@ class InFlight:
     """The number and bytes of slices in flight, with their limits. Threads may share it.
 
     `concurrency` workers and `waiting` slices that wait for a worker are always allowed. With `widens`, each slow
-    transfer allows one more, as long as all slices together have at most `most_bytes`.
+    transfer allows one more slice, as long as all slices together have at most `most_bytes`.
     """
 
     def __init__(self, concurrency: int, *, waiting: int, most_bytes: int, widens: bool) -> None:
@@ -129,7 +132,7 @@ class InFlight:
         self._changed = threading.Condition()
 
     def take(self, size: int) -> None:
-        """Wait until a slice of this size in bytes may start, and count it."""
+        """Wait until a slice of this size in bytes may start, then count it."""
         with self._changed:
             self._changed.wait_for(lambda: self._fits(size))
             self._add(size)
@@ -150,7 +153,7 @@ class InFlight:
             self._changed.notify()
 
     def transferred(self, size: int, seconds: float) -> None:
-        """Record the size in bytes and the duration of one transfer. A slow one allows another worker."""
+        """Record the size in bytes and the duration of one transfer. A slow transfer allows another slice."""
         rate = rate_of(size, seconds)
         if rate is None or not is_slow(rate):
             return

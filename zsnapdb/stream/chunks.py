@@ -1,4 +1,4 @@
-"""One chunk: a slice of the plain stream that is stored as one object, with hashes of both forms."""
+"""The form of a chunk: a slice of the plain stream that is stored as one object, with hashes of both forms."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _DAMAGED = "the object was changed or truncated after it was written; restore an
 
 
 _MOST_WINDOW = 1 << 27
-"""Limit of the zstd window in bytes: that of the highest zstd level. A forged frame may request more."""
+"""Limit of the zstd window in bytes, which is the window of the highest level. A forged frame may request more."""
 
 
 class Codec(StrEnum):
-    """How a chunk is stored: uncompressed, or as one zstd frame (RFC 8878) with its content size."""
+    """The form of stored chunks: uncompressed, or one zstd frame (RFC 8878) with its content size."""
 
     NONE = "none"
     ZSTD = "zstd"
@@ -58,8 +58,8 @@ NO_CHUNK = Chunk(0, "0" * 64, 0, "0" * 64, None)
 def plain_hash(data: Body = b"") -> blake3:
     """Return a BLAKE3 hash object of the plain bytes, which accepts more bytes.
 
-    BLAKE3 is five times as fast as SHA-256 on a CPU with AVX2. Stored bytes have a SHA-256 hash, because stores verify
-    it themselves and every host has a program for it.
+    BLAKE3 is five times as fast as SHA-256 on a CPU with AVX2. Stored bytes have a SHA-256 hash, because stores can
+    verify it and every host has a program for it.
     """
     return blake3(data)
 
@@ -68,21 +68,21 @@ class ChunkPlaces(Protocol):
     """The chunks of one volume of one backup, by index from 1."""
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk: its location and whether it is its volume's last one."""
+        """Return the associated data of an encrypted chunk: its location, and whether it is its volume's last chunk."""
 
     def give_up(self) -> None:
-        """Stop retrying: calls that wait for another attempt raise soon."""
+        """Stop retrying: calls that are waiting for their next attempt soon raise an error."""
 
 
 class ChunkSink(ChunkPlaces, Protocol):
-    """Stores the chunks of a volume."""
+    """A writer of the chunks of a volume."""
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
         """Store the chunk durably, or raise. `sha256` is the hexadecimal hash of the body."""
 
 
 class ChunkSource(ChunkPlaces, Protocol):
-    """Reads the stored chunks of a volume."""
+    """A reader of the stored chunks of a volume."""
 
     def get_chunk(self, index: int) -> bytes:
         """Return the stored chunk. NotFound if it is missing."""
@@ -148,8 +148,8 @@ def seal(
 ) -> tuple[Body, Chunk]:
     """Return the stored form of a slice and its description. Without a cipher `associated` is ignored.
 
-    `into` is memory of `room_for()` bytes for the stored form. An uncompressed slice may be in it, at offset
-    `NONCE_BYTES`; encryption overwrites it. `known_hash` is the slice's plain hash, if the caller has it.
+    `into` is memory of `room_for()` bytes for the stored form. An uncompressed slice may itself be in this memory, at
+    offset `NONCE_BYTES`; encryption overwrites the slice. `known_hash` is the slice's plain hash, if the caller has it.
     """
     size, digest = len(plain), known_hash or plain_hash(plain).hexdigest()
     body: Body = plain
@@ -179,7 +179,7 @@ def unseal(
     """Return the plain slice, verified by its hash and, if encrypted, its tag.
 
     `cipher` matches the chunk's key id; it is None for a chunk without a key id. The slice may be written to `into`.
-    `memory` is the pool for temporary memory. DamagedError with `what` and the problem.
+    `memory` is the pool for temporary memory. Raises DamagedError with `what` and the problem.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(
@@ -194,7 +194,7 @@ def unseal(
         why = f"the bytes cannot be decompressed: {error}"
     except DamagedError as error:
         why = error.message
-    # The plain hash verifies a good chunk. The stored hash only shows where a bad chunk was damaged.
+    # The plain hash suffices for a good chunk. The stored hash only shows where a bad chunk was damaged.
     if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
         why = "the stored bytes do not have the SHA-256 hash in the manifest"
     raise DamagedError(f"{what}: {why}", hint=_DAMAGED)
@@ -211,9 +211,9 @@ def unseal_in_place(
 ) -> memoryview:
     """Return the plain slice, verified by its tag if encrypted, else by the SHA-256 of its stored form.
 
-    It is for readers that verify the plain bytes themselves, as `zfs receive` does with the checksum of every record.
-    `body` is overwritten. With zstd the slice is written to `into`, otherwise it stays in `body`. DamagedError with the
-    problem, without the object's name.
+    This function is for readers that verify the plain bytes themselves, as `zfs receive` does with the checksum of
+    every record. `body` is overwritten. With zstd the slice is written to `into`, otherwise it stays in `body`. Raises
+    DamagedError with the problem, but without the object's name.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(f"the object has {len(body)} bytes, the manifest says {chunk.stored_size}")

@@ -25,22 +25,22 @@ from zsnapdb.stream.send_stream_checks import RECORD_BYTES, ExpectedStream, Walk
 _MOST_IN_FLIGHT = 96 << 20
 """Limit, in plain bytes, of the slices in flight when the network is the bottleneck.
 
-Their stored forms need memory in addition. The memory of a fetched slice is in use until it is written.
+Their stored forms need memory in addition. The memory of a fetched slice is in use until the slice is written.
 """
 
 _MOST_STEPS_BACK = 8
-"""How many chunks before the estimated one are searched for a record before the resume point."""
+"""Number of chunks before the estimated chunk that are searched for a record before the resume point."""
 
 
 class Passage(Protocol):
-    """A filter between the slices of a stream and the pipe."""
+    """A filter of a stream's slices on their way to the pipe."""
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
-        """Yield the bytes to write for a slice. DamagedError, before the first yield, if the slice is refused."""
+        """Yield the bytes to write for a slice. Raises DamagedError before the first yield if the slice is refused."""
 
 
 class WholeStream:
-    """Passes a whole stream on unchanged and checks its records."""
+    """A filter that passes on a whole stream unchanged and checks its records."""
 
     def __init__(self, expected: ExpectedStream | None) -> None:
         self._walker = Walker(expected)
@@ -58,7 +58,7 @@ class WholeStream:
 
 @dataclass(frozen=True)
 class Resumption:
-    """The rest of a stream that an interrupted receive still needs. It starts in the chunk `first` (from 1).
+    """The rest of a stream that an interrupted receive still needs. It starts in chunk number `first` (from 1).
 
     `before` is the size of the earlier chunks, in plain bytes.
     """
@@ -87,13 +87,13 @@ def download(
 
     - `resumption`: write only the rest of the stream, or raise NotResumableError.
     - `expected`: the required BEGIN record. The last chunk is written only if it ends with the END record.
-    - `ciphers`: the ciphers by key id. ConfigError, before anything is fetched, if one is missing.
-    - `memory`: reused by several streams, one after the other.
+    - `ciphers`: the ciphers by key id. If one is missing, ConfigError is raised before anything is fetched.
+    - `memory`: memory that several streams reuse, one after the other.
     - `widens`: more chunks may be fetched at once if the network is slow.
 
-    DamagedError names, by `name(index)`, the first chunk that is missing or altered, or has a record that zsnapdb never
-    sends; no byte of it is written. BrokenPipeError if the pipe's reader has ended. While the store waits, the reader
-    waits too and sees no end of the stream.
+    Raises DamagedError with the name, `name(index)`, of the first chunk that is missing or altered, or has a record
+    that zsnapdb never sends. No byte of this chunk is written. Raises BrokenPipeError if the pipe's reader has ended.
+    While the store waits, the reader waits too, and sees no end of the stream.
     """
     in_flight = InFlight(concurrency, waiting=0, most_bytes=_MOST_IN_FLIGHT, widens=widens)
     fetcher = _Fetcher(
@@ -171,7 +171,7 @@ def resume_at(
     first = bytes(fetcher.fetch(1).plain)
     stream = ResumedStream(first[: RECORD_BYTES + parse_begin(first).payload_size], point, expected)
     ends = list(itertools.accumulate(chunk.plain_size for chunk in chunks))
-    # The number is approximate, but never too small by more than the first record.
+    # The number is approximate. If it is too small, then by at most the first record.
     index = next((at for at, end in enumerate(ends, 1) if point.received < end), len(chunks))
     for candidate in range(index, max(1, index - _MOST_STEPS_BACK), -1):
         place = first_place(memoryview(fetcher.fetch(candidate).plain), point.to_guid)
@@ -196,7 +196,7 @@ def _writable(plain: Body) -> memoryview:
 
 
 def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> Iterator[memoryview]:
-    """Yield the bytes to write for a slice. DamagedError names the chunk of the first rejected record."""
+    """Yield the bytes to write for a slice. Raises DamagedError with the chunk of the first rejected record."""
     try:
         yield from passage.feed(plain, last=last)
     except DamagedError as error:
@@ -205,7 +205,10 @@ def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> It
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A slice of the stream, perhaps in its slot: reuse the slot only after the slice is written."""
+    """A slice of the stream, and the slot in which it may be.
+
+    The slot must not be reused before the slice is written.
+    """
 
     plain: Body
     slot: memoryview
@@ -267,7 +270,7 @@ class _Fetcher:
         finally:
             if slot is not stored:
                 self.memory.stored.give(stored)
-        # The second time everything is checked, and the error says which check failed.
+        # The second attempt checks everything, and its error shows which check failed.
         proved = unseal(
             body,
             chunk,

@@ -22,17 +22,19 @@ from zsnapdb.stream.send_stream_checks import MOST_KEY_BYTES, RECORD_BYTES, pars
 FIRST_BYTES = RECORD_BYTES + MOST_KEY_BYTES
 """This many bytes of a stream contain its whole first record."""
 _SUITES = {3: 16, 4: 24, 5: 32, 6: 16, 7: 24, 8: 32}
-"""Key length of a dataset in bytes, by the number of its cipher (enum zio_encrypt): AES-CCM, then AES-GCM."""
+"""Key lengths in bytes by the number of the dataset's cipher (enum zio_encrypt): AES-CCM, then AES-GCM."""
 _FIRST_GCM = 6
 _RAW, _HEX, _PASSPHRASE = 1, 2, 3
 _WRAPPING_BYTES = 32
 _MOST_ITERATIONS = 20_000_000
-"""`zfs create` uses 350,000, which take 0.1 s. A larger number than this limit is hostile."""
+"""`zfs create` uses 350,000 iterations, which take 0.1 s. A number above this limit is hostile."""
 
 
 @dataclass(frozen=True)
 class WrappedKey:
-    """The keys of a dataset, wrapped by the user's key. `keyformat` is the number of raw, hex or passphrase.
+    """The keys of a dataset, wrapped by the user's key.
+
+    `keyformat` is the number of the format: raw, hex or passphrase.
 
     `sealed` has the keys and the tag of the cipher, `associated` the data that is authenticated with them.
     """
@@ -46,7 +48,7 @@ class WrappedKey:
     associated: bytes = field(repr=False)
 
     def is_opened_by(self, text: bytes) -> bool:
-        """Whether the user's key opens it. `text` is the whole content of the key file."""
+        """Whether the user's key unwraps the keys. `text` is the whole content of the key file."""
         key = self._wrapping_key(text)
         if key is None:
             return False
@@ -71,7 +73,7 @@ class WrappedKey:
 def wrapped_key(first: bytes) -> WrappedKey | None:
     """Return the wrapped key of a raw stream that starts with these bytes; None if its format is unknown.
 
-    DamagedError if there is no first record.
+    Raises DamagedError if there is no first record.
     """
     begin = parse_begin(first)
     payload = first[RECORD_BYTES : RECORD_BYTES + begin.payload_size]
@@ -83,7 +85,7 @@ def wrapped_key(first: bytes) -> WrappedKey | None:
 
 
 def _of(keys: Mapping[str, resume_stream.Value]) -> WrappedKey:
-    """Return the wrapped key in a list. KeyError or ValueError if a value is missing or invalid."""
+    """Return the wrapped key in a list. Raises KeyError or ValueError if a value is missing or invalid."""
 
     def number(name: str) -> int:
         value = keys[name]

@@ -4,10 +4,10 @@
 stream starts with this record again (dmu_recv_resume_begin_check and resume_check in module/zfs/dmu_recv.c). `zfs send
 -t` creates such a stream from a snapshot; this module creates it from the stored stream.
 
-Every record has the fletcher-4 checksum of all earlier bytes, so another BEGIN record changes all checksums. They are
-not recomputed from the bytes. Fletcher-4 is linear, so the difference between the two sums follows from the number of
-words and from the replaced checksums alone. So `zfs receive` still verifies each payload against the checksum of `zfs
-send`.
+Every record has the fletcher-4 checksum of all earlier bytes, so another BEGIN record changes all checksums. The new
+checksums are not computed from the bytes. Fletcher-4 is linear, so the difference between old and new sum depends only
+on the number of words and on the replaced checksums. So `zfs receive` still verifies each payload against the checksum
+of `zfs send`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Value = int | bytes | Mapping[str, "Value"]
 
 
 def read_nvlist(data: bytes) -> Mapping[str, Value]:
-    """Return the pairs of a list. Pairs of other types than numbers, bytes and lists are left out.
+    """Return the pairs of a list. Pairs that are not numbers, bytes or lists are omitted.
 
     ValueError or struct.error if the bytes are not such a list.
     """
@@ -100,7 +100,7 @@ _MOST_BYTES = 1 << 16
 class ResumePoint:
     """The last received record: the OBJECT record of `object`, or its WRITE record at `offset` (bytes).
 
-    `received` is the approximate number of received bytes of the stream. It includes the record, and may include a few
+    `received` is the approximate number of received bytes of the stream. They include the record, and possibly a few
     MiB after it. `from_guid` is 0 for a full stream.
     """
 
@@ -152,7 +152,10 @@ _MASK = (1 << 64) - 1
 _MOST_PAYLOAD = 1 << 24
 """The largest block of ZFS (SPA_MAXBLOCKSIZE)."""
 _MOST_TRIED = 64
-"""Limit of GUID matches that are tried as part of a header. In a real stream the first or an early match is in one."""
+"""Maximum number of GUID matches that are tried as part of a header.
+
+In a real stream, an early match is in a header.
+"""
 
 Sums = tuple[int, int, int, int]
 
@@ -162,9 +165,9 @@ class NotResumableError(ZsnapdbError):
 
 
 def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
-    """Return the BEGIN record, with its payload, of the stream that resumes at `point`. `begin`: that of the whole one.
+    """Return the BEGIN record, with its payload, of the stream that resumes at `point`. `begin` is the stored stream's.
 
-    NotResumableError if the stream is from a big-endian host, or is another stream.
+    Raises NotResumableError if the stream is from a big-endian host, or is another stream.
     """
     facts = parse_begin(begin)
     if _U32.unpack_from(begin, 0)[0] != BEGIN or begin[8:9] == b"\0":
@@ -203,12 +206,12 @@ def first_place(slice_: memoryview, to_guid: int) -> tuple[int, int] | None:
 
 
 class ResumedStream:
-    """Passes on the rest of a stored stream, slice by slice, after a new BEGIN record."""
+    """A filter that passes on a new BEGIN record and the rest of a stored stream, slice by slice."""
 
     def __init__(self, begin: bytes, point: ResumePoint, expected: ExpectedStream) -> None:
         """`begin`: the stored stream's BEGIN record with its payload. `expected`: its required content.
 
-        DamagedError if the content differs. NotResumableError as for `resuming_begin`.
+        Raises DamagedError if the content differs, and NotResumableError as `resuming_begin` does.
         """
         self.begin = resuming_begin(begin, point)
         self._walker = Walker(expected)
@@ -222,14 +225,14 @@ class ResumedStream:
         self._is_synchronised = False
 
     def begin_with_the_whole(self) -> None:
-        """Expect the stored stream's first slice, which starts with its BEGIN record, as the first one."""
+        """Expect that the next slice is the stored stream's first slice, which starts with its BEGIN record."""
         self._skip, self._is_synchronised = self._stored_begin, True
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
         """Yield the bytes to write, in order. The slice must be writable and is modified.
 
-        The first slice must have an OBJECT or WRITE record before that of the resume point. NotResumableError if the
-        record is not in the stream, DamagedError as for `Walker.feed`.
+        The first slice must have an OBJECT or WRITE record before the record of the resume point. Raises
+        NotResumableError if the record is not in the stream, and DamagedError as `Walker.feed` does.
         """
         start, begin = 0, b""
         if not self._is_found:
@@ -310,7 +313,7 @@ class ResumedStream:
         self._skip = at - size
 
     def _exchange(self, data: memoryview, at: int) -> int:
-        """Replace the checksums in the header at `at`. Return the size of its payload in bytes."""
+        """Replace the checksums in the header at `at`. Return the size of the record's payload in bytes."""
         kind = _U32.unpack_from(data, at)[0]
         head = bytes(data[at : at + RECORD_BYTES])
         old = _SUM.unpack_from(head, CHECKSUM_AT)

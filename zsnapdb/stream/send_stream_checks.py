@@ -1,9 +1,9 @@
 """Checks of the records of a ZFS send stream while it is read. Headers are read, payloads skipped, nothing is copied.
 
 Layout: `struct dmu_replay_record` in OpenZFS include/sys/zfs_ioctl.h (the same from 2.0 to 2.4). A record has 312 bytes
-in the byte order of the sending host and starts with its type (u32). Its type determines the length of the payload
-after it (`record_payload_size` in cmd/zstream). Every record except BEGIN ends with the fletcher-4 checksum of all
-earlier bytes, and contains the GUID of the snapshot that the stream creates.
+in the byte order of the sending host and starts with its type (u32). The type determines the length of the payload
+after the record (`record_payload_size` in cmd/zstream). Every record except BEGIN ends with the fletcher-4 checksum of
+all earlier bytes, and contains the GUID of the snapshot that the stream creates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.base.errors import DamagedError
 
 _RAW = 24
 MOST_KEY_BYTES = 1 << 16
-"""Limit in bytes of the payload of a raw BEGIN record: the dataset's wrapped keys, some hundred bytes."""
+"""Limit in bytes of the payload of a raw BEGIN record. The dataset's wrapped keys have a few hundred bytes."""
 _FOREIGN_FEATURES = {
     0: "deduplicated blocks (-D)",
     1: "deduplicated blocks (-D)",
@@ -85,7 +85,7 @@ class BeginRecord:
 class ExpectedStream:
     """The required content of a stream's BEGIN record. `from_guid` is 0 for a full stream.
 
-    `name` is the full name of the snapshot. `features` is None before a stream was sent. `is_raw`: its blocks are
+    `name` is the full name of the snapshot. `features` is None if the stream was not sent yet. `is_raw`: its blocks are
     encrypted as in the pool.
     """
 
@@ -97,7 +97,7 @@ class ExpectedStream:
     is_raw: bool = False
 
     def check(self, begin: BeginRecord) -> None:
-        """Raise DamagedError unless GUIDs, snapshot name, type and features are the expected ones."""
+        """Raise DamagedError unless GUIDs, snapshot name, type and features are as expected."""
         if (begin.to_guid, begin.from_guid) != (self.to_guid, self.from_guid):
             raise DamagedError(
                 f"the stream leads from GUID {begin.from_guid} to {begin.to_guid}, expected from {self.from_guid} to"
@@ -125,7 +125,7 @@ _MAGIC = 0x2F5BACBAC
 _SUBSTREAM = 1
 """The header type (bits 0-1 of the version info) of a single-snapshot stream.
 
-2 is a package of several streams (`zfs send -R`).
+Type 2 is a package of several streams (`zfs send -R`).
 """
 
 BEGIN, OBJECT, FREEOBJECTS, WRITE, FREE, END, SPILL, EMBEDDED, OBJECT_RANGE = 0, 1, 2, 3, 4, 5, 7, 8, 9
@@ -197,7 +197,7 @@ def parse_begin(first: bytes | memoryview) -> BeginRecord:
 
 
 def payload_size(head: bytes, order: str) -> int:
-    """Return the payload size in bytes of a record, except BEGIN, from its 312-byte header. `order`: "<" or ">"."""
+    """Return the payload size in bytes of a record other than BEGIN, from its 312-byte header. `order`: "<" or ">"."""
     kind = struct.unpack_from(order + "I", head, 0)[0]
     if kind == OBJECT:
         bonus, _, raw_bonus = struct.unpack_from(order + "III", head, 28)
@@ -218,7 +218,7 @@ def _round_up(size: int) -> int:
 
 
 class Walker:
-    """Follows a stream from its first byte to its END record, slice by slice.
+    """A check that follows a stream from its first byte to its END record, slice by slice.
 
     `begin` is None until the first record is complete.
     """
@@ -240,7 +240,7 @@ class Walker:
     def feed(self, data: memoryview) -> None:
         """Check the next bytes of the stream.
 
-        DamagedError with the first invalid record and its offset.
+        Raises DamagedError with the first invalid record and its offset.
         """
         size = len(data)
         at = self._skip
@@ -269,7 +269,7 @@ class Walker:
     def _walk(self, data: memoryview, at: int, size: int) -> int:
         """Check all complete headers from `at` on. Return the offset of the next header.
 
-        Nearly all records are WRITE records; they are handled here, for speed.
+        Nearly all records are WRITE records. They are handled here for speed.
         """
         unpack, guid, records = self._write.unpack_from, self.begin.to_guid if self.begin else 0, 0
         last = size - RECORD_BYTES
@@ -333,7 +333,7 @@ class Walker:
     def _check_end(self, head: bytes) -> None:
         """Raise DamagedError unless the two checksums of the END record match.
 
-        The first one covers all bytes before the record, the second one also the record itself. So the second one must
+        The first checksum covers all bytes before the record, the second also the record itself. So the second one must
         follow from the first.
         """
         own = head[CHECKSUM_AT:]

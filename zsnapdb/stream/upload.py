@@ -1,4 +1,4 @@
-"""Upload of a stream up to its END record: chunks are compressed, hashed and stored in parallel to the reading.
+"""Upload of a stream up to its END record: chunks are compressed, hashed and stored in parallel while it is read.
 
 Memory: `concurrency + 1` slices, each plain or in its stored form; each compressing worker has both forms. If one
 connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. The length of the
@@ -23,12 +23,12 @@ from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.send_stream_checks import BeginRecord, ExpectedStream, Walker
 
 _AHEAD_BYTES = 512
-"""Number of bytes that are read ahead of a slice; less than the smallest chunk."""
+"""Number of bytes that are read beyond the end of a slice; less than the smallest chunk."""
 
 _MOST_IN_FLIGHT = 128 << 20
 """Limit, in plain bytes, of the slices in flight when the network is the bottleneck.
 
-Their stored forms need memory in addition, at their actual size. No worker has more than one.
+The stored forms need additional memory of their actual size. No worker has more than one stored form.
 """
 
 _READ_BYTES = 256 << 10
@@ -39,8 +39,9 @@ _READ_BYTES = 256 << 10
 class UploadSettings:
     """Maximum chunk size in bytes, codec, level, and number of parallel workers.
 
-    `adaptive`: the level may change; `level` is the first one. `widens`: more workers may start if the network is slow.
-    `first_chunk`: the size of the first chunks in bytes; later ones grow to `chunk_size` (None: all have that size).
+    `adaptive`: the level may change; `level` is the first level. `widens`: more workers may start if the network is
+    slow. `first_chunk`: the size of the first chunks in bytes; later chunks grow to `chunk_size` (None: all have that
+    size).
     """
 
     chunk_size: int
@@ -58,7 +59,7 @@ class UploadSettings:
 
 @dataclass(frozen=True)
 class KnownChunk:
-    """A stored chunk, and whether it is the last one of its stream."""
+    """A stored chunk, and whether it is the last chunk of its stream."""
 
     chunk: Chunk
     last: bool
@@ -92,7 +93,7 @@ class Uploaded:
 class _Slice:
     """A slice of the stream in its slot: the bytes, their plain hash in hexadecimal, and whether it is the last.
 
-    `room` is its largest possible size in bytes.
+    `room` is the largest possible size of the slice in bytes.
     """
 
     slot: memoryview
@@ -103,11 +104,11 @@ class _Slice:
 
 
 def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable[[int], int]) -> Iterator[_Slice]:
-    """Yield the stream, slice by slice, in slots. `size_of` returns the size of the slice with a number (from 1).
+    """Yield the stream, slice by slice, in slots. `size_of` returns the size of a slice by its number (from 1).
 
-    To recognize the last slice, only a few bytes are read ahead: a complete slice would need another slot. A slice is
-    hashed in small parts while it is read, because the parts are then still in the CPU cache. This takes a third less
-    time than hashing it from memory.
+    To recognize the last slice, only a few bytes are read ahead, because a complete slice would need another slot. A
+    slice is hashed in small parts while it is read, because the parts are then still in the CPU cache. This takes a
+    third less time than hashing the slice from memory.
     """
     ahead = pipe.read(_AHEAD_BYTES)
     for index in itertools.count(1):
@@ -131,7 +132,7 @@ def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable
 
 
 class _Level:
-    """The zstd level of the next chunk. An adaptive one is reviewed after each worker sealed about one chunk."""
+    """The zstd level of the next chunk. An adaptive level is reviewed after each worker has sealed about one chunk."""
 
     def __init__(self, settings: UploadSettings) -> None:
         self.level = settings.level
@@ -158,7 +159,7 @@ class _Level:
 
 
 class _Work:
-    """The shared state of the workers of one upload. `do` turns a slice in a slot into a stored chunk."""
+    """The shared state of the workers of one upload. `do` seals and stores the slice in a slot."""
 
     def __init__(
         self,
@@ -189,7 +190,7 @@ class _Work:
         """Seal and store one slice, unless an earlier run stored it. Its slot is free afterwards."""
         with self.in_flight.working:
             if self.failed.is_set():
-                # Another slice failed while this one waited: store nothing more.
+                # Another slice failed while this one waited, so store nothing more.
                 self._memory.plain.give(part.slot)
                 self.in_flight.give(part.room)
                 raise CancelledError
@@ -215,7 +216,7 @@ class _Work:
                 known_hash=part.hash,
             )
             if slot is not part.slot:
-                # The stored form is in a slot of its own, so another slice can use this one.
+                # The stored form is in its own slot, so another slice can use this slot.
                 self._memory.plain.give(part.slot)
             sealed = time.monotonic()
             self._level.sealed(sealed - began)
@@ -248,14 +249,14 @@ def upload(
 
     - `on_bytes` gets the number of plain bytes read so far.
     - `known`: the chunks of the same stream that an earlier run stored. Equal slices are not stored again.
-    - `on_stored` gets each newly stored chunk, from several threads at once, in any order. The upload fails if it
-      raises.
+    - `on_stored` gets each newly stored chunk, from several threads at once, in any order. The upload fails if
+      `on_stored` raises an error.
     - `expected`: the required content of the BEGIN record.
-    - `memory`: reused by several streams, one after the other.
+    - `memory`: memory that several streams reuse, one after the other.
 
-    DamagedError unless the stream has complete records from BEGIN to END of the types that zsnapdb sends; a restore
-    accepts no other stream. Errors of the store are passed on. The caller must check that `zfs send` ended with status
-    0.
+    Raises DamagedError unless the stream has complete records, from BEGIN to END, of the types that zsnapdb sends; a
+    restore accepts no other stream. Raises the errors of the store. The caller must check that `zfs send` ended with
+    status 0.
     """
     work = _Work(store, settings, cipher, known or {}, on_stored, memory or TransferMemory())
     futures: list[Future[Chunk]] = []
@@ -274,7 +275,7 @@ def upload(
         store.give_up()
         raise
     finally:
-        # After an error, chunks that no worker has started are not stored.
+        # After an error, chunks on which no worker has started are not stored.
         pool.shutdown(cancel_futures=True)
     return Uploaded(walker.finish(), chunks)
 
@@ -282,8 +283,8 @@ def upload(
 def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
     """Return the chunks when all are stored.
 
-    Raise the error of the first chunk that failed, without waiting for other chunks. Chunks that were cancelled after
-    it have no error of their own.
+    Raise the error of the first failed chunk, without waiting for other chunks. Chunks that were cancelled after this
+    error have no error of their own.
     """
     for future in as_completed(futures):
         if not isinstance(future.exception(), CancelledError):

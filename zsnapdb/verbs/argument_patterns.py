@@ -29,7 +29,7 @@ class Role(StrEnum):
 ALL = frozenset(Role)
 SEES_ALL = frozenset({Role.OPERATOR, Role.AUDITOR})
 CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
-"""Roles that may also read data of a clone, such as a log or a difference, because they may have its login."""
+"""Roles that may also read a clone's data, such as a log or a difference, because they may have the clone's login."""
 
 
 BRANCH = branches.NAME
@@ -40,7 +40,7 @@ SOURCE = re.compile(rf"latest|{BACKUP_ID}")
 POINT = re.compile(r"[0-9A-Za-z][0-9A-Za-z:.,+ -]{0,999}")
 DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d|w)")
 MESSAGE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,250}")
-"""One line, with at most the bytes that a property holds."""
+"""One line that is short enough for a property."""
 BYTES = re.compile(r"[1-9][0-9]{0,18}B")
 LINES = re.compile(r"[1-9][0-9]{0,2}")
 ROWS = re.compile(r"[0-9]{1,3}")
@@ -53,14 +53,14 @@ def _form(pattern: re.Pattern[str]) -> StringConstraints:
 
 Name = Annotated[str, _form(CLONE)]
 CloneGuid = Annotated[str, _form(CLONE_GUID)]
-"""The field `guid` of a clone. A later clone of the same name has another one."""
+"""The field `guid` of a clone. A later clone of the same name has another GUID."""
 InstanceWord = Annotated[str, _form(INSTANCE_NAME)]
 Point = Annotated[str, _form(POINT)]
 Duration = Annotated[str, _form(DURATION)]
 SetId = Annotated[str, _form(SOURCE)]
 CommitMessage = Annotated[str, _form(MESSAGE)]
 BranchWord = Annotated[str, _form(BRANCH)]
-"""A branch of a clone. In a field for a state, also a commit."""
+"""A branch of a clone. A field for a state also accepts a commit."""
 OperationId = Annotated[str, StringConstraints(pattern=rf"^(?:{run_context.PATTERN})$", strict=True)]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$", strict=True)]
 

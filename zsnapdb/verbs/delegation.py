@@ -1,8 +1,8 @@
-"""Parser of requests about clones from people without root, by the tables `COMMANDS` and `SERVED` of `requests.py`.
+"""Parser of requests about clones from people without root. `COMMANDS` and `SERVED` of `requests.py` define them.
 
-It serves `zsnapdb-clone`, which sudo runs as root, and the helper of `zsnapdb serve`. All input is hostile. Only
-declared words are accepted, no word can be shortened, and each value has a pattern. No option names a file, a program,
-an address or an owner. The calling code names the user; the input cannot.
+`zsnapdb-clone`, which sudo runs as root, and the helper of `zsnapdb serve` use it. All input is treated as hostile.
+Only declared arguments are accepted, no argument can be shortened, and each value has a pattern. No option names a
+file, a program, an address or an owner. The calling code names the user; the input cannot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.verbs.requests import COMMANDS, FORMER_NAMES, DelegatedCommand
 
 @dataclass(frozen=True)
 class DelegatedRequest:
-    """An accepted command line: its command, its clone ("" if none), and the arguments for zsnapdb."""
+    """An accepted command line: its command, its clone ("": none), and the arguments for zsnapdb."""
 
     command: str
     clone: str
@@ -24,12 +24,12 @@ class DelegatedRequest:
 
     @property
     def source(self) -> str:
-        """The snapshot set for the new clone, "" if none is named."""
+        """The snapshot set for the new clone; "" if none is named."""
         return next((word.removeprefix("--from=") for word in self.words if word.startswith("--from=")), "")
 
     @property
     def guid(self) -> str | None:
-        """The GUID of the only clone that the command may use, None if none is named."""
+        """The GUID of the only clone that the command may use; None if none is given."""
         return next((word.removeprefix("--guid=") for word in self.words if word.startswith("--guid=")), None)
 
     @property

@@ -21,7 +21,7 @@ from zsnapdb.verbs.argument_patterns import ALL, CHANGES, SEES_ALL, Role
 
 @dataclass(frozen=True)
 class VerbRoute:
-    """API route of a verb. `answers` is the answer: a document kind of the command line, or a model.
+    """API route of a verb. `answers` is the type of the answer: a document kind of the command line, or a model.
 
     Parameters are in the query of GET and DELETE, otherwise in the body. `can_be_empty`: the body may be missing.
     """
@@ -75,7 +75,7 @@ class _Strict(BaseModel):
 
 
 class NewClone(_Strict):
-    """Request for a new clone. Its data is the newest set, a point (`at`), or a set or commit (`from`).
+    """Request for a new clone. The clone's data is the newest set, a point (`at`), or a set or commit (`from`).
 
     `mask` asks for masking even if the site does not require it. With `heartbeat` the clone is destroyed after this
     time without a heartbeat.
@@ -137,7 +137,7 @@ class NewLease(_Strict):
 
 
 class FleetQuery(_Strict):
-    """Selection of a fleet's instances by patterns of names, such as db-*, with order and number.
+    """Selection of a fleet's instances by name patterns, such as db-*, with the order and the maximum number of rows.
 
     `red`: only instances with unmet objectives. `after`: number of skipped instances.
     """
@@ -163,7 +163,7 @@ _FLAG = None
 
 @dataclass(frozen=True)
 class DelegatedCommand:
-    """A command for people without root: its zsnapdb command, arguments in order, options, and patterns of values.
+    """A command for people without root: its zsnapdb command, ordered arguments, options, and patterns of values.
 
     An argument in brackets is optional.
     """
@@ -175,7 +175,7 @@ class DelegatedCommand:
 
     @property
     def accepted(self) -> Mapping[str, re.Pattern[str] | None]:
-        """Its options, and `--guid` if it is about an existing clone."""
+        """The options of the command, and `--guid` if the command is about an existing clone."""
         is_about_clone = "NAME" in self.words and self.runs != "clone create"
         return {**self.options, **({"--guid": argument_patterns.CLONE_GUID} if is_about_clone else {})}
 
@@ -259,7 +259,7 @@ SERVED: Mapping[str, DelegatedCommand] = {
     ),
     "branch.delete": DelegatedCommand("clone branch delete", "delete a branch", _BRANCH, _PLANNED),
 }
-"""Commands of the helper of `zsnapdb serve`. The limits of `zsnapdb serve` apply to them too."""
+"""Commands of the helper of `zsnapdb serve`. The limits of `zsnapdb serve` apply to these too."""
 
 
 _OPERATION = "/operations/{id}"
@@ -271,11 +271,11 @@ VERBS: list[type[RoleVerb]] = []
 
 
 class RoleVerb(_Strict):
-    """A request that needs a token, whose role decides about it.
+    """A request that needs a token. The token's role decides whether the request is allowed.
 
     - `is_slow`: the answer may be that an operation has started.
-    - `command` is its command in `SERVED`. `fixed` has options that callers cannot choose.
-    - `for_owner`: only the owner of a clone may send it, whatever the role.
+    - `command` is the verb's command in `SERVED`. `fixed` has options that callers cannot choose.
+    - `for_owner`: only the owner of a clone may send the request, whatever the role.
     """
 
     users: ClassVar[frozenset[Role]]
@@ -288,19 +288,20 @@ class RoleVerb(_Strict):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:
-        """Keep each class that is a verb. pydantic calls it."""
+        """Register each class that is a verb. pydantic calls this method."""
         if "kind" in cls.__annotations__:
             VERBS.append(cls)
 
 
 GUID_HEADER = "Clone-GUID"
-"""The header of the API with the `guid` of the clone that a request is about."""
+"""The API header with the `guid` of the clone that a request is about."""
 
 
 class AboutClone(RoleVerb):
     """A request about one clone.
 
-    With a `guid` it is about that clone only. A later clone of the same name has the answer of a missing clone.
+    With a `guid` it is only about that clone. For a later clone of the same name, the answer is that of a missing
+    clone.
     """
 
     name: argument_patterns.Name
@@ -308,7 +309,7 @@ class AboutClone(RoleVerb):
 
 
 class CloneAction(AboutClone):
-    """A command on an existing clone; it may take long.
+    """A command on an existing clone, which may take long.
 
     A second request with the same key and content gets the answer of the first.
     """
@@ -324,14 +325,17 @@ class CloneAction(AboutClone):
 
 
 class AboutOperation(RoleVerb):
-    """A request about an operation. Only the subject that started it may ask, because its result can have a login."""
+    """A request about an operation.
+
+    Only the subject that started the operation may send it: the result can have a login.
+    """
 
     users = CHANGES
     id: argument_patterns.OperationId
 
 
 class AboutNothing(RoleVerb):
-    """A request about no clone and no operation: the role alone decides."""
+    """A request about neither a clone nor an operation, for which only the role decides."""
 
 
 class CloneQuery(AboutClone):
@@ -521,7 +525,7 @@ class CloneLogsVerb(CloneQuery):
 
 
 class LoginOfClone(CloneQuery):
-    """The login of a clone. No record has it: another request for a new password makes another one."""
+    """The login of a clone. It is not recorded: another request for a new password makes another password."""
 
     users, command, for_owner = CHANGES, "login", True
 

@@ -56,7 +56,7 @@ def check_silences(silences: Sequence[Silence]) -> None:
 def judge_advice(facts: AdviceFacts, silences: Sequence[Silence]) -> tuple[FitnessFinding, ...]:
     """Return the findings of all rules, one per unreadable fact, and one with the number of rules without findings.
 
-    Silenced findings are included and count as ok. A silence does not count after its day.
+    Silenced findings are included with the severity OK. A silence has no effect after its last day.
     """
     findings: list[FitnessFinding] = []
     holding = 0

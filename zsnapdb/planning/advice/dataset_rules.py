@@ -13,7 +13,7 @@ from zsnapdb.planning.backup.fitness import PropertyChange
 _TUNING = 'OpenZFS documentation, "Workload Tuning", '
 _LOG_RECORD = 128 << 10
 _DIR_XATTRS_UNTIL = (2, 2)
-"""OpenZFS from which xattr=on means xattr=sa, and the old way is called dir (zfsprops(7) of 2.1 and 2.2)."""
+"""The first OpenZFS release in which xattr=on means xattr=sa, not xattr=dir (zfsprops(7) of 2.1 and 2.2)."""
 
 
 def _kib(size: int) -> str:
@@ -197,12 +197,12 @@ RULES = (
 
 
 SCRUB_LIMIT = timedelta(days=35)
-"""A month and some days: Debian and Ubuntu scrub and trim once a month (/etc/cron.d/zfsutils-linux)."""
+"""A month plus some days, because Debian and Ubuntu scrub and trim once a month (/etc/cron.d/zfsutils-linux)."""
 FULL_PERCENT = 80
 FRAGMENTED_PERCENT = 70
 _SECTOR_4K = 12
 _REMOVABLE = ("log", "cache")
-"""Roles of devices that leave a pool whenever one likes (zpool-remove(8))."""
+"""Roles of devices that can be removed from a pool at any time (zpool-remove(8))."""
 _MEMORY_DEVICE = re.compile(r"/dev/z?ram[0-9]*")
 
 

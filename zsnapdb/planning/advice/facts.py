@@ -28,14 +28,16 @@ class VolumeFacts:
     """Whether the volume has the redo log, binlogs or relay logs."""
 
     def number(self, name: str) -> int | None:
-        """Return a numeric property; None if it was not read or is no number."""
+        """Return a numeric property; None if it was not read or is not a number."""
         value = self.properties.get(name, "")
         return int(value) if value.isdecimal() else None
 
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A device of a pool. `role` is data, log, cache, spare, special or dedup; `group` is its mirror or raidz, or "".
+    """A device of a pool.
+
+    `role` is data, log, cache, spare, special or dedup; `group` is its mirror or raidz ("": none).
 
     `path` is the full path of the device.
     """
@@ -48,7 +50,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """A pool, as `zpool` prints it. `capacity` and `fragmentation` are percentages.
+    """A pool, with the values that `zpool` prints. `capacity` and `fragmentation` are percentages.
 
     `ashifts` has the alignment (2^n bytes) of each single device and of each group. `untrimmed` are the devices that
     support TRIM and were never trimmed. `last_scrub` is the end of the last finished scrub, None if there was none.
@@ -64,7 +66,7 @@ class PoolFacts:
     devices: tuple[DeviceFacts, ...] = ()
     last_scrub: datetime | None = None
     is_scrub_known: bool = True
-    """Whether `zpool status` shows the last scrub. It does not while a scrub runs, and after a resilver."""
+    """Whether `zpool status` shows the last scrub. It does not while a scrub runs, nor after a resilver."""
     untrimmed: tuple[str, ...] = ()
     errors: str = ""
     """The data errors that `zpool status` reports; "" if there are none."""
@@ -74,7 +76,7 @@ class PoolFacts:
         return tuple(device for device in self.devices if device.role == role)
 
     def role_of(self, name: str) -> str:
-        """Return the role of a device or group by its name in `ashifts`; data if there is no such name.
+        """Return the role of a device or group by its name in `ashifts`; data if `ashifts` has no such name.
 
         `zpool get` omits the folder of a device, and the partition that ZFS created on a whole disk.
         """
@@ -83,7 +85,7 @@ class PoolFacts:
 
     @property
     def has_single_disks(self) -> bool:
-        """Whether data is on a disk that is in no mirror, raidz or draid."""
+        """Whether data is on a disk outside of mirrors, raidz and draid."""
         return any(not device.group for device in self.devices_of("data"))
 
 
@@ -101,7 +103,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The numbers of tables with compressed pages and of encrypted tables, by their create options."""
+    """The number of tables with compressed pages, and of encrypted tables, according to their create options."""
 
     page_compressed: int = 0
     encrypted: int = 0
@@ -113,8 +115,8 @@ class RecoveryFacts:
 
     `account` is the account of the instance on its server, as `user@host`.
 
-    `lets_root_in`: root of the operating system is root of the server, by its socket and without a password.
-    `no_control` is the reason why zsnapdb cannot stop and start the server; "" if it can.
+    `lets_root_in`: root of the operating system can log in as root of the server, through its socket and without a
+    password. `no_control` is the reason why zsnapdb cannot stop and start the server; "" if it can.
     """
 
     account: str
@@ -127,7 +129,7 @@ class RecoveryFacts:
 class AdviceFacts:
     """All facts that the rules judge.
 
-    `at` is the time of the judgement, `zfs_release` the release of the loaded module.
+    `at` is the time of the judgement, `zfs_release` the release of the loaded ZFS module.
 
     `privileges` are the account's privileges on `*.*`; None if a role grants some, because no table of the server lists
     those. `copy_options` are the configured options of servers on copies. `binlog_bytes` is the size of all binlogs.
@@ -160,7 +162,7 @@ class AdviceFacts:
         return self.server.variables.get(name)
 
     def variable_number(self, name: str) -> int | None:
-        """Return a numeric global variable; None if it is no number or the server does not have it."""
+        """Return a numeric global variable; None if it is not a number or the server does not have it."""
         value = (self.variable(name) or "").partition(".")[0]
         return int(value) if value.isdecimal() else None
 
@@ -171,7 +173,7 @@ class AdviceFacts:
 
     @property
     def data_bytes(self) -> int | None:
-        """The bytes on the data volumes before compression (`logicalreferenced`)."""
+        """The size of the files on the data volumes before compression, in bytes (`logicalreferenced`)."""
         sizes = [volume.number("logicalreferenced") for volume in self.data_volumes]
         known = [size for size in sizes if size is not None]
         return sum(known) if known else None
@@ -199,8 +201,8 @@ class Rule:
     """A rule over facts. `id` never changes: configurations name it to silence the rule.
 
     `title` is the desired state, `reason` the consequence of another state. `source` names the manual page, the release
-    or the experiment that the rule follows. `fix` is the repair. `check` returns the findings; none if all is well, or
-    if a needed fact was unreadable.
+    or the experiment that the rule follows. `fix` is the repair. `check` returns the findings; none if there is no
+    problem or a needed fact was unreadable.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Estimates of a larger buffer pool, ARC or L2ARC, a log device, another record size or compressor. Pure."""
+"""Estimated effects of a larger buffer pool, ARC or L2ARC, a log device, another record size or compressor. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load_counters import Histogram, Load
 
 LEAST_PAGE_REQUESTS = 1000
-"""The least number of page requests in the period. Fewer requests show nothing about a load."""
+"""The minimum number of page requests in the period. Fewer requests show nothing about a load."""
 _LEAST_MISSES = 50
-"""The least number of misses in the period. A share of fewer misses is meaningless."""
+"""The minimum number of misses in the period. A percentage of fewer misses is meaningless."""
 _SMALL_SHARE = 0.001
-"""The share of misses below which fewer misses bring no gain."""
+"""The share of misses below which an even smaller share brings no gain."""
 _FREE_SHARE = 0.05
 _AMPLIFIED = 1.5
-"""The ratio of bytes read by the disks to bytes requested by the server, above which a smaller record deserves a trial.
-"""
+"""A smaller record deserves a trial above this ratio of bytes read by the disks to bytes requested by the server."""
 _BUSY = 0.8
 """The busy share of the processors above which a stronger compressor would cost time."""
 _WAITS = 10
-"""Fewer commits of the intent log per second are no load for a log device."""
+"""With fewer intent log commits per second, a log device has nothing to improve."""
 
 
 class Topic(StrEnum):
@@ -38,7 +37,7 @@ class Topic(StrEnum):
 
 
 class EffectEstimate(StrEnum):
-    """The effect of a change by the counters."""
+    """The effect of a change, as estimated from the counters."""
 
     GAIN = "gain"
     NO_GAIN = "no gain"
@@ -63,9 +62,9 @@ class LoadSetting:
 
 @dataclass(frozen=True)
 class LoadAdvice:
-    """A line of advice: the effect of a change, the figures, and the facts that no counter has.
+    """A line of advice: the effect of a change, the figures, and the facts that no counter shows.
 
-    `saved` and `of` are counts in the period: at most `saved` of `of` events would not have happened. None: not known.
+    `saved` and `of` are counts in the period: at most `saved` of `of` events would not have happened. None: unknown.
     """
 
     topic: Topic
@@ -86,7 +85,7 @@ def judge_load(load: Load, setting: LoadSetting) -> tuple[LoadAdvice, ...]:
 
 
 def _idle(load: Load) -> str:
-    """Return why the period shows nothing; empty if it shows something."""
+    """Return why the period allows no estimates; empty if it allows them."""
     if load.server is None:
         return "the server was restarted meanwhile: its counters were reset"
     requests = load.server.get("Innodb_buffer_pool_read_requests", 0)
@@ -107,7 +106,7 @@ def _milliseconds(nanoseconds: int | None) -> str:
 
 
 def _latency(histogram: Histogram | None) -> str:
-    """Return the median and the 99th percentile of the times on disk, in words.
+    """Return a text with the median and the 99th percentile of the times on disk.
 
     A value may be up to twice too large.
     """
@@ -145,7 +144,7 @@ def _buffer_pool(load: Load, setting: LoadSetting) -> LoadAdvice:
 
 
 def _arc_counts(load: Load) -> tuple[int, int, int] | None:
-    """Return demand hits and misses, and the misses on blocks that the ARC had evicted recently."""
+    """Return demand hits, demand misses, and the misses on blocks that the ARC had evicted recently."""
     if load.arc is None:
         return None
     hits, misses = (
@@ -263,7 +262,7 @@ def _record_size(load: Load, setting: LoadSetting) -> LoadAdvice:
     if load.read_sizes is None or load.read_sizes.total < _LEAST_MISSES:
         text = "too few reads reached the disks to show what large records cost"
         return LoadAdvice(Topic.RECORD_SIZE, EffectEstimate.UNKNOWN, text, tuple(figures))
-    # A bucket is named by its smallest size.
+    # The key of a bucket is its smallest size.
     read = sum(count * smallest for smallest, count in load.read_sizes.counts.items())
     figures.append(f"the disks read at least {size(read)} (before decompression), the server asked for {size(asked)}")
     unknown = "which reads were of this server, and how many were read ahead; a record size holds for new files only"

@@ -11,7 +11,7 @@ from zsnapdb.planning.server_copy.source_facts import missing_options
 from zsnapdb.planning.server_family import family
 
 _HONOURS_DIRECT = (2, 3)
-"""OpenZFS from which O_DIRECT bypasses the ARC. Before, it was accepted and ignored (from 0.8 on)."""
+"""The first OpenZFS release in which O_DIRECT bypasses the ARC. Releases from 0.8 on accept and ignore it."""
 _KNOWS_DIRECT = (0, 8)
 _ATOMIC_REWRITE = (2, 2)
 _DAY = 86400
@@ -38,7 +38,7 @@ def _uses_direct(facts: AdviceFacts) -> bool:
 
 
 def _bypasses_arc(facts: AdviceFacts) -> bool:
-    """Whether the server's reads and writes of data go past the ARC."""
+    """Whether the server's reads and writes of data bypass the ARC."""
     return (
         facts.zfs_release >= _HONOURS_DIRECT
         and _uses_direct(facts)
@@ -111,7 +111,7 @@ def _flush_at_commit(facts: AdviceFacts) -> Iterator[RuleFinding]:
 
 
 def _expiry(facts: AdviceFacts) -> int | None:
-    """Return after how many seconds the server removes binlogs, 0 if it never does, None if it does not say."""
+    """Return the age in seconds at which the server removes binlogs; 0 if it never does, None if it reports no age."""
     if facts.variable_is("binlog_expire_logs_auto_purge", "OFF", "0"):
         return 0
     seconds, days = facts.variable_number("binlog_expire_logs_seconds"), facts.variable_number("expire_logs_days")
@@ -286,9 +286,12 @@ RULES = (
 
 
 _MEMORY_SHARE = 0.9
-"""The part of the memory that buffer pool and ARC may fill together. The rest is for connections and the system."""
+"""The part of the memory that the buffer pool and the ARC may fill together.
+
+The rest is for connections and the system.
+"""
 _ARC_FLOOR = 0.005
-"""The smallest ARC, as a part of the data, where there is no L2ARC."""
+"""The smallest ARC on a host without L2ARC, as a fraction of the data."""
 
 
 def _memory(facts: AdviceFacts) -> Iterator[RuleFinding]:
@@ -369,11 +372,11 @@ _NEEDS = {
     "drill": ("server program", "drill", "plugins"),
     "clone": ("server program", "plugins"),
 }
-"""The findings that say why a command of a bad day would be refused, or need more words."""
+"""For each emergency command, the findings that show why it would be refused or needs more arguments."""
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
-    """Return what will be possible on a bad day with these findings of an instance, and which finding says why not."""
+    """Return which emergency commands these findings allow, and the finding against each other command."""
     against = {finding.what for finding in findings if finding.severity is not Severity.OK}
     missing = {name: [what for what in needs if what in against] for name, needs in _NEEDS.items()}
     text = ", ".join(name for name, why in missing.items() if not why) or "nothing"

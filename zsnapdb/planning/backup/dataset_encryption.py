@@ -26,7 +26,7 @@ CLEAR = DatasetEncryption()
 
 
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return why the volumes must not be stored. `ciphers`: the cipher of each encrypted dataset.
+    """Return the findings against storing the volumes. `ciphers`: the cipher of each encrypted dataset.
 
     `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). The repository must encrypt decrypted
     data.
@@ -44,7 +44,7 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
 
 
 def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[FitnessFinding]:
-    """Return why the volumes must not be sent raw: without ZFS encryption they would be stored in the clear."""
+    """Return the findings against sending the volumes raw: without ZFS encryption they would be stored unencrypted."""
     return [
         unfit(
             "datasets",
@@ -76,16 +76,16 @@ def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
 def judge_sent(
     volumes: Iterable[str], ciphers: Mapping[str, str], send: str, *, is_encrypting: bool
 ) -> list[FitnessFinding]:
-    """Return why the volumes must not be sent to the repository with the setting `send`."""
+    """Return the findings against sending the volumes to the repository with this value of the setting `send`."""
     if send == SendForm.RAW:
         return judge_raw(volumes, ciphers)
     return judge_storing(ciphers, is_encrypting=is_encrypting)
 
 
 def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return a warning if the archive refuses the binlogs: encrypted on the host, but not by the repository.
+    """Return a warning if the archive refuses the binlogs: they are encrypted on the host, but not in the repository.
 
-    Backups do not depend on the archive; points in time do.
+    Backups do not need the archive; restores to a point in time do.
     """
     if not is_encrypted or is_encrypting:
         return []
@@ -102,8 +102,8 @@ def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessF
 def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[FitnessFinding]:
     """Return a warning if this OpenZFS release is known to send encrypted datasets incorrectly.
 
-    openzfs#12014: snapshots of encrypted datasets that are sent could be damaged, or appear damaged. Releases 2.2.8 and
-    2.3.3 have the fixes.
+    openzfs#12014: sent snapshots of encrypted datasets could be damaged, or appear damaged. Releases 2.2.8 and 2.3.3
+    have the fixes.
     """
     if not ciphers or not release or release >= (2, 3, 3) or (2, 2, 8) <= release < (2, 3):
         return []
@@ -118,7 +118,7 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
 
 
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
-    """Return an objection if the key of the target is not loaded, a warning if volumes are stored unencrypted.
+    """Return an objection if the target's key is not loaded, and a warning if the volumes are received unencrypted.
 
     `encrypted` are the volumes that were encrypted on the source, `at_rest` is the encryption of `parent`. Received
     datasets inherit it (zfs-receive(8)).
@@ -138,9 +138,9 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEnc
 
 
 def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
-    """Return the findings about the key of volumes that were stored raw; none if no volume was.
+    """Return the findings about the key of volumes that were stored raw; none if no volume was stored raw.
 
-    `key_file` is the configured file (None: none is), `trouble` the reason why it cannot be used (None: it can).
+    `key_file` is the configured file (None: not configured), `trouble` the reason why it cannot be used (None: it can).
     """
     if not raw:
         return []
@@ -164,7 +164,7 @@ class PlaceObjection:
 
 @dataclass(frozen=True)
 class NameChange:
-    """The renaming of the dataset `source`, whose encryption is `own`, to `place`.
+    """A planned renaming of the dataset `source` to `place`. `own` is its encryption.
 
     `home` and `around` are the parents of old and new name, `replaced` is the present dataset with the new name.
     """
@@ -178,11 +178,11 @@ class NameChange:
 
 
 def objection_to(move: NameChange) -> PlaceObjection | None:
-    """Return why the dataset cannot take the name, or could not give it back; None if it can.
+    """Return why the dataset cannot be renamed, or could not be renamed back; None if both are possible.
 
-    ZFS renames no dataset out of its encryption root (zfs-rename(8)). Within one parent it renames any dataset, and an
-    encryption root takes its key along. Observed with OpenZFS 2.3.9: a clone has the encryption root of its origin,
-    wherever the clone is.
+    ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). Within one parent it renames
+    any dataset, and an encryption root keeps its key. Observed with OpenZFS 2.3.9: a clone has the encryption root of
+    its origin, wherever the clone is.
     """
     parent = move.place.rpartition("/")[0]
     if move.replaced.cipher is not None and move.own.cipher is None:

@@ -93,7 +93,7 @@ def _by_format(facts: ServerFacts) -> list[UnloggedChanges]:
 
 
 def _applied(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return the changes that a replica or cluster node applies without logging, or does not apply."""
+    """Return the changes that a replica or cluster node does not apply, or applies without logging them."""
     found = []
     option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
     is_off = facts.variables.get(option, "ON").upper() in ("OFF", "0")
@@ -127,7 +127,7 @@ def _names(schemas: Sequence[str]) -> str:
 
 
 class Severity(StrEnum):
-    """OK; WARNING: it is reported and the backup runs; UNFIT: the backup is refused."""
+    """OK: no problem. WARNING: the backup runs and reports the problem. UNFIT: the backup is refused."""
 
     OK = "ok"
     WARNING = "warning"
@@ -164,7 +164,7 @@ class FitnessFinding:
 
 @dataclass(frozen=True)
 class BlockSizes:
-    """Real block sizes (st_blksize, bytes) of the InnoDB data files: the number of files and an example for each."""
+    """The real block sizes of InnoDB data files (st_blksize, bytes), each with the number of files and an example."""
 
     page_size: int
     counts: Mapping[int, int]
@@ -173,7 +173,7 @@ class BlockSizes:
 
 _WITHOUT_ROWS = "after a restore, load these rows again from where they come from"
 _ATOMIC_REWRITE = (2, 2)
-"""First OpenZFS in which a write across several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
+"""The first OpenZFS release in which a write across several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
 
 
 def ok(what: str, detail: str) -> FitnessFinding:
@@ -192,7 +192,7 @@ def unfit(what: str, detail: str, hint: str) -> FitnessFinding:
 
 
 def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
-    """Return the error with every reason against a backup; None if there is no such reason."""
+    """Return an error with every reason against a backup; None if there is no such reason."""
     reasons = [finding for finding in findings if finding.severity is Severity.UNFIT]
     if not reasons:
         return None
@@ -210,7 +210,7 @@ def judge_server(
 ) -> list[FitnessFinding]:
     """Return the findings about the server itself.
 
-    `forced`: lock.strategy sets the lock strategy; `stops_applier`: the setting lock.stop_applier.
+    `forced`: `lock.strategy` sets the lock strategy; `stops_applier`: the setting `lock.stop_applier`.
     """
     findings = [ok("server", facts.describe())]
     listing = ", ".join(f"{count} {name}" for name, count in sorted(facts.engines.items())) or "none"
@@ -316,7 +316,7 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
 
 
 def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return the findings about data that a restore omits, and about restored state that needs a decision."""
+    """Return the findings about data that a restore omits, and about restored state that an operator must decide on."""
     findings = [warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines)]
     if facts.prepared_xa:
         detail = (
@@ -353,7 +353,10 @@ def judge_lock(choice: LockChoice) -> FitnessFinding:
 def judge_placement(
     instance: str, placement: Placement, volumes: Mapping[str, str], no_copy: Sequence[str]
 ) -> list[FitnessFinding]:
-    """Return the findings about the location of the files. `no_copy`: why no server could start on a copy of them."""
+    """Return the findings about the location of the files.
+
+    `no_copy`: the reasons why no server could start on a copy of the files.
+    """
     listing = ", ".join(f"{role} = {dataset}" for role, dataset in sorted(volumes.items()))
     if placement.objections:
         return [
@@ -370,15 +373,15 @@ def judge_placement(
 
 
 def repairs_torn_pages(facts: ServerFacts) -> bool:
-    """Return whether recovery repairs a partly written page. DETECT_ONLY (MySQL 8.0.30+) only detects it."""
+    """Return whether crash recovery repairs a partly written page. DETECT_ONLY (MySQL 8.0.30+) only detects it."""
     return facts.variables.get("innodb_doublewrite", "ON").upper() not in ("OFF", "0", "DETECT_ONLY")
 
 
 def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
-    """Return the findings about the real block sizes of the files compared with the page size.
+    """Return the findings from comparing the real block sizes of the files with the page size.
 
-    A snapshot can tear a page that spans records under two conditions: ZFS splits the write of the page (before 2.2),
-    and recovery does not repair it (doublewrite off).
+    A snapshot can tear a page that spans several records if ZFS splits the write of the page (before 2.2) and recovery
+    does not repair it (doublewrite off).
     """
     total = sum(blocks.counts.values())
     if not total:
@@ -411,10 +414,10 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 @dataclass(frozen=True)
 class OtherView:
-    """A folder of a server whose path on this host is another folder, or does not exist.
+    """A folder of a server in a container: on this host, the same path is another folder or does not exist.
 
     `setting` contains the folder, `path` is its path for the server, `pid` is the server's process on this host. `here`
-    is the path of the same folder on this host (empty if it is not there).
+    is the path of the same folder on this host (empty if the host has no such path).
     """
 
     setting: str
@@ -424,7 +427,7 @@ class OtherView:
 
 
 def judge(view: OtherView) -> FitnessFinding:
-    """Return the finding about the folder: paths from the server would lead to other files on this host."""
+    """Return the finding about the folder, because paths from the server would lead to other files on this host."""
     place = f"this host has that folder at {view.here}" if view.here else "this host has that folder nowhere"
     detail = (
         f"the server (process {view.pid}) runs in a container or mount namespace with other paths than this host:"
@@ -439,7 +442,7 @@ def judge(view: OtherView) -> FitnessFinding:
 def judge_state(
     folders: Iterable[str], mounts: Sequence[MountedFilesystem], *, is_container: bool
 ) -> list[FitnessFinding]:
-    """Return a finding if a folder lies in the root file system of a container. On a host there is none."""
+    """Return a finding if a folder is in the root file system of a container; none on a host."""
     if not is_container:
         return []
     lost = [folder for folder in folders if (mount := mount_of(folder, mounts)) is None or mount.path == "/"]
@@ -456,14 +459,14 @@ def judge_state(
 
 
 POOL_FLOOR = 4 << 20
-"""Bytes that a pool must have free. A snapshot set, its properties, holds and bookmarks take a few blocks each."""
+"""Bytes that must be free in a pool. A snapshot set, its properties, holds and bookmarks take a few blocks each."""
 LOW_PERCENT = 5
 """The percentage of free space below which a dataset is reported."""
 
 
 @dataclass(frozen=True)
 class DatasetSpace:
-    """The space of a dataset in bytes: properties of zfsprops(7). 0 means that a limit is not set."""
+    """The space properties of a dataset in bytes (zfsprops(7)). 0 means that a limit is not set."""
 
     name: str
     available: int
@@ -519,7 +522,7 @@ def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFindi
 
 
 def _limit_of(pool: DatasetSpace, volume: DatasetSpace) -> tuple[str, str]:
-    """Return the limit of the volume's free space in words, and a hint."""
+    """Return a text that names the limit of the volume's free space, and a hint."""
     if volume.refquota and volume.available < pool.available:
         return f"its refquota of {size(volume.refquota)}", f"raise it: `zfs set refquota=… {volume.name}`"
     if volume.quota and volume.available < pool.available:

@@ -17,7 +17,7 @@ from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases with an unreliable redo log for tables with row versions: from the first to before the second.
+"""MySQL releases whose redo log is unreliable for tables with row versions: from the first, and before the second.
 
 Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never had the flaw: 8.0.29-21 was released
 with the fix (XtraBackup 8.0 manual, "Found tables with row versions").
@@ -25,7 +25,7 @@ with the fix (XtraBackup 8.0 manual, "Found tables with row versions").
 
 
 def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
-    """Return the engines of user tables, with counts, whose files may be torn after a crash."""
+    """Return the engines whose files may be torn after a crash, each with its number of user tables."""
     return {name: count for name, count in facts.engines.items() if not survives_a_crash(name)}
 
 
@@ -36,7 +36,7 @@ def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
 
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Return whether crash recovery of some tables is unreliable: row versions under a release with the flaw."""
+    """Return whether crash recovery of some tables is unreliable: with row versions, on a release with the flaw."""
     return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
@@ -58,7 +58,7 @@ def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
 
 
 def listing(engines: dict[str, int]) -> str:
-    """Return the engines with their numbers of tables, in one line."""
+    """Return one line with the engines and their numbers of tables."""
     return ", ".join(f"{count} {name}" for name, count in sorted(engines.items()))
 
 
@@ -74,12 +74,12 @@ def _none(_: ServerFacts) -> str | None:
 class LockProperties:
     """The properties of a lock strategy for its choice, description and use.
 
-    - `name`: its name in `lock.strategy` and in the manifest
-    - `statement`: a statement that the server's parser must accept (empty: every server has the lock)
+    - `name`: the name of the strategy in `lock.strategy` and in the manifest
+    - `statement`: a statement that the server accepts if it has the lock (empty: every server has the lock)
     - `merit`: the reason to choose the strategy
     - `waits`: the statements that wait until the lock is released
     - `refused`: returns why the server would refuse the lock, or None
-    - `privileges`: the account needs one of them (empty: none)
+    - `privileges`: the account needs one of these privileges (empty: none)
     """
 
     name: str
@@ -87,19 +87,19 @@ class LockProperties:
     waits: str
     statement: str = ""
     writers_wait: bool = False
-    """Every write waits from the request for the lock until its release."""
+    """Whether every write waits, from the request for the lock until its release."""
     needs_crash_safe: bool = False
-    """The lock is sufficient only while every user table survives a crash."""
+    """Whether the lock is sufficient only if every user table survives a crash."""
     holds_ddl: bool = True
-    """No DDL statement runs under the lock. A strategy that does not stop DDL stops nothing at all."""
+    """Whether the lock stops DDL. A strategy that does not stop DDL stops no statement at all."""
     falls_back: bool = False
-    """If the lock is not granted immediately, a strategy that stops nothing is used, where that is sufficient."""
+    """Whether a strategy that stops nothing is used, if it is sufficient, when the lock is not granted immediately."""
     refused: Callable[[ServerFacts], str | None] = _none
     privileges: tuple[str, ...] = ()
 
     @property
     def waited(self) -> str:
-        """The statements that waited for the lock, for a sentence. A lock that allows writes is not a pause."""
+        """The text for the statements that waited for the lock. A lock that allows writes is not a pause."""
         return self.waits if self.writers_wait or not self.holds_ddl else f"only {self.waits}"
 
     def is_known_to(self, facts: ServerFacts) -> bool:
@@ -113,7 +113,7 @@ class LockProperties:
         return (f"it does not stop changes to tables of other engines: {listing(others)}",) if others else ()
 
     def is_enough(self, facts: ServerFacts) -> bool:
-        """Return whether the server would grant the lock, and a snapshot under it is a consistent backup."""
+        """Return whether the server would grant the lock, and a snapshot under the lock is a consistent backup."""
         return self.is_known_to(facts) and self.refused(facts) is None and not self.shortcomings(facts)
 
 
@@ -164,7 +164,7 @@ def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties
 
 
 def still_enough(choice: LockChoice, facts: ServerFacts) -> str | None:
-    """Return why the chosen lock is not sufficient for the present server; None if it is."""
+    """Return why the chosen lock is no longer sufficient for the server with these facts; None if it is."""
     others = unsafe_engines(facts)
     if others and choice.lock.needs_crash_safe:
         return f"there are now user tables of engines without crash recovery: {listing(others)}"
@@ -199,7 +199,7 @@ def _forced(facts: ServerFacts, lock: LockProperties, strategies: Sequence[LockP
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 15.0
 _COMMENT = re.compile(r"^(?:\s|/\*(?!M?!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
-"""Comments and spaces before a statement. `/*! … */` is no comment: the server runs its content."""
+"""Comments and spaces before a statement. `/*! … */` is not a comment, because the server runs its content."""
 
 _VICTIMS = (
     "Waiting for table flush",

@@ -21,7 +21,7 @@ class MountedFilesystem:
 
 @dataclass(frozen=True)
 class NamedPath:
-    """A path that the server writes to, and the setting that contains it."""
+    """A path that the server writes to, and the setting that contains the path."""
 
     what: str
     path: str
@@ -36,7 +36,7 @@ class Placement:
 
 
 def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesystem | None:
-    """Return the mount that contains a path: the longest mount point; of several with that point the last mounted."""
+    """Return the mount that contains a path: the longest mount point; among mounts on the same point, the last."""
     best: MountedFilesystem | None = None
     for mount in mounts:
         root = mount.path.rstrip("/") + "/"
@@ -48,9 +48,10 @@ def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesyste
 def mount_points(
     volumes: Mapping[str, str], mounts: Sequence[MountedFilesystem], paths: Sequence[NamedPath]
 ) -> dict[str, str]:
-    """Return the mount point of each volume (role to dataset): the one that the server uses, else the last mounted one.
+    """Return the mount point of each volume (role to dataset): the one that the server uses, else the last mount.
 
-    A dataset may be mounted several times: a bind mount of its root, for a container, looks like any other mount.
+    A dataset may be mounted several times: a bind mount of its root, for example for a container, looks like any other
+    mount.
     """
     whole = [mount for mount in mounts if mount.fstype == "zfs" and not mount.is_bind]
     used = [mount_of(item.path, mounts) for item in paths]

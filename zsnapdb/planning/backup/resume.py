@@ -40,7 +40,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The requirements of an interrupted backup for its continuation."""
+    """The conditions under which an interrupted backup can be continued."""
 
     backup_id: str
     repository_id: str
@@ -57,8 +57,9 @@ class Interrupted:
 class Surroundings:
     """The present state of host and repository.
 
-    `sources` are snapshots, `origins` are snapshots and bookmarks, each by dataset and GUID. `kept` are the snapshots
-    in the stored manifest (None: there is no such manifest). `send_flags` are the flags that a backup may use.
+    `sources` are snapshots, `origins` are snapshots and bookmarks, each identified by dataset and GUID. `kept` are the
+    snapshots in the stored manifest (None: there is no such manifest). `send_flags` are the flags that a backup may
+    use.
     """
 
     time: datetime
@@ -70,7 +71,7 @@ class Surroundings:
     origins: Collection[tuple[str, int]]
     kept: frozenset[tuple[str, int]] | None = None
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Backups with a damaged chain in the repository, and the finding."""
+    """The finding about each backup that has a damaged chain in the repository."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class ResumeJudgement:
 
 
 def judge(started: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> ResumeJudgement:
-    """Return whether an interrupted backup is continued.
+    """Return the decision whether an interrupted backup is continued.
 
     `within` is its maximum age in seconds (None: no limit). With `fresh` it is abandoned.
     """
@@ -98,8 +99,8 @@ def judge(started: Interrupted, around: Surroundings, *, within: float | None, f
         return ResumeJudgement(ResumeDecision.LEAVE, Cause.STORED_OTHERWISE, text)
     if fresh:
         return give_up(Cause.REQUESTED, "it was requested")
-    # If the clock was set back, the age is negative and the backup counts as new. If it was set forward, the backup is
-    # too old and its uploaded chunks are lost.
+    # If the clock was set back, the age is negative and the backup counts as new. If the clock was set forward, the
+    # backup seems too old and its uploaded chunks are lost.
     age = (around.time - backup_time(started.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(

@@ -1,4 +1,4 @@
-"""The format of the send streams of a backup: plain, compressed or raw, and the size of their chunks. Pure."""
+"""The format (plain, compressed or raw) and the chunk size of a backup's send streams. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ No format uses `-D`, `-R`, `-p` or `-e` (zfs-send(8)).
 _CHOSEN_BY_AUTO = (SendForm.PLAIN, SendForm.COMPRESSED)
 
 _LITTLE = 0.9
-"""If a pool stores more than this share of the data's bytes, compressed streams save too little."""
+"""If a pool stores more than this share of the data's plain bytes, compressed streams save too little."""
 _AS_SMALL = 1.1
 
 
@@ -57,9 +57,9 @@ class ZstdEffect:
 class Compressibility:
     """The known facts about the data before a new chain starts, in bytes and processors.
 
-    `logical` are the bytes before the pool's compression, `lying` those that the pool stores (`logicalreferenced` and
-    `referenced`, zfsprops(7)). `zstd` is None if unknown. `level` is the first zstd level of a plain stream (0: it is
-    stored uncompressed).
+    `logical` are the bytes before the pool's compression, `lying` the bytes that the pool stores (`logicalreferenced`
+    and `referenced`, zfsprops(7)). `zstd` is None if unknown. `level` is the zstd level at which a plain stream starts
+    (0: the stream is stored uncompressed).
     """
 
     logical: int
@@ -83,16 +83,16 @@ def forms_of(setting: str) -> tuple[SendForm, ...]:
 
 
 def form_of(flags: tuple[str, ...]) -> SendForm | None:
-    """Return the stream format for these flags; None if zsnapdb does not use them."""
+    """Return the stream format that has these flags; None if no format has them."""
     return next((form for form, known in SEND_FLAGS.items() if known == flags), None)
 
 
 def choose_form(known: Compressibility) -> FormChoice:
     """Return the format of a new chain if the setting is `auto`.
 
-    The scarce resource decides. With one processor this is the processor, which the server needs. Otherwise it is the
-    size: plain streams with zstd are mostly smaller than the blocks of the pool. If they are not, the blocks are sent
-    compressed as in the pool, as that costs no processor time.
+    The scarce resource decides. With one processor, that is processor time, which the server needs. Otherwise it is
+    storage: plain streams with zstd are mostly smaller than the blocks of the pool. If they are not, the blocks are
+    sent as compressed in the pool, because that costs no processor time.
     """
     lying = known.lying / known.logical if known.logical else 1.0
     if lying > _LITTLE:
@@ -114,7 +114,7 @@ LOWEST, HIGHEST = 1, 12
 _BUSY, _LEISURELY = 0.85, 0.55
 """Shares of the processors' time.
 
-The next higher level costs at most half as much again, so a step up from the lower share stays below the upper one.
+The next higher level costs at most 50 % more, so one step up from the lower share stays below the upper share.
 """
 
 
@@ -134,17 +134,20 @@ def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> i
 
 
 MOST_ROWS = 780_000
-"""Chunks whose rows fit into 128 MiB: a row has at most 170 bytes."""
+"""The number of chunks whose manifest rows fit into 128 MiB, at 170 bytes or less per row."""
 WANTED_ROWS = 650_000
-"""Chunks of a backup with a chosen chunk size. Estimates of streams are some percent too low."""
+"""The maximum number of chunks at which a chunk size is chosen.
+
+It is lower, as size estimates are some percent too low.
+"""
 WINDOW = 224 << 20
-"""Plain bytes of all chunks that are in memory at once, with a chosen chunk size."""
+"""The maximum plain bytes of all chunks in memory at once, if zsnapdb has chosen a larger chunk size."""
 _MIB = 1 << 20
 _LARGEST = 1 << 30
 
 
 def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
-    """Return the maximum chunk size for a backup with streams of these estimated sizes, in bytes.
+    """Return the chunk size in bytes for a backup whose streams have these estimated sizes.
 
     It is the configured size, or the smallest larger one with at most WANTED_ROWS chunks.
     """
@@ -173,7 +176,7 @@ def decide_workers(configured: int, chunk_size: int, configured_size: int) -> in
     """Return the number of parallel workers for chunks of this size in bytes.
 
     It is the configured number, unless the chunks are larger than the configured size. Then all chunks in memory have
-    at most WINDOW bytes, or those of the configured size and number.
+    at most WINDOW bytes, or as many as the configured size and number allow.
     """
     if chunk_size <= configured_size:
         return configured

@@ -57,7 +57,10 @@ class ServerBinlog:
 
 @dataclass(frozen=True)
 class ArchiveStep:
-    """A file to archive. `offset` bytes are archived already; `gap` describes missing data directly before it."""
+    """A file to archive.
+
+    `offset` bytes are archived already; `gap` describes missing data directly before the file.
+    """
 
     name: str
     offset: int
@@ -83,7 +86,7 @@ def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
 
 
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
-    """Return whether a file with the GTIDs `previous` before it continues the state `reached`.
+    """Return whether a file that starts at the GTIDs `previous` continues the state `reached`.
 
     MariaDB may forget domains in between (FLUSH … DELETE_DOMAIN_ID).
     """
@@ -95,9 +98,9 @@ def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
 def missing_between(before: KnownArchived, number: int, previous: Gtids | None) -> str | None:
     """Return a description of the gap between an archived file and a file with this number; None if there is no gap.
 
-    `previous` are the GTIDs before the second file. Rotated files with consecutive numbers are neighbours unless their
-    GTIDs contradict each other. If a file is missing, or was not archived to its end, the GTIDs decide whether a
-    transaction is missing. Without GTIDs a transaction counts as missing.
+    `previous` are the GTIDs before the second file. Rotated files with consecutive numbers are neighbours, unless their
+    GTIDs contradict this. If a file is missing, or was not archived to its end, the GTIDs decide whether a transaction
+    is missing. Without GTIDs a transaction counts as missing.
     """
     reached = before.reached
     fits = previous is None or reached is None or same_gtids(reached, previous)
@@ -131,10 +134,10 @@ def decide(
 
     - `kept`: the files of the incarnation under which this server was last archived, in order (empty: never archived)
     - `local`: the binlogs of the server, in the order of its index
-    - `agrees`: the server's file, if it exists, still contains the bytes archived last
-    - `elsewhere`: the GTIDs archived from other servers of the instance
+    - `agrees`: whether the server's file, if it exists, still contains the bytes that were archived last
+    - `elsewhere`: the GTIDs that were archived from other servers of the instance
 
-    A server that takes over from other servers is archived from the newest file before which nothing is missing.
+    If a server takes over from other servers, archiving starts with its newest file before which nothing is missing.
     """
     if not local:
         return Plan(None, ())
@@ -201,7 +204,7 @@ def _from(local: Sequence[ServerBinlog], name: str, *, include: bool) -> tuple[S
 
 
 def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tuple[ServerBinlog, ...]:
-    """Return the server's files from the first one without an identical archived file."""
+    """Return the server's files, starting with the first that has no identical archived file."""
     known = {(file.name, file.fingerprint, file.size) for file in kept if file.is_rotated}
     for index, file in enumerate(local):
         if (file.name, file.fingerprint, file.size) not in known:

@@ -11,10 +11,10 @@ from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.route_elements import CompleteUntil, EndKind, RouteEnd, RouteFile
 
 INTERVAL = 60.0
-"""Seconds between two records of one archiver, unless an objective needs a shorter interval."""
+"""Seconds between two completeness records of one archiver, unless an objective needs a shorter interval."""
 _SECOND = 1_000_000
 _SLACK = 5.0
-"""Seconds that a round and its record may take; the server's time is truncated to whole seconds."""
+"""Seconds that a round and its record may take. They include the truncation of the server's time to whole seconds."""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
@@ -33,7 +33,7 @@ class CommitHorizon:
 def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
     """Return whether an archive that ends at `end` contains everything before the horizon.
 
-    Binlogs with another base name prove nothing.
+    Binlogs with different base names prove nothing.
     """
     if end is None:
         return False
@@ -43,18 +43,18 @@ def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
 
 @dataclass(frozen=True)
 class LastRecord:
-    """The last record of an archiver: the time up to which the archive was complete, and its age in seconds."""
+    """The last record of an archiver: the time up to which the archive was complete, and the age of the record (s)."""
 
     until: int
     age: float
 
 
 def is_worth_recording(last: LastRecord | None, until: int, interval: float, archived: int | None) -> bool:
-    """Return whether an archiver writes a record of completeness up to this time after a round.
+    """Return whether, after a round, an archiver records that the archive is complete up to this time.
 
     - `last`: None if this archiver has written no record
     - `interval`: seconds between two records
-    - `archived`: the time of the last archived commit, which already shows how far the archive reaches
+    - `archived`: the time of the last archived commit, up to which the archive is complete even without a record
 
     If the server's clock was set back, the last record claims a future time and is replaced immediately.
     """
@@ -82,14 +82,14 @@ def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
 
 
 _LEAST_RESERVE = 2.5
-"""Seconds that a round always has to store its bytes, unless half of a short interval is less."""
+"""The minimum number of seconds that a round has to store its bytes, unless half of the interval is shorter."""
 
 
 @dataclass(frozen=True)
 class RoundTimer:
-    """The time between the starts of two rounds of an archiver, so that a commit is stored within `interval` seconds.
+    """The schedule of an archiver's rounds, so that each commit is stored within `interval` seconds.
 
-    A commit right after a round waits for the next one. `slowest` is the duration of the slowest recent round in
+    A commit right after a round waits for the next round. `slowest` is the duration of the slowest recent round in
     seconds. Each round costs requests, so rounds start as late as possible.
     """
 
@@ -98,21 +98,21 @@ class RoundTimer:
 
     @property
     def pause(self) -> float:
-        """Seconds from the start of a round to the start of the next one: from half of the interval to 0.8 of it."""
+        """Seconds between the starts of two rounds: between 0.5 and 0.8 of the interval."""
         reserve = max(_LEAST_RESERVE, self.interval / 5, 3 * self.slowest)
         return max(self.interval / 2, self.interval - reserve)
 
     def after(self, seconds: float) -> RoundTimer:
-        """Return the timer after a round of this duration. A slow round counts less after each later one."""
+        """Return the timer after a round of this duration. The influence of a slow round fades."""
         return replace(self, slowest=max(seconds, 0.9 * self.slowest))
 
 
 def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:
     """Return the time up to which a route through these files is complete; None if no record proves it.
 
-    A record counts if the route passes through its position and ends in its incarnation. A record of another position
-    is old, or of bytes that the archive lost. After a failover that the archive cannot follow, the old server does not
-    know the commits of the new server.
+    A record is used only if the route contains the record's position and ends in the record's incarnation. A record of
+    another position is old, or describes bytes that the archive lost. No record counts after a failover that the
+    archive cannot follow, because the old server does not know the commits of the new one.
     """
     if not files or end.kind in _FAILOVERS:
         return None
@@ -124,7 +124,7 @@ def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[
 def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
     """Return the end of the record's binlog in a route, in bytes; -1 if the route does not pass it.
 
-    The search begins at the end of the route: records are of the newest binlogs.
+    The search begins at the end of the route, because most records are about the newest binlogs.
     """
     for file in reversed(files):
         if file.incarnation != record.incarnation:
@@ -135,9 +135,12 @@ def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
 
 
 TOLERANCE = 2 * _SECOND
-"""Tolerated error of an event time in microseconds: it is in whole seconds, and is the start of the statement."""
+"""Tolerated error of an event time in microseconds.
+
+Event times have whole seconds, and show the start of the statement.
+"""
 MOST_STRETCHES = 256
-"""The maximum number of stretches in the description of a binlog. Beyond it, neighbours are joined."""
+"""The maximum number of stretches in the description of a binlog. If there are more, neighbours are joined."""
 
 
 @dataclass(frozen=True)
@@ -164,16 +167,16 @@ class Sighting:
         return (self.earliest is None or stamp >= self.earliest - TOLERANCE) and stamp <= self.latest + TOLERANCE
 
     def joined(self, other: Sighting) -> Sighting:
-        """Return the smallest sighting that covers both."""
+        """Return the narrowest sighting that covers both."""
         is_open = self.earliest is None or other.earliest is None
         earliest = None if is_open else min(self.earliest or 0, other.earliest or 0)
         return Sighting(earliest, max(self.latest, other.latest))
 
 
 def sighting_between(before: ArchiverObservation | None, after: ArchiverObservation) -> Sighting:
-    """Return the commit time bounds of transactions that were found in one look but not in the previous one.
+    """Return the commit time bounds of transactions that the archiver found at `after`, but not yet at `before`.
 
-    If the clock of the host was set in between, the bounds cover all times that it is known to have shown.
+    If the clock of the host was set in between, the bounds cover all times that the clock is known to have shown.
     """
     if before is None:
         return Sighting(None, after.wall)
@@ -187,7 +190,7 @@ def sighting_between(before: ArchiverObservation | None, after: ArchiverObservat
 
 @dataclass(frozen=True)
 class Stretch:
-    """A byte range of a binlog whose transactions have event times that differ from the commit time."""
+    """A byte range of a binlog in which the event times of transactions differ from their commit times."""
 
     start: int
     end: int
@@ -198,7 +201,7 @@ class Stretch:
 
 
 def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, ...]:
-    """Return the stretches with a following one appended, joined if there are more than a description may have."""
+    """Return the stretches with one appended. Neighbours are joined if there are more than a description may have."""
     last = stretches[-1] if stretches else None
     if last is not None and last.end == more.start and last.sighting == more.sighting:
         return (*stretches[:-1], last.joined(more))
@@ -212,7 +215,7 @@ def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, 
 class CommitTimeEvidence:
     """The knowledge of an archiver about the commit times of a binlog.
 
-    `stretches` are the ones already known up to byte `end`. Later transactions were committed within `sighting` (None:
+    `stretches` are those already known up to byte `end`. Later transactions were committed within `sighting` (None:
     unknown).
     """
 
@@ -221,7 +224,7 @@ class CommitTimeEvidence:
     end: int = 0
 
     def contradiction(self, start: int, end: int, stamp: int) -> Sighting | None:
-        """Return the bounds for the commit of the transaction in these bytes; None if its event time is plausible."""
+        """Return the commit time bounds of the transaction in these bytes; None if its event time is plausible."""
         if end <= self.end:
             place = bisect_right(self.stretches, start, key=lambda one: one.start)
             before = self.stretches[place - 1] if place else None

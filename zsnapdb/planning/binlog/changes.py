@@ -16,11 +16,11 @@ from enum import Enum, StrEnum
 from zsnapdb.base.errors import UsageError
 
 MOST_TABLES = 1000
-"""The number of tables of one transaction that are listed one by one."""
+"""The maximum number of tables of one transaction that are listed one by one."""
 MOST_STATEMENTS = 100
-"""The number of logged statements of one transaction that are kept."""
+"""The maximum number of logged statements of one transaction that are kept."""
 MOST_TEXT = 4096
-"""The number of characters of a logged statement that are kept."""
+"""The maximum number of characters of a logged statement that are kept."""
 
 
 class ChangeKind(StrEnum):
@@ -40,7 +40,7 @@ SEARCHED_KINDS = (ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind.DELETE, Chang
 class TableChanges:
     """The numbers of rows that a transaction changed in one table.
 
-    If `is_counted` is False, there are more rows: a column has a format that cannot be read.
+    If `is_counted` is False, the real numbers are higher, because a column with an unreadable format stopped the count.
     """
 
     schema: str
@@ -90,10 +90,10 @@ class TransactionChanges:
     """A complete transaction with its changes.
 
     - `start`, `end`: its byte range in the file
-    - `began`: the time of its first statement as the session had it, in whole seconds, as microseconds UTC
+    - `began`: the session's time at the first statement, in whole seconds, as microseconds UTC
     - `committed`: the commit time in microseconds UTC
-    - `other_tables`: the rows of tables beyond the first 1000
-    - `other_statements`: the number of statements beyond the first 100
+    - `other_tables`: the rows in tables after the first 1000
+    - `other_statements`: the number of statements after the first 100
     - `annotation`: the statement that the server logged in addition to the rows
     - `is_prepared`: an XA transaction that a later one commits or rolls back
     """
@@ -129,7 +129,7 @@ class TransactionChanges:
 
     @property
     def are_rows_known(self) -> bool:
-        """Whether `rows` is the number of changed rows. DDL changes no rows one by one."""
+        """Whether `rows` is the number of changed rows. DDL does not change rows one by one."""
         return (
             all(table.is_counted for table in self.every_table)
             and all(statement.kind is ChangeKind.DDL for statement in self.statements)
@@ -145,7 +145,7 @@ class TransactionChanges:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The facts about this transaction that are not in the binlog, one sentence each."""
+        """The facts about this transaction that the binlog does not show, one sentence each."""
         notes = []
         if any(statement.kind is not ChangeKind.DDL for statement in self.statements):
             notes.append(
@@ -169,20 +169,20 @@ class TransactionChanges:
 
 @dataclass(frozen=True)
 class TableFilter:
-    """A table in any schema, or in one."""
+    """A table name in one schema, or in any schema."""
 
     schema: str | None
     table: str
 
     def selects(self, schema: str, table: str) -> bool:
-        """Return whether this is the table. Case is ignored, as some servers store names in lower case."""
+        """Return whether the filter selects the table. Case is ignored, as some servers store names in lower case."""
         is_schema = self.schema is None or self.schema.casefold() == schema.casefold()
         return is_schema and self.table.casefold() == table.casefold()
 
     def may_be_in(self, statement: LoggedStatement) -> bool:
         """Return whether a statement may affect the table: its text is truncated or contains the table name as a word.
 
-        It must also contain the schema name, unless this is the default schema of the statement.
+        The text must also contain the schema name, unless the schema is the default schema of the statement.
         """
         is_default = self.schema is None or self.schema.casefold() == statement.schema.casefold()
         names = [self.table] if is_default or self.schema is None else [self.table, self.schema]
@@ -288,7 +288,7 @@ class ListedTransaction:
 
 
 class TransactionList:
-    """The transactions that match a search: the newest or the largest ones, at most `limit`.
+    """The transactions that match a search: the newest or the largest transactions, at most `limit`.
 
     The memory use depends on `limit` alone.
     """

@@ -1,8 +1,10 @@
-"""Tables that statements without ENGINE or ROW_FORMAT created, and how a replay gives them the original ones. Pure.
+"""Tables that statements without ENGINE or ROW_FORMAT created, and how a replay recreates them with the original ones.
+
+Pure.
 
 No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
 events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: the kind of transactions on the
-table, and the server's report when the archiver read the statement.
+table, and the engine that the server reported when the archiver read the statement.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ _DEFAULT_FORMATS = ("dynamic", "compact", "redundant")
 """The values of innodb_default_row_format."""
 _NAMED = 5
 MOST_MADE = 4096
-"""The number of tables with further facts in the description of a binlog."""
+"""The maximum number of tables with further facts in the description of a binlog."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,12 @@ class CreatedTable:
     - `start`, `end`: the bytes of the transaction in its file
     - `offset`: the start of the event with the statement
     - `is_transactional`: None if the binlogs do not show it
-    - `lacks_options`: the server logged the statement under a sql_mode that leaves out all options of the table
+    - `lacks_options`: the server logged the statement under a sql_mode that omits all table options
     - `is_touched`: a later statement renames or drops a table of this name, or may have changed its options
     - `is_dropped`: a later statement drops the table
     - `is_altered`: a later statement alters the table and keeps its engine
     - `is_converted`: a later statement may have changed its character set
-    - `names_engine`: the statement has ENGINE, and lacks only ROW_FORMAT
+    - `names_engine`: the statement has ENGINE, but lacks ROW_FORMAT
     - `names_format`: the statement has ROW_FORMAT
     """
 
@@ -65,8 +67,7 @@ class RecordedTable:
 class EngineStop:
     """A change of the default engine before the transaction at `offset` of the replay's file `number` (from 1).
 
-    The default row format of InnoDB becomes `row_format`. `database` and `collation`: only for this transaction, the
-    database gets this collation.
+    The default row format of InnoDB becomes `row_format`. `database` gets `collation`, but only for this transaction.
     """
 
     number: int
@@ -82,8 +83,8 @@ class EngineStop:
 class EnginePlan:
     """The changes of the default engine in a replay.
 
-    - `unknown`: tables that get the engine of the backup, as no fact shows theirs
-    - `contradicted`: tables whose engine differs from that of the backup and is unknown
+    - `unknown`: tables that get the engine of the backup, because no fact shows their engine
+    - `contradicted`: tables whose engine is unknown, but is not that of the backup
     - `bare`: tables whose options are in no statement and no record
     """
 
@@ -94,13 +95,13 @@ class EnginePlan:
 
 
 def fits(engine: str, is_transactional: bool | None) -> bool:
-    """Return whether a table of this engine can have such transactions. None fits every engine."""
+    """Return whether the kind of transactions fits the table's engine. None (unknown) fits every engine."""
     return is_transactional is None or (engine.casefold() in _TRANSACTIONAL) is is_transactional
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """The engine of tables without ENGINE in the statement, and the row format of those in InnoDB."""
+    """The engine of tables created without ENGINE, and the row format of InnoDB tables created without ROW_FORMAT."""
 
     engine: str
     row_format: str = "dynamic"
@@ -109,9 +110,9 @@ class Defaults:
 def plan_engines(
     made: Iterable[tuple[int, CreatedTable]], records: Mapping[tuple[int, int], RecordedTable], start: Defaults
 ) -> EnginePlan:
-    """Return the engines for the tables, each with the number of its file, in the order of the binlogs.
+    """Return the plan for the created tables, which come with their file numbers in the order of the binlogs.
 
-    `records` are keyed by the file number and the offset of the statement. The replay starts with `start`.
+    `records` are keyed by the file number and the offset of the statement. The replay starts with the defaults `start`.
     """
     stops: list[EngineStop] = []
     unknown: list[CreatedTable] = []
@@ -172,7 +173,8 @@ def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
     """Return why a replay that starts with `start` cannot recreate all tables; None if it can.
 
     If a table has another character set, the applier compares the column types only by their byte size. So rows could
-    be stored as other characters. With `by` "client", no replay restores the character set, and the caller warns.
+    be stored as other characters. If `by` is "client", this function does not report that: no replay restores the
+    character set, and the caller warns.
     """
     if planned.bare and by != "client":
         return (

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class EventState(StrEnum):
-    """The state of an event. REPLICA: a replication thread, or its statement, disabled it for a replica."""
+    """The state of an event. REPLICA: a replication thread, or the statement of the event, disabled it for replicas."""
 
     ENABLED = "ENABLED"
     DISABLED = "DISABLED"
@@ -21,7 +21,7 @@ class EventState(StrEnum):
 
     @classmethod
     def of(cls, status: str) -> EventState:
-        """Return the state from information_schema, whose word for a replica differs between releases."""
+        """Return the state from information_schema. Its name for the state REPLICA differs between releases."""
         return cls(status) if status in (cls.ENABLED, cls.DISABLED) else cls.REPLICA
 
 
@@ -51,7 +51,7 @@ class _Token:
 
     @property
     def identifier(self) -> str:
-        """The name in the token. Double quotes enclose a name in the mode ANSI_QUOTES."""
+        """The name in the token. In the mode ANSI_QUOTES, double quotes enclose a name."""
         if self.kind not in ("name", "text"):
             return self.text
         quote = self.text[0]
@@ -81,7 +81,7 @@ class _Reader:
                 self.at += 1
 
     def take_name(self, schema: str) -> EventKey:
-        """Skip a name, and return it with its schema (`schema` if it has none)."""
+        """Skip a name, and return it with its schema (`schema` if the statement names none)."""
         first = self.ahead().identifier
         self.at += 1
         if self.ahead().text != ".":
@@ -91,7 +91,7 @@ class _Reader:
 
 
 def follow(states: EventStates, schema: str, statement: str) -> None:
-    """Change the states as the statement did on the source; `schema` is the default schema."""
+    """Change the states as the statement did on the source; `schema` is the default schema of the session."""
     if _CONCERNS.search(statement) is None or _VERB.search(statement) is None:
         return
     reader = _Reader(statement)

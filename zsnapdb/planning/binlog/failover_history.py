@@ -1,4 +1,4 @@
-"""The point where another server continues a history in the archive, or the reason against it. Pure."""
+"""The point where another server continues a history in the archive, or the reason why none does. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
     """Return whether the first of these files starts exactly at these GTIDs.
 
     `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. Then no file may
-    use such a domain, because its transactions could be those already reached.
+    contain such a domain, because its transactions could be those already reached.
     """
     previous = files[0].previous
     if previous is None or not is_some(previous) or not same_gtids(gtids, previous):
@@ -31,7 +31,7 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
 def failback(
     files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a route in its newest file if an earlier history of another server continues further.
+    """Return the end of a route in its newest file if an earlier history of another server has later transactions.
 
     A route never returns to an earlier history.
     """
@@ -52,10 +52,10 @@ def failback(
 def takeover(
     files: Sequence[RouteFile], at: int, later: Sequence[History], reached: Gtids | None
 ) -> int | RouteEnd | None:
-    """Return the index where the newest history of another server continues this history, or why none does.
+    """Return the index at which the newest history of another server continues this history, or why none does.
 
-    None if no other server wrote more. A server that lost transactions in a failover may reuse their numbers, so that
-    its GTIDs show nothing new. Then the commit times show that its transactions are different ones.
+    None if no other server wrote more. After a failover that lost transactions, a server may reuse their numbers, so
+    that its GTIDs show nothing new. Then commit times show that its transactions are different.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -88,7 +88,8 @@ def _without_gtids(
 ) -> RouteEnd | None:
     """Return the end of a history with unknown GTIDs if another server committed later; None if none did.
 
-    If `reached` is known to be empty, any GTID is later, even if the file with the other server's commits was lost.
+    If `reached` is known to be empty, any GTID is later. This holds even if the file with the other server's commits is
+    lost.
     """
     here = files[at]
     is_empty = reached is not None and not is_some(reached) and not here.is_anonymous
@@ -111,7 +112,7 @@ def _up_to(files: Sequence[RouteFile], at: int) -> Sequence[RouteFile]:
 
 
 def _goes_on_later(own: Sequence[RouteFile], before: Sequence[RouteFile]) -> bool:
-    """Return whether the last commit in `own` is not before the last one in `before`.
+    """Return whether the last commit in `own` is at or after the last commit in `before`.
 
     MariaDB records commit times in whole seconds.
     """
@@ -128,7 +129,7 @@ def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
     """Return whether `reached` provably contains the last transaction of each domain in `whole`.
 
     A MariaDB position contains only the last transaction of each domain (MariaDB manual, "Global Transaction ID"). A
-    server assigns numbers in order. So a lower number counts only if it is from the same server.
+    server assigns numbers in order. So a lower number is contained only if it is from the same server.
     """
     if not isinstance(reached, GtidPosition) or not isinstance(whole, GtidPosition):
         return False
@@ -139,10 +140,10 @@ def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
 
 
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
-    """Return the index of another server's newest file before which everything is reached, or why there is none.
+    """Return the index of another server's newest file whose earlier transactions are reached, or why there is none.
 
-    `is_repeated`: the server also has an older history. If it was set back, its own numbers may stand for other
-    transactions. So these numbers prove nothing unless they precede all of these files.
+    `is_repeated`: the server also has an older history. If the server was set back, its own numbers may stand for other
+    transactions. So these numbers are proof only if they precede all of these files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):
@@ -168,7 +169,7 @@ def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated
 def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | RouteEnd | None:
     """Return the index of the newest file of another server that starts exactly at the reached position.
 
-    MariaDB's positions do not show whether a transaction in the middle of a file is the same one.
+    A MariaDB position does not show whether two transactions with the same number are the same within a file.
     """
     whole, first = files[-1].reached, files[0]
     if whole is None or contains(reached, whole):
@@ -215,7 +216,8 @@ class RepeatedGtids:
 def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
     """Return the GTIDs that the server of the newest history assigns again, for each older history of that server.
 
-    `files` are the whole archive, in order. Transactions that a history took over from an older one are not repeated.
+    `files` are all files of the archive, in order. Transactions that a history took over from an older one are not
+    repeated.
     """
     if not files:
         return ()
@@ -259,7 +261,7 @@ def reused_gtids(server: str, start: Gtids | None, known: Iterable[Gtids | None]
 
 
 def _number(position: GtidPosition, domain: int) -> int:
-    """Return the number of the last transaction of a domain. Every server continues from it."""
+    """Return the number of the last transaction of a domain. Every server continues with the next number."""
     return position.heads.get(domain, (0, 0))[1]
 
 

@@ -1,4 +1,4 @@
-"""The binlogs that may be removed: archived, read back, old enough, and fetched by all replicas. Pure."""
+"""The binlogs that may be removed: archived, verified, old enough, and fetched by all replicas. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DumpConnection:
 
 @dataclass(frozen=True)
 class Expiry:
-    """The server's own expiry of binlogs. It also removes the oldest ones if the total size is too large.
+    """The server's own expiry of binlogs. If the total size is too large, it also removes the oldest binlogs.
 
     `seconds` is the maximum age, `size` the maximum total size in bytes (0: no limit).
     """
@@ -35,9 +35,9 @@ class Expiry:
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """The binlogs to remove, oldest first; why the next binlog is kept; warnings.
+    """The binlogs to remove, oldest first, the reason why the next binlog is kept, and warnings.
 
-    The archived copies of those in `unread` must be read before the removal.
+    The archived copies of the binlogs in `unread` must be read before the removal.
     """
 
     names: tuple[str, ...]
@@ -50,8 +50,8 @@ def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
     """Return the minimum age of the last write to each binlog in seconds, oldest binlog first.
 
     `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. No binlog counts as
-    written before the previous one. A time from the future is limited to that of the next binlog. If the clock was
-    behind, the time of the next binlog counts.
+    written before the previous binlog. A time in the future is limited to that of the next binlog. If the clock was
+    behind, the time of the next binlog is used.
     """
     times, following = list(written), math.inf
     moments = [datetime.fromtimestamp(at, UTC) for at in written]
@@ -81,7 +81,7 @@ def plan_purge(
     """Return the binlogs that may be removed.
 
     - `ages`: seconds since the last write to each of `local`
-    - `kept`: the archived files of the server's incarnation
+    - `kept`: the archived files in the server's current incarnation
     - `keep`: the minimum age in seconds
     - `replicas`: the number of replicas that must be connected, as the progress of an unconnected replica is unknown
     - `damaged`: the damage of archived copies, by binlog
@@ -114,7 +114,7 @@ def plan_purge(
 
 
 def expiry_warnings(expiry: Expiry, keep: float) -> tuple[str, ...]:
-    """Return warnings about binlogs that the server itself removes, archived or not."""
+    """Return warnings about binlogs that the server itself removes, even if they are not archived."""
     warnings = []
     if expiry.seconds:
         also = "; binlog.keep is longer and has no effect" if expiry.seconds <= keep else ""
@@ -133,15 +133,15 @@ def batches(names: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
 
 
 MARGIN = 86_400 * 1_000_000
-"""Microseconds by which a binlog must be older than every retained backup.
+"""A binlog is removed only if it is this many microseconds older than every retained backup.
 
-Commit times and backup ids come from clocks that may differ.
+Commit times and backup ids come from clocks that may differ from each other.
 """
 
 
 @dataclass(frozen=True)
 class BinlogDecision:
-    """Whether an archived file is removed, and why. `at` is the index of the file in the list of files."""
+    """The decision whether an archived file is removed, and why. `at` is the index of the file in the list of files."""
 
     at: int
     incarnation: str
@@ -154,8 +154,8 @@ class BinlogDecision:
 class RetainedBackups:
     """The readable backups of a server, oldest first, and the ids of those that are retained.
 
-    `kept` also has retained backups that cannot be read. `order` are the ids of all backups, oldest first. It may lack
-    unreadable ones.
+    `kept` also has retained backups that are unreadable. `order` has the ids of all backups, oldest first, but may lack
+    those of unreadable backups.
     """
 
     points: Sequence[BackupPoint]
@@ -169,10 +169,10 @@ def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFi
     `oldest` is the start of the oldest retained backup, including unreadable ones (microseconds UTC; None: no backup is
     retained, and all files are kept). A file is kept in these cases:
 
-    - A route from a retained backup contains it, or its server's archive continues from it.
-    - It is not before the first file of each of these routes, or a retained backup without a known position may need
-      it.
-    - It ended less than a day before the oldest backup.
+    - A route from a retained backup contains the file, or the archive of the file's server continues from it.
+    - The file is at or after the first file of one of these routes, or a retained backup without a known position may
+      need it.
+    - The file ended less than a day before the oldest backup.
     """
     known = RouteMap(files)
     newest_first = [known.follow(point) for point in reversed(backups.points)]
@@ -190,13 +190,13 @@ def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFi
 
 
 def _users(routes: Sequence[Route], count: int) -> list[str | None]:
-    """Return the first of the backups, oldest first, that each file rolls forward; None for a file of no route."""
+    """Return, for each file, the oldest backup whose route contains the file; None if no route does."""
     users: list[str | None] = [None] * count
     for route in routes:
         for part in route.places:
             for at in part:
                 if users[at] is not None:
-                    # Routes that meet in a part stay together to its end.
+                    # If two routes have a file of a part in common, they also have the rest of the part in common.
                     break
                 users[at] = route.point.backup_id
     return users
@@ -205,8 +205,8 @@ def _users(routes: Sequence[Route], count: int) -> list[str | None]:
 def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tuple[int, str]:
     """Return the index of the first file that a retained backup may need, and the id of that backup.
 
-    A backup with an unknown position was made after those before it in the order, so its files do not begin before
-    theirs. Without such a backup every file may be needed.
+    A backup with an unknown position was made after the earlier backups in `order`, so its first file is not before
+    theirs. If there is no earlier backup, every file may be needed.
     """
     starts = {name: route.places[0][0] for name, route in routes.items() if route.places}
     place = {name: at for at, name in enumerate(backups.order)}

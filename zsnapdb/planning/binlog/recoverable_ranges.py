@@ -24,7 +24,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class Range:
-    """A time range (microseconds UTC) in which every transaction can be recovered from one of the backups.
+    """A time range (microseconds UTC) in which every transaction can be recovered from a backup.
 
     `ends` is the reason for the end of the range.
     """
@@ -61,7 +61,7 @@ _NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
 
 
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
-    """Return the route by which times after the newest backup are restored. `points` is oldest first and not empty.
+    """Return the route for restores to times after the newest backup. `points` is oldest first and not empty.
 
     This is the route of the newest backup. If the archive does not contain its position, the previous backup's route is
     used, provided that both are known to be in the same history. Otherwise only the newest backup itself can be
@@ -78,7 +78,7 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
 
 
 def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
-    """Return why this route does not reach the newest archived state; None if no newer state is known.
+    """Return why the newest archived state is beyond the end of this route; None if no newer state is known.
 
     A backup whose position is not archived yet is the newest state, unless the archive has later transactions. A later
     file that starts after transactions missing in the backup also proves a newer state.
@@ -92,7 +92,10 @@ def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
 
 
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether a file proves a commit after a backup. The creation time of a file is in whole seconds."""
+    """Return whether the file proves that a transaction was committed after the backup.
+
+    Files are created at whole seconds.
+    """
     if file.last_commit is not None and file.last_commit > point.before:
         return True
     if point.gtids is None or file.previous is None:
@@ -103,9 +106,10 @@ def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
 def _is_on(route: Route, point: BackupPoint) -> bool:
     """Return whether a route from an older backup is known to pass the position of this backup.
 
-    The archive does not contain the position. So a route through binlogs of the backup's own server left its history,
-    or nothing shows that it did not: a server that was set back uses its GTIDs again. The GTID sets of another server
-    prove it, unless the route ends where that server was set back or reset.
+    The archive does not contain the position. So a route through binlogs of the backup's own server has left the
+    backup's history, or nothing shows the opposite: a server that was set back uses its GTIDs again. The GTID sets of
+    another server prove that the route passes the position, unless the route ends where that server was set back or
+    reset.
     """
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False
@@ -118,7 +122,7 @@ def _is_on(route: Route, point: BackupPoint) -> bool:
 def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Window:
     """Return the recoverable ranges of the backups (oldest first) and archived files (incarnations in order).
 
-    A time is in a range exactly if a restore to it can be planned.
+    A time is in a range if, and only if, a restore to the time can be planned.
     """
     ordered = list(points)
     known = RouteMap(files, state)

@@ -1,8 +1,8 @@
 """The route of archived binlogs that continues a backup, and the reason for its end. Pure.
 
 Restore, status, prune, clones and rescues all use `follow`, so a restore reaches the points that status reports. A
-route never crosses a gap and never enters another history. If the archive does not prove that a file continues the
-reached state, the route ends with the reason.
+route never crosses a gap. If the archive does not prove that a file continues the reached state, the route ends with
+the reason.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ NEWEST = RouteEnd(EndKind.NEWEST, "nothing newer is archived")
 
 
 class RouteFiles(Sequence[RouteFile]):
-    """The files of a route, in order: parts of the list of all archived files, which many routes share.
+    """The files of a route, in order. They are slices of the list of all archived files, which many routes share.
 
-    `places` are the indexes in that list. They equal a tuple of the same files.
+    `places` are the indexes in that list. An instance is equal to a tuple of the same files.
     """
 
     __slots__ = ("_ends", "_files", "places")
@@ -103,7 +103,7 @@ class Route:
     - `start`: the offset in the first file at which the replay starts
     - `is_start_exact`: if False, the file may contain transactions of the backup after `start`; GTIDs identify them
     - `reached`: the GTIDs of the server after the replay
-    - `places`: the indexes of the files among all archived files, as parts that routes pass whole or enter once
+    - `places`: the indexes of the files among all archived files, as ranges
     - `to`: the latest time that a restore can reach (microseconds UTC): the last commit, or a later time up to which
       the archive is complete
 
@@ -130,7 +130,7 @@ def commit_time(microseconds: int) -> datetime:
 
 
 def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Route:
-    """Return the route from a backup through the archived files. For several backups use one `RouteMap`."""
+    """Return the route from a backup through the archived files. Use one `RouteMap` for several backups."""
     return RouteMap(files, state).follow(point)
 
 
@@ -152,7 +152,7 @@ class _Tail:
 
 @dataclass(frozen=True)
 class _Fork:
-    """A file after which the GTIDs of a route decide where the route goes, and what else is known there."""
+    """A file after which the GTIDs of a route decide how the route continues, with the other known facts."""
 
     newer: _NewerHistory
     gap: RouteEnd | None
@@ -161,7 +161,7 @@ class _Fork:
 class RouteMap:
     """The routes through archived files (incarnations, oldest first, and their files in order).
 
-    Routes of several backups share the examination of each file: to follow all backups takes about the time of one.
+    Routes of several backups share the examination of each file, so all routes together take about as long as one.
     Follow the newest backup first.
     """
 
@@ -206,7 +206,7 @@ class RouteMap:
         return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
 
     def _run_end(self, first: int) -> int:
-        """Return the index of the last file that every route through this file reaches without leaving the run."""
+        """Return the index of the last file of this file's run. Every route through this file reaches it."""
         at = first
         while (end := self._examined_end(at)) is None:
             way = _way(self._files, self._histories, at, self._state, self._names)
@@ -240,7 +240,7 @@ class RouteMap:
         return tail
 
     def _leave(self, at: int, reached: Gtids | None) -> int | RouteEnd:
-        """Return where a route that has reached these GTIDs goes from the last file of a run."""
+        """Return the next file, or the end, of a route that has reached these GTIDs at the last file of a run."""
         way = self._ways[at]
         if not isinstance(way, _Fork):
             return way
@@ -274,8 +274,8 @@ def _way(
 ) -> int | _Fork:
     """Return the index of the next file of every route through a file, or a fork if the route's GTIDs decide.
 
-    If the server was set back to the end of this file and then wrote another history, the newer history is used.
-    `names` are the identities of the server in each incarnation.
+    If the server was set back to the end of this file and then wrote another history, the route continues in the newer
+    history. `names` are the identities of the server in each incarnation.
     """
     here = files[at]
     newer = _newer_history(files, at, [history for history in histories if history.low > at], names[here.incarnation])
@@ -357,7 +357,7 @@ def _end_of_history(here: RouteFile, first: RouteFile, *, is_reset: bool) -> Rou
 
 
 def _is_ahead(outer: Gtids, inner: Gtids) -> bool:
-    """Return whether a state contains another state. Equal sequence numbers must come from the same server."""
+    """Return whether the state `outer` contains `inner`. Equal sequence numbers must come from the same server."""
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
         pairs = [(outer.heads.get(domain), head) for domain, head in inner.heads.items()]
         return all(mine is not None and (mine[1] > head[1] or mine == head) for mine, head in pairs)

@@ -20,7 +20,7 @@ class RouteFile(KnownArchived, Protocol):
 
     - `first_commit`, `last_commit`: microseconds UTC (None: the file has no transactions)
     - `server`: the identity of the server (server_uuid, or server_id)
-    - `created`: when the server created the file, in seconds UTC
+    - `created`: the time at which the server created the file, in seconds UTC
     - `gtids`: the GTIDs of its own transactions
     - `gap`: a description of data missing directly before the file
     """
@@ -41,10 +41,10 @@ class RouteFile(KnownArchived, Protocol):
 
 @dataclass(frozen=True)
 class BackupPoint:
-    """The position of a backup, with its server. None: unknown.
+    """The position of a backup, and its server. None: unknown.
 
-    The snapshot was made between `taken`, the start of the backup, and `before`, both in microseconds UTC.
-    `fingerprint` is that of the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
+    The snapshot was created between `taken` (the start of the backup) and `before`, both in microseconds UTC.
+    `fingerprint` identifies the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
     """
 
     backup_id: str
@@ -86,7 +86,7 @@ class RouteEnd:
 class Unreadable:
     """An unreadable object in the archive: a binlog, or all binlogs of an incarnation (`name` is None).
 
-    The readable part of the binlog is among the archived files. `reason` contains the damaged object.
+    The readable part of the binlog is among the archived files. `reason` names the damaged object.
     """
 
     incarnation: str
@@ -112,7 +112,8 @@ class CompleteUntil:
 class ArchiveState:
     """Facts about an archive in addition to its readable files.
 
-    `read_at` is when it was read (microseconds UTC; None: unknown): nothing in it was committed later.
+    `read_at` is the time at which the archive was read (microseconds UTC; None: unknown). No transaction in it was
+    committed later.
     """
 
     unreadable: tuple[Unreadable, ...] = ()
@@ -120,7 +121,7 @@ class ArchiveState:
     read_at: int | None = None
 
     def at(self, moment: datetime) -> ArchiveState:
-        """Return the state of an archive that was read at this moment (UTC)."""
+        """Return this state, with the moment (UTC) at which the archive was read."""
         return replace(self, read_at=round(moment.timestamp() * _SECOND))
 
     def until(self, time: int) -> int:
@@ -128,7 +129,7 @@ class ArchiveState:
         return time if self.read_at is None else min(time, self.read_at)
 
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
-        """Return the end of a route at a file if the next data of its incarnation is unreadable; else None.
+        """Return the end of a route at a file if the next data of the file's incarnation is unreadable; else None.
 
         `following` is the next readable file of the incarnation (None: the file is the last).
         """
@@ -139,7 +140,7 @@ class ArchiveState:
         return None
 
     def lost_history_after(self, file: RouteFile) -> RouteEnd | None:
-        """Return the end of a route at a file if a later incarnation is unreadable; else None."""
+        """Return the end of a route at a file if a later incarnation is unreadable; otherwise None."""
         for place in self.unreadable:
             # Ids start with the time in seconds.
             if place.name is None and place.incarnation.partition("-")[0] >= file.incarnation.partition("-")[0]:

@@ -14,7 +14,7 @@ from zsnapdb.planning.server_family import family
 _MICROSECONDS = 1_000_000
 _Identify = Callable[[RouteFile], Hashable]
 Heads = Mapping[str, Sequence[int]]
-"""The indexes of the files with each head (fingerprint), newest first."""
+"""The indexes of the files by head (fingerprint), newest first."""
 
 NO_ARCHIVE = RouteEnd(EndKind.NO_ARCHIVE, "no binlogs are archived")
 NOT_ARCHIVED = RouteEnd(EndKind.NOT_ARCHIVED, "no archived binlog holds its position")
@@ -38,7 +38,7 @@ class RouteStart:
 
 
 def heads_of(files: Sequence[RouteFile]) -> Heads:
-    """Return the indexes of the files with each head, newest first."""
+    """Return the indexes of the files by head, newest first."""
     heads: dict[str, list[int]] = {}
     for at in range(len(files) - 1, -1, -1):
         heads.setdefault(files[at].fingerprint, []).append(at)
@@ -50,17 +50,18 @@ def begin_of(
 ) -> RouteStart | RouteEnd:
     """Return the start of the route from a backup's position.
 
-    The head (fingerprint) of the backup's binlog identifies the archived file, independent of clock and name. If it is
-    unknown, file and offset identify the file within the histories of the backup's server, and GTIDs in any history.
+    The head (fingerprint) of the backup's binlog identifies the archived file, independent of clock and name. If the
+    head is unknown, name and offset identify the file within the histories of the backup's server. In other histories,
+    GTIDs identify it.
 
-    After a reset the same names and GTIDs occur again. So if the archive has several histories of that server, its
-    clock chooses between them:
+    After a reset the same names and GTIDs occur again. So if the archive has several histories of that server, the
+    server's clock decides between them:
 
     - Files that the server created after the snapshot are excluded.
     - Files of a history that the server left before the backup started are excluded.
     - If the server may have left the history by then, the start is ambiguous.
 
-    If the server has only one history, its clock excludes no file of it that fits by GTIDs.
+    If the server has only one history, its clock excludes no file whose GTIDs fit.
     """
     if point.fingerprint is not None:
         return (
@@ -79,7 +80,7 @@ def begin_of(
         others = [files[at].created for at in fitting[1:] if files[at].created != first.created]
         if others and first.created * _MICROSECONDS > point.taken:
             return _AMBIGUOUS
-        # A later history has an older file with that name: the server was set back twice, perhaps after the backup.
+        # A later history has an older file with that name, so the server was set back twice, perhaps after the backup.
         if others and first.created < max(others):
             return _PERHAPS_LEFT
         offset = point.coordinates.offset if point.coordinates is not None else first.start
@@ -95,8 +96,8 @@ def _if_not_left(
 ) -> RouteStart | RouteEnd:
     """Return the start, or an ambiguous end if the server may have left the history before the backup started.
 
-    A history with a successor on the same server must have been written since then. If the first binlogs of the
-    successor are lost, nothing else shows when it started.
+    If the history has a successor on the same server, the history must have been written to since then. If the first
+    binlogs of the successor are lost, nothing else shows when it started.
     """
     server = files[begin.at].server
     own = [history for history in histories if files[history.low].server == server]
@@ -108,8 +109,8 @@ def _if_not_left(
 def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) -> RouteStart | None:
     """Return the position in the binlog whose head the backup recorded; None if that is not archived.
 
-    If a server was set back or its binlogs were renamed, the file is archived in several histories, sometimes
-    truncated. The newest copy that contains the position is used.
+    If a server was set back or its binlogs were renamed, several histories contain the file, sometimes truncated. The
+    newest copy that contains the position is used.
     """
     where = point.coordinates
     if where is None:
@@ -121,10 +122,10 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads)
 
 
 def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
-    """Return how many of the first files (histories in order) contain no transaction after the backup. 0: unproven.
+    """Return how many files, counted from the first history on, have no transaction after the backup. 0: unproven.
 
-    The head of the backup's binlog proves it without a clock. The archived part of that binlog ends before the backup,
-    so all earlier files are older.
+    The head of the backup's binlog proves the number without a clock: the archived part of that binlog ends before the
+    backup, so all earlier files are older.
     """
     newest = next(_own_copies(point, files, heads_of(files)), None)
     if newest is None or point.coordinates is None or files[newest].end > point.coordinates.offset:
@@ -136,8 +137,8 @@ def _own_copies(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) ->
     """Yield the indexes of the backup's own binlog, identified by its head, newest first."""
     if point.coordinates is None or point.fingerprint is None:
         return
-    # Two binlogs without transactions that start within the same second differ only in their numbers. The head contains
-    # the server_id, so it identifies the server, even if its server_id changed before the backup.
+    # If two binlogs without transactions start within the same second, they differ only in their numbers. The head
+    # contains the server_id, so it identifies the server, even if its server_id changed before the backup.
     is_named = family(point.flavour).has_uuid
     own = (point.server if is_named else None, point.coordinates.file.rpartition(".")[2])
     for at in heads.get(point.fingerprint, ()):
@@ -151,7 +152,8 @@ def _by_gtids(
 ) -> RouteStart | None:
     """Return the start of everything after the backup by GTIDs alone; None if no file proves it.
 
-    If the head of the backup's binlog is known, no other file that this server created before can have the position.
+    If the head of the backup's binlog is known, no other file that this server created before the backup has the
+    position.
     """
     is_head_known = point.fingerprint is not None
     older = (
@@ -203,7 +205,7 @@ def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
 def _only_history(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Sequence[int]:
-    """Return the indexes of the only history of the backup's server, newest first; none if the server was ever reset.
+    """Return the file indexes of the backup's server, newest first, if it has only one history and was never reset.
 
     A history that starts with file number 1 after the snapshot counts as the result of a reset.
     """
@@ -226,7 +228,7 @@ def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, po
     """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
 
     Either the file alone proves it, or the whole history does. The latter requires that each of the backup's GTIDs
-    stands for one transaction only: a server with several histories may have assigned a number twice.
+    stands for only one transaction, because a server with several histories may have assigned a number twice.
     """
     file = files[at]
     if isinstance(point.gtids, GtidPosition):
@@ -246,7 +248,7 @@ def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, po
 def _not_left(
     files: Sequence[RouteFile], histories: Sequence[History], taken: int, identity: _Identify
 ) -> list[History]:
-    """Return the histories that their servers had not yet left at `taken` (microseconds UTC)."""
+    """Return the histories that the servers had not left by `taken` (microseconds UTC)."""
     left: set[History] = set()
     earlier: dict[str, list[History]] = {}
     for history in histories:
@@ -267,17 +269,17 @@ def _not_left(
 
 
 def _identity(file: RouteFile) -> tuple[str, int, int, str]:
-    """Return a key that distinguishes files of a server, also if one copy is truncated."""
+    """Return a key that all copies of a file share, even truncated ones, and that no other file of the server has."""
     return file.name, *_identity_without_base(file)
 
 
 def _identity_without_base(file: RouteFile) -> tuple[int, int, str]:
-    """Return the part of the key that does not change when the base name changes."""
+    """Return the part of the key that stays the same if the base name changes."""
     return file.number, file.created, file.fingerprint
 
 
 def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether the position can be in this file by name and offset, without contradiction by GTIDs."""
+    """Return whether name and offset place the position in this file, and GTIDs do not contradict this."""
     where = point.coordinates
     if where is None or (file.name, file.server) != (where.file, point.server):
         return False
@@ -285,7 +287,7 @@ def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
 
 
 def _is_within(file: RouteFile, point: BackupPoint, offset: int) -> bool:
-    """Return whether a file reaches the offset of a backup, without contradiction by GTIDs."""
+    """Return whether a file reaches the offset of a backup, and GTIDs do not contradict this."""
     if offset > file.end:
         return False
     if point.gtids is None or file.previous is None or file.reached is None:

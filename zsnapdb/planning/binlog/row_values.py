@@ -1,4 +1,4 @@
-"""The values of rows in a binlog as SQL, and the definition of their table. Pure."""
+"""The values of rows in a binlog as SQL, and the definitions of their tables. Pure."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ _MOST_SHOWN = 60
 
 @dataclass(frozen=True)
 class ValueColumn:
-    """A column as in information_schema. `key_part` is its position in the primary key, from 1 (0: not in the key).
+    """A column as described in information_schema.
 
-    `collation_id` is the server's id of the collation. `expression` is that of a generated column.
+    `key_part` is its position in the primary key, from 1 (0: not in the key).
+
+    `collation_id` is the server's id of the collation. `expression` is the expression of a generated column.
     """
 
     name: str
@@ -65,7 +67,7 @@ class ValueColumn:
 
 @dataclass(frozen=True, slots=True)
 class SqlValue:
-    """A value as SQL for an assignment and for a comparison byte by byte, and as it is displayed."""
+    """A value in three forms: SQL for an assignment, SQL for a comparison byte by byte, and text for display."""
 
     assigned: str
     compared: str
@@ -95,7 +97,7 @@ class LoggedColumn:
 
 
 def form_difference(column: ValueColumn, logged: LoggedColumn) -> str | None:
-    """Return how a column differs from that in a table map; None if no difference is known."""
+    """Return how a column differs from the one in a table map; None if no difference is known."""
     if logged.name is not None and logged.name != column.name:
         return f"was named {printable(logged.name)}"
     if column.is_generated:
@@ -156,7 +158,7 @@ def is_readable(column: ValueColumn) -> bool:
 
 
 def is_readable_on_server(column: ValueColumn) -> bool:
-    """Return whether a server returns exact values of this type. JSON numbers count as printed."""
+    """Return whether a server returns exact values of this type. A JSON number is exact as the server prints it."""
     return column.type == "json" or is_readable(column)
 
 
@@ -214,7 +216,7 @@ def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
 
 
 def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
-    """Return a value of a readable column from its bytes in the binlog. Raises ValueError if the value is malformed."""
+    """Return a value of a readable column from its binlog bytes. Raises ValueError if the bytes are malformed."""
     if raw is None:
         return NULL
     kind = column.type
@@ -229,7 +231,7 @@ def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
     if kind == "year":
         return _quoted("0000" if raw[0] == 0 else str(1900 + raw[0]))
     if kind in ("float", "double"):
-        # The exact value of a FLOAT as a DOUBLE: only this is equal to the column in a comparison.
+        # The exact value of a FLOAT as a DOUBLE: only this value equals the column in a comparison.
         return _float(repr(struct.unpack("<f" if kind == "float" else "<d", raw)[0]))
     if kind in _GEOMETRIES:
         return _geometry(raw)
@@ -272,7 +274,10 @@ def _text(column: ValueColumn, raw: bytes) -> SqlValue:
 
 
 def _decimal(column: ValueColumn, raw: bytes) -> str:
-    """Return a DECIMAL: groups of nine digits in four bytes; the first bit is set unless the value is negative."""
+    """Return a DECIMAL.
+
+    Its bytes are groups of nine digits in four bytes; the first bit is set unless the value is negative.
+    """
     scale = column.scale or 0
     whole = (column.precision or 0) - scale
     is_negative = not raw[0] & 0x80
@@ -331,7 +336,7 @@ METADATA_HINT = "SET PERSIST binlog_row_metadata = FULL (MariaDB: in an option f
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """A foreign key of the table, or of another table that refers to it."""
+    """A foreign key of the changed table, or of another table that references the changed table."""
 
     schema: str
     name: str
@@ -345,7 +350,7 @@ class ForeignKey:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether a change or deletion of referenced rows changes rows of `table`."""
+        """Whether an update or deletion of referenced rows changes rows of `table`."""
         return not {self.on_update, self.on_delete} <= {"RESTRICT", "NO ACTION"}
 
     def __str__(self) -> str:
@@ -380,7 +385,7 @@ class TableShape:
     """The properties of a table that decide whether its changes can be undone.
 
     `made` is the time of the last change of columns, in seconds since 1970 by the server's clock (None: unknown). The
-    server also updates it for changes that are in no binlog.
+    server also updates it after changes that it does not log.
     """
 
     schema: str
@@ -416,7 +421,7 @@ class TableShape:
 
 
 def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: int) -> str | None:
-    """Return why the columns of a table map may not be those of the table; None if they are proved to be.
+    """Return why the columns of a table map may differ from those of the table; None if they are proved to be the same.
 
     `began` is the start of the transaction in seconds since 1970.
     """
@@ -437,7 +442,7 @@ def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: 
 
 
 def shape_difference(then: TableShape, now: TableShape) -> str | None:
-    """Return how the definition differs from that directly before the transaction; None if it does not."""
+    """Return how the definition `now` differs from the one directly before the transaction; None if it does not."""
     if not then.columns:
         return f"there was no table {now.name} right before the transaction"
     if then.engine.casefold() != now.engine.casefold() or then.is_base != now.is_base:

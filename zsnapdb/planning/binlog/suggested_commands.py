@@ -1,6 +1,6 @@
 """Suggested commands against an unwanted transaction: undo its rows, rescue a dropped table, or restore.
 
-The text of a statement only decides which command is suggested. The command itself verifies its effect.
+The text of a statement decides only which command is suggested. The command itself verifies the statement's effect.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from zsnapdb.planning.binlog.undo import RowChange
 from zsnapdb.planning.sql_quoting import quoted
 
 _NAME = r"(?:`([A-Za-z0-9_$]{1,64})`|([A-Za-z0-9_$]{1,64}))"
-"""A name that needs no quotes in a shell."""
+"""A name that needs no quotes in a shell, with or without backquotes."""
 _CHANGES = r"DROP\s+TABLE(?:\s+IF\s+EXISTS)?|TRUNCATE(?:\s+TABLE)?|ALTER\s+TABLE(?:\s+IF\s+EXISTS)?"
 _TABLE = re.compile(rf"\s*(?:{_CHANGES})\s+{_NAME}(?:\.{_NAME})?", re.I)
 _SCHEMA = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)(?:\s+IF\s+EXISTS)?\s+{_NAME}", re.I)
 _MOST_KEYS = 10
-"""The maximum number of rows of a table that a command lists one by one."""
+"""The maximum number of rows of a table that a suggested command lists one by one."""
 _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE|ALTER)\b", re.I)
 
 
@@ -47,7 +47,7 @@ def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, .
 
 
 def sample_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> Iterator[str]:
-    """Yield the commands that show the former values of rows that changed again later, table by table."""
+    """Yield the commands that show the former values of rows that were changed again later, table by table."""
     for table in dict.fromkeys(change.shape.name for change in changed):
         shape = next(change.shape for change in changed if change.shape.name == table)
         names = [column.name for column in shape.columns if column.key_part]

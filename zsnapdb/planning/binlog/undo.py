@@ -29,7 +29,7 @@ from zsnapdb.planning.binlog.row_values import (
 from zsnapdb.planning.sql_quoting import quoted
 
 MOST_ROWS = 100_000
-"""The maximum number of rows of a transaction that can be undone."""
+"""The maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
 """The maximum number of rows in tables without a primary key: each of them needs a table scan."""
 COUNTED = "SELECT @zsnapdb_undone"
@@ -43,7 +43,7 @@ SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """A row of a transaction before and after its change, by column position; None: there was no row."""
+    """A row before and after its change in a transaction, by column position; None: there was no row."""
 
     schema: str
     table: str
@@ -57,7 +57,7 @@ class LoggedRow:
 class RowChange:
     """A change of one row by column name; None: there was no row.
 
-    If it is from a binlog, values may be missing: columns that binlog_row_image omits, and JSON.
+    A change from a binlog may lack values: columns that binlog_row_image omits, and JSON.
     """
 
     shape: TableShape
@@ -114,7 +114,7 @@ def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
 
 
 def count_objection(changes: Sequence[RowChange]) -> str | None:
-    """Return why so many changes cannot be undone; None if they can."""
+    """Return why the number of changes is too large for an undo; None if it is not."""
     without_key = [change.shape.name for change in changes if not change.shape.has_key]
     if len(without_key) > MOST_ROWS_WITHOUT_KEY:
         return f"{len(without_key)} rows are of tables without a primary key, such as {without_key[0]}"
@@ -140,7 +140,10 @@ def _values(shape: TableShape, image: dict[int, bytes | None] | None) -> dict[st
 
 
 def undoing(change: RowChange) -> str:
-    """Return the statement that undoes a change. It changes one row, or none if the row differs from `after`."""
+    """Return the statement that undoes a change.
+
+    The statement changes one row, or none if the row differs from `after`.
+    """
     table = change.shape.quoted
     if change.after is None:
         values = change.before or {}
@@ -172,7 +175,7 @@ class Expectation:
 
 
 def expectations(changes: Sequence[RowChange]) -> list[Expectation]:
-    """Return the state of each changed row after the transaction, in the order of the first changes.
+    """Return the expected state of each changed row after the transaction, ordered by the row's first change.
 
     Tables without a primary key are left out: their rows are counted.
     """
@@ -198,7 +201,8 @@ def _identity(change: RowChange) -> tuple[str, ...]:
 
 
 def _absent(change: RowChange, table: str) -> Expectation:
-    # Byte by byte: after an update of only the case of a key, a collation considers the new row equal to the old one.
+    # The comparison is byte by byte, because a collation can consider the old and new key equal, for example if only
+    # their case differs.
     return Expectation(change, _select(table, _is_row(change, change.key)), is_absent=True)
 
 
@@ -207,15 +211,15 @@ def _select(table: str, conditions: Sequence[str]) -> str:
 
 
 def undone(changes: Sequence[RowChange]) -> list[Expectation]:
-    """Return the state of each changed row before the transaction."""
+    """Return the expected state of each changed row before the transaction."""
     return expectations([RowChange(one.shape, one.kind, one.after, one.before) for one in reversed(changes)])
 
 
 def statements(changes: Sequence[RowChange]) -> list[str]:
     """Return the statements that undo the changes, in one transaction of one session.
 
-    They commit only if every statement changed its row. Otherwise they change nothing, even if a client continues after
-    an error, and end in an error.
+    They commit only if every statement changed its row. Otherwise they change nothing and end in an error, even if a
+    client continues after an error.
     """
     return [*opening(changes), *changing(changes), *ending(changes)]
 
@@ -224,7 +228,7 @@ def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[s
     """Return the first statements of an undo: they open its transaction.
 
     If foreign keys cascade, foreign key checks are off. The undo restores the cascaded rows itself, and the server must
-    not change them a second time. `changing` then does the checks. All reads lock their rows. `is_guarded`: the undo
+    not change them a second time. `changing` then makes these checks. All reads lock their rows. `is_guarded`: the undo
     fails if a table was altered since, or has other triggers or foreign keys.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
@@ -236,7 +240,7 @@ def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[s
 
 
 def _guards(table: TableShape) -> list[str]:
-    """Return queries that each yield 1 if the table changed since the script was verified, else 0."""
+    """Return queries that each return 1 if the table changed after the script was verified, else 0."""
     schema, name = ("'" + text.replace("'", "''") + "'" for text in (table.schema, table.table))
     count, source = "SELECT COUNT(*) <>", "FROM information_schema."
     made = "IS NULL" if table.made is None else f"= {table.made}"
@@ -254,7 +258,7 @@ def _guards(table: TableShape) -> list[str]:
 
 
 def holding(table: TableShape) -> str:
-    """Return the statement by which an open transaction locks the definition of a table."""
+    """Return the statement that locks the definition of a table in an open transaction."""
     return f"SELECT 1 FROM {table.quoted} LIMIT 0"  # noqa: S608 - a quoted name
 
 
@@ -269,7 +273,7 @@ def changing(changes: Sequence[RowChange]) -> list[str]:
 
 
 def _orphans(changes: Sequence[RowChange]) -> list[str]:
-    """Return queries for the number of rows with a missing parent row after the undo."""
+    """Return queries that count the rows whose parent row is missing after the undo."""
     found: dict[str, None] = {}
     for change in changes:
         for key in change.shape.foreign_keys:
@@ -284,7 +288,7 @@ def _orphans(changes: Sequence[RowChange]) -> list[str]:
 
 
 def _referring(change: RowChange, key: ForeignKey) -> list[str]:
-    """Return the conditions for child rows of a foreign key that the undo of a change may orphan."""
+    """Return the conditions that select the child rows of a foreign key that the undo of a change may orphan."""
     table, result = (change.shape.schema, change.shape.table), []
     if (key.schema, key.table) == table and change.before is not None:
         names = [column.name for column in change.shape.columns if column.key_part]
@@ -300,7 +304,7 @@ def _referring(change: RowChange, key: ForeignKey) -> list[str]:
 def ending(changes: Sequence[RowChange]) -> list[str]:
     """Return the last statements: they commit if all changes were undone, else they roll back and end in an error.
 
-    PREPARE accepts COMMIT, DO and CALL in both families (refman 8.4, "Prepared Statements"; MariaDB manual).
+    PREPARE accepts COMMIT, DO and CALL in both server families (refman 8.4, "Prepared Statements"; MariaDB manual).
     """
     is_done = f"@zsnapdb_undone = {len(changes)}"
     result = _prepared(f"IF({is_done}, 'COMMIT', 'DO 0')")
@@ -311,7 +315,7 @@ def ending(changes: Sequence[RowChange]) -> list[str]:
 
 
 def script(changes: Sequence[RowChange], comment: str) -> str:
-    """Return the statements as a script for the client of the server."""
+    """Return the statements as a script for the server's command-line client."""
     lines = [
         f"-- {comment}",
         "-- All or nothing: a row that differs from what the transaction left, or a table that was altered since this",
@@ -331,9 +335,9 @@ def _prepared(expression: str) -> list[str]:
 
 
 ExactRow = tuple[bytes | None, ...]
-"""The values of a row as a server returns `exact_values` of each column; empty: there is no such row.
+"""The `exact_values` of all columns of a row, as a server returns them; empty: there is no such row.
 
-For a table without a primary key it is the number of equal rows.
+For a table without a primary key, the tuple has only the number of equal rows.
 """
 
 
@@ -341,7 +345,7 @@ For a table without a primary key it is the number of equal rows.
 class RowQuestion:
     """A query for the row with a key. `key` has the values of `key_columns` in their order.
 
-    Without a primary key, it counts the rows with all these values.
+    Without a primary key, the query counts the rows with all these values.
     """
 
     shape: TableShape
@@ -401,7 +405,7 @@ def tables_of(changes: Sequence[RowChange]) -> tuple[TableShape, ...]:
 
 
 def questions(changes: Sequence[RowChange]) -> tuple[RowQuestion, ...]:
-    """Return one query for each key that a changed row had, in the order of the last changes.
+    """Return one query for each key that a changed row had, ordered by the last change of the key's row.
 
     If the key of a row was changed, the old key comes first: an undo runs backwards and must free the new key first.
     """
@@ -417,7 +421,7 @@ def questions(changes: Sequence[RowChange]) -> tuple[RowQuestion, ...]:
 
 
 def referring(question: RowQuestion, key: ForeignKey, child: TableShape) -> str:
-    """Return the statement for the keys of the rows that refer to a row by a foreign key."""
+    """Return the SELECT that finds the keys of the child rows that reference the row."""
     values = ", ".join(f"CAST(c.{quoted(column.name)} AS BINARY)" for column in key_columns(child))
     pairs = zip(key.columns, key.to_columns, strict=True)
     joined = " AND ".join(f"c.{quoted(own)} = {question.shape.quoted}.{quoted(to)}" for own, to in pairs)
@@ -430,7 +434,7 @@ def referring(question: RowQuestion, key: ForeignKey, child: TableShape) -> str:
 def proven_changes(
     asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> tuple[RowChange, ...]:
-    """Return the changes between the rows before and after the transaction, each row once."""
+    """Return the changes between the rows before and after the transaction, with each row once."""
     found: dict[tuple[object, ...], RowChange] = {}
     for question, then, left in zip(asked, before, after, strict=True):
         if not question.shape.has_key:
@@ -438,7 +442,7 @@ def proven_changes(
         elif then != left:
             kind = ChangeKind.INSERT if not then else ChangeKind.UPDATE if left else ChangeKind.DELETE
             shape = question.shape
-            # Keys that are equal in the collation select the same row.
+            # Keys that the collation considers equal select the same row.
             found.setdefault((shape.name, then, left), RowChange(shape, kind, _row(shape, then), _row(shape, left)))
     return tuple(found.values())
 
@@ -458,7 +462,7 @@ def _number(exact: ExactRow) -> int:
 def count_difference(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> str | None:
-    """Return which equal rows of a table without a primary key the binlog counts differently; None if none."""
+    """Return the rows of a table without primary key that the binlog counts differently; None if there are none."""
     counts: Counter[RowQuestion] = Counter()
     for change in logged:
         if not change.shape.has_key:
@@ -486,10 +490,10 @@ def _row(shape: TableShape, exact: ExactRow) -> dict[str, SqlValue] | None:
 def needs_same_definition(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], then: Mapping[str, TableShape]
 ) -> str | None:
-    """Return why a value that only the clone before the transaction has may be of another column; None if it cannot be.
+    """Return why a value found only in the clone before the transaction may be from another column; None if it is not.
 
-    A replay put such a value there, and it skips DDL that was not logged. So the definition in the clone must be the
-    present one, with the same creation time.
+    A replay wrote this value to the clone, and a replay lacks DDL that was not logged. So the definition in the clone
+    must be the present one, with the same creation time.
     """
     whole = {change.shape.name: True for change in logged}
     for change in logged:

@@ -1,7 +1,7 @@
-"""The branches of a clone: named heads of its commits. The clone is on one of them. Pure.
+"""The branches of a clone: names for commits, called heads. The clone is on one of the branches. Pure.
 
-A head is a commit of the clone, so it stays as long as the clone does. Only the branch that the clone is on may have no
-commit yet.
+A head is a commit of the clone, so it stays as long as the clone does. Only the branch that the clone is on can be
+without a commit.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from zsnapdb.base.patterns import BACKUP_ID
 FIRST = "main"
 """The branch that every clone is on at first."""
 MOST = 64
-"""The limit of branches per clone. With the longest names they fit into a property (8,191 bytes, zfsprops(7))."""
+"""The maximum number of branches per clone.
+
+Even with the longest names they fit into a property (8,191 bytes, zfsprops(7)).
+"""
 NOTHING = "-"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,59}")
-"""The pattern of branch names. Ids of commits match it too."""
+"""The pattern of branch names. Commit ids match it too."""
 _COMMIT = re.compile(BACKUP_ID)
 
 
 def is_branch_name(text: str) -> bool:
-    """Whether a branch may have that name. The name follows the pattern `NAME` and is no commit id."""
+    """Whether a branch may have that name. It may if it matches the pattern `NAME` and is not a commit id."""
     return NAME.fullmatch(text) is not None and _COMMIT.fullmatch(text) is None
 
 
 @dataclass(frozen=True)
 class Branches:
-    """The branches of a clone by name, each with its head ("": no commit yet), and the one that the clone is on."""
+    """The branches of a clone by name, each with its head ("": no commit yet), and the branch that the clone is on."""
 
     current: str = FIRST
     heads: Mapping[str, str] = field(default_factory=lambda: {FIRST: ""})
@@ -42,33 +45,36 @@ class Branches:
         return self.heads[self.current]
 
     def encode(self) -> str:
-        """Return the branches as a property records them."""
+        """Return the value of the property that records the branches."""
         return " ".join((self.current, *(f"{name}={head or NOTHING}" for name, head in sorted(self.heads.items()))))
 
     def with_head(self, commit: str) -> Branches:
-        """Return the branches after a commit on the one that the clone is on."""
+        """Return the branches after a commit on the branch that the clone is on."""
         return replace(self, heads={**self.heads, self.current: commit})
 
     def with_branch(self, name: str, head: str) -> Branches:
-        """Return the branches with one more. The function raises the errors of `refuse_new`."""
+        """Return the branches with one more. Raises the errors of `refuse_new`."""
         refuse_new(self, name)
         return replace(self, heads={**self.heads, name: head})
 
     def without(self, name: str) -> Branches:
-        """Return the branches without one. UnknownNameError, or PreflightError if the clone is on it."""
+        """Return the branches without this one.
+
+        Raises UnknownNameError, or PreflightError if the clone is on the branch.
+        """
         head_of(self, name)
         if name == self.current:
             raise PreflightError(f"the clone is on branch {name}", hint="switch to another branch first")
         return replace(self, heads={other: head for other, head in self.heads.items() if other != name})
 
     def on(self, name: str) -> Branches:
-        """Return the branches with the clone on that one. UnknownNameError if there is none."""
+        """Return the branches with the clone on this one. Raises UnknownNameError if the branch does not exist."""
         head_of(self, name)
         return replace(self, current=name)
 
 
 def decode(text: str) -> Branches:
-    """Return the branches that a property records. ValueError if they are not of the form of `Branches.encode`."""
+    """Return the branches that a property records. Raises ValueError if the text is not in the form of `encode`."""
     current, *pairs = text.split(" ")
     heads: dict[str, str] = {}
     for pair in pairs:
@@ -84,7 +90,10 @@ def decode(text: str) -> Branches:
 
 
 def current_of(text: str) -> str | None:
-    """Return the branch that a clone is on, from the record in its anchor ("": no record); None if it is unreadable."""
+    """Return the branch that a clone is on. `text` is the record in its anchor ("": no record).
+
+    None if it is unreadable.
+    """
     try:
         return decode(text).current if text else FIRST
     except ValueError:
@@ -92,7 +101,7 @@ def current_of(text: str) -> str | None:
 
 
 def refuse_new(branches: Branches, name: str) -> None:
-    """Raise UsageError if no branch may have that name, ExistsError if one has it, PreflightError if it is too many."""
+    """Raise UsageError for an invalid name, ExistsError for an existing one, PreflightError for too many branches."""
     if not is_branch_name(name):
         raise UsageError(
             f"invalid branch name {name!r}",
@@ -105,7 +114,7 @@ def refuse_new(branches: Branches, name: str) -> None:
 
 
 def head_of(branches: Branches, name: str) -> str:
-    """Return the head of the branch. UnknownNameError, with the existing branches, if the branch does not exist."""
+    """Return the head of the branch. Raises UnknownNameError, with the existing branches, if it does not exist."""
     if name not in branches.heads:
         raise UnknownNameError(
             f"there is no branch {name[:80]!r}", hint=f"the clone has {', '.join(sorted(branches.heads))}", about=()
@@ -114,16 +123,16 @@ def head_of(branches: Branches, name: str) -> str:
 
 
 class CommitWithParent(Protocol):
-    """A commit with its parent: the id of the commit or snapshot set that it followed ("": not known)."""
+    """A commit with its parent: the id of the commit or snapshot set before it ("": unknown)."""
 
     @property
     def parent(self) -> str: ...
 
 
 def line_of(head: str, commits: Mapping[str, CommitWithParent]) -> Sequence[str]:
-    """Return the commits that lead to a head, newest first, as far as the clone has them.
+    """Return the commits of the clone that lead to a head, newest first.
 
-    A recorded parent may be wrong. The result has each commit only once.
+    A recorded parent may be wrong, so the result has each commit only once.
     """
     line: list[str] = []
     while head in commits and head not in line:

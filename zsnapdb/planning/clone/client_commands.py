@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ConsistencyError, UsageError
 
 _VIA = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,253}")
-"""A host, USER@HOST, or a name in ssh_config(5). ssh takes a word that begins with `-` for an option."""
+"""A host, USER@HOST, or a name in ssh_config(5). ssh treats an argument that begins with `-` as an option."""
 _ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.%-]{0,253}|[0-9A-Fa-f:.]{2,45}")
 _EVERY = ("*", "::", "0.0.0.0")  # noqa: S104 - it is recognised, and not listened on
 _LAST_PORT = 65535
@@ -26,7 +26,7 @@ class Tunnel:
     port: int
 
     def arguments(self, program: str) -> list[str]:
-        """Return the command. It runs no command on the other host, and ends if the port cannot be forwarded."""
+        """Return the ssh command. It runs no command on the other host, and fails if the port cannot be forwarded."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         forward = f"{LOCAL_HOST}:{self.local_port}:{host}:{self.port}"
         options = ("-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=30")
@@ -37,8 +37,7 @@ def tunnel_to(via: str, local_port: int, bind_address: str, port: int) -> Tunnel
     """Return the tunnel to a server that listens at this address of the host `via`.
 
     Raises:
-        UsageError: `via` is no host, or a port is none
-        ConsistencyError: the address is none
+        UsageError: `via` is not a valid host, or a port is invalid ConsistencyError: the address is invalid
     """
     if _VIA.fullmatch(via) is None:
         raise UsageError(f"{via!r} is not an SSH host", hint="give HOST, USER@HOST, or a name of ~/.ssh/config")
@@ -65,16 +64,17 @@ _CHECKS = ("init-command", "init-command-add")
 _PREFIXES = ("loose-", "enable-", "skip-", "disable-", "maximum-")
 _SHORTEST = {"host": "ho", "port": "por", "socket": "so", "protocol": "pro", "pipe": "pip"}
 _LETTERS = "hPSW"
-"""Letters of options that say where the server is."""
+"""Letters of the options that give the server's address."""
 _LETTERS_WITH_VALUE = "eDu#pT"
-"""Letters whose value may stand in the same word; those that take the next word are in `_LETTERS_WITH_NEXT`."""
+"""Letters whose value may follow in the same argument. `_LETTERS_WITH_NEXT` has those whose value is the next argument.
+"""
 _LETTERS_WITH_NEXT = "eDu"
 
 
 def client_arguments(program: str, options: str, host: str, port: int, words: Sequence[str]) -> list[str]:
-    """Return the whole command: the option file first, the words of the person, the address of the clone last.
+    """Return the whole command: first the option file, then the person's arguments, and last the address of the clone.
 
-    The last of several options counts, so the words cannot lead elsewhere. UsageError for a word that tries.
+    The client uses the last value of an option, so no argument can change the address. Raises UsageError if one tries.
     """
     for word in _options_in(words):
         if _leads_elsewhere(word):
@@ -88,7 +88,7 @@ def client_arguments(program: str, options: str, host: str, port: int, words: Se
 
 
 def _options_in(words: Sequence[str]) -> list[str]:
-    """Return the words that a client reads as options, not as the value of the option before."""
+    """Return the arguments that a client reads as options, not as the value of the previous option."""
     found, is_value = list[str](), False
     for word in words:
         if word == "--":
@@ -129,7 +129,7 @@ def _leads_elsewhere(word: str) -> bool:
 
 
 def _is_name_of(name: str, options: Sequence[str]) -> bool:
-    """Whether a client takes the name, possibly shortened, as one of these options (refman 8.4, "Using Options")."""
+    """Whether a client accepts the name, possibly shortened, as one of these options (refman 8.4, "Using Options")."""
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
     return any(option.startswith(name) and len(name) >= len(_SHORTEST.get(option, option[:4])) for option in options)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class OwnSnapshot:
-    """A snapshot of a clone's dataset: its commit, if any, and the datasets cloned from it."""
+    """A snapshot of a clone's dataset: its commit, if any, and the datasets that were cloned from the snapshot."""
 
     dataset: str
     short: str
@@ -48,8 +48,11 @@ class CommitSnapshot:
 class Removal:
     """The steps that destroy a clone, in this order.
 
-    All promotions; then each dataset, its remaining commits first; then unneeded commits that a promotion moved to
-    another clone. `kept` has the new clone of each commit that stays.
+    - `promotions`
+    - for each of `datasets`: its remaining commits, then the dataset
+    - unneeded commits that a promotion moved to another clone
+
+    `kept` has the new clone of each commit that stays.
     """
 
     promotions: tuple[Promotion, ...]
@@ -66,8 +69,8 @@ class Removal:
 def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs: Mapping[str, str]) -> Removal:
     """Return the steps that destroy the clone.
 
-    `origins` has the snapshot that each dataset of the clone was cloned from ("": none). For each other dataset that
-    was cloned from one of the snapshots, `heirs` has the name of its clone.
+    `origins` has the snapshot that each dataset of the clone was cloned from ("": none). `heirs` has each other dataset
+    that was cloned from one of the snapshots, with the name of its clone.
     """
     state = _State(dict(origins), list(snapshots))
     promotions: list[Promotion] = []
@@ -97,7 +100,7 @@ class _State:
     def next_dependent(self) -> tuple[OwnSnapshot, str] | None:
         """Return a snapshot of the clone that another dataset depends on, and that dataset; None if none is left.
 
-        The choice is by name, so that all volumes of a commit go to the same clone.
+        The dataset is chosen by name, so that all volumes of a commit go to the same clone.
         """
         pairs = [
             (clone, snapshot)
@@ -133,7 +136,7 @@ class _State:
 
 
 def _dependents_first(origins: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the datasets in the order of destruction: children before parents, clones before their origins."""
+    """Return the datasets in the order of destruction: children before their parents, clones before their origins."""
     left = dict(origins)
     order: list[str] = []
     while left:

@@ -24,20 +24,21 @@ _REAL = ("float", "double")
 _TEMPORAL = ("date", "time", "datetime", "timestamp")
 _BY_BYTES = ("uuid", "inet6", "inet4")
 _LOSSLESS = ("utf8mb4", "utf8mb3", "utf8", "utf16", "utf16le", "utf32", "ucs2", "latin1")
-"""Character sets in which different texts stay different in utf8mb4 (tried with every character).
+"""Character sets whose different texts stay different in utf8mb4 (tested with every character).
 
 Other character sets have two characters for one Unicode character (cp932, big5), or bytes without a character (ascii,
 latin7), which become `?`.
 """
 _MOST_SINGLE_DIGITS = 9
-"""This number of digits is enough for any single-precision number (IEEE 754, 5.12.2)."""
+"""The number of digits that is enough for any single-precision number (IEEE 754, 5.12.2)."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as information_schema has it.
+    """A column as described in information_schema.
 
-    `key_part`: its place in the primary key, from 1; 0: not in it. `pads`: its collation ignores trailing spaces.
+    `key_part`: its position in the primary key, from 1 (0: not in the key). `pads`: its collation ignores trailing
+    spaces.
     """
 
     name: str
@@ -53,16 +54,16 @@ class Column:
 
     @property
     def is_real(self) -> bool:
-        """Whether its values are floating point numbers."""
+        """Whether the column's values are floating-point numbers."""
         return self.type in _REAL
 
 
 def order_expression(column: Column) -> str:
-    """Return an expression whose values have the same order in this program as the column on the server.
+    """Return an expression whose values this program sorts in the same order as the server sorts the column.
 
-    Text: WEIGHT_STRING, whose bytes compare as the collation does (refman 8.4, "String Functions"); padded, where the
-    collation pads. ENUM and SET sort by number. A time is its digits as a number, so that zero dates and negative times
-    sort too. UUIDs and network addresses sort by their bytes; see `sort_expression`.
+    For text it is WEIGHT_STRING, whose bytes compare like the collation (refman 8.4, "String Functions"), padded if the
+    collation pads. ENUM and SET sort by number. A time becomes a number with the same digits, so that zero dates and
+    negative times sort too. UUIDs and network addresses sort by their bytes; see `sort_expression`.
     """
     if column.type in _TEXT:
         padded = f" AS CHAR({column.length})" if column.pads and column.length else ""
@@ -86,9 +87,9 @@ def sort_expression(column: Column) -> str:
 def value_expression(column: Column) -> str:
     """Return an expression whose printed value is exactly the column's value.
 
-    A server prints a FLOAT with 6 digits and a DOUBLE(M, D) with D decimals. It prints the product of such a column and
-    `1e0` as a DOUBLE with all digits (MySQL 9.7 and MariaDB 11.8, observed). The expression for a vector returns its
-    bytes.
+    A server prints a FLOAT with 6 digits and a DOUBLE(M, D) with D decimals. It prints such a column, multiplied by
+    `1e0`, as a DOUBLE with all digits (observed with MySQL 9.7 and MariaDB 11.8). The expression for a vector returns
+    its bytes.
     """
     if column.type == "vector":
         return f"UNHEX(HEX({column.quoted}))"
@@ -98,8 +99,8 @@ def value_expression(column: Column) -> str:
 def remainder_expression(before: Column, after: Column) -> str | None:
     """Return an expression that distinguishes values with the same printed form; None if the type has no such values.
 
-    For text the expression returns the bytes. A server prints an ENUM value that is no member, and an empty SET, like a
-    member ''.
+    For text the expression returns the bytes. A server prints an ENUM value that is not a member, and an empty SET,
+    like a member ''.
     """
     if after.type in _TEXT and before.charset == after.charset is not None and after.charset not in _LOSSLESS:
         return f"CAST({after.quoted} AS BINARY)"
@@ -111,7 +112,7 @@ def remainder_expression(before: Column, after: Column) -> str | None:
 def is_same(before: Any, after: Any) -> bool:
     """Whether two values are the same.
 
-    Zeros with different signs differ, although SQL and Python compare them as equal.
+    Zeros with different signs differ, although SQL and Python consider them equal.
     """
     if isinstance(before, float) and isinstance(after, float):
         return before == after and copysign(1.0, before) == copysign(1.0, after)
@@ -119,14 +120,14 @@ def is_same(before: Any, after: Any) -> bool:
 
 
 def readable_value(column: Column, value: Any) -> Any:
-    """Return the value for a reader. A FLOAT has the fewest digits that identify it."""
+    """Return the value for display. A FLOAT has the fewest digits that identify it."""
     return shortest_single(value) if column.type == "float" and isinstance(value, float) else value
 
 
 def shortest_single(value: float) -> float:
     """Return the number with the fewest digits, 6 or more, that single precision rounds to this value.
 
-    If the value is no single-precision number, the function returns it unchanged.
+    If the value is not a single-precision number, the function returns it unchanged.
     """
     for digits in range(6, _MOST_SINGLE_DIGITS + 1):
         short = float(f"{value:.{digits}g}")
@@ -163,14 +164,14 @@ class RowCount:
         self.number = 0
 
     def through(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows, counted."""
+        """Yield the rows, and count them."""
         for row in rows:
             self.number += 1
             yield row
 
 
 def count_changes(changes: Iterable[Change], counts: MutableMapping[DifferenceKind, int]) -> Iterator[Change]:
-    """Yield the changes, counted by their kinds."""
+    """Yield the changes, and count them by kind."""
     for change in changes:
         counts[change.kind] += 1
         yield change
@@ -201,7 +202,10 @@ class Shape:
 
 
 def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shape:
-    """Return the shape of the comparison. PreflightError unless both states of the table have the same primary key."""
+    """Return the shape of the comparison.
+
+    Raises PreflightError unless both states of the table have the same primary key.
+    """
     keys = [
         tuple(sorted((c for c in columns if c.key_part), key=lambda column: column.key_part))
         for columns in (before, after)
@@ -231,8 +235,8 @@ def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shap
 def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> str:
     """Return the query for the rows of one state, in the order of the primary key.
 
-    `columns` are the common columns as this state has them. The query returns the key in comparable form, the values of
-    the common columns, then the remainders (`remainder_expression`).
+    `columns` are the common columns with the definitions in this state. The query returns the key in comparable form,
+    the values of the common columns, then the remainders (`remainder_expression`).
     """
     selected = (
         *(order_expression(column) for column in shape_.key),
@@ -246,9 +250,9 @@ def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> 
 
 
 def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> Iterator[Change]:
-    """Yield the differing rows in the order of the key. The rows come from `select`, both sides in ascending order.
+    """Yield the differing rows in the order of the key. Both sides have the rows of `select`, in ascending order.
 
-    ConsistencyError if a side is not in ascending order, because every result would be wrong.
+    Raises ConsistencyError if a side is not in ascending order, because every result would be wrong.
     """
     width = len(shape_.key)
     left, right = _ascending(before, width), _ascending(after, width)
@@ -271,14 +275,14 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
 
 
 def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the values of the row for a reader, without the remainders."""
+    """Return the values of the row for display, without the remainders."""
     return tuple(readable_value(column, value) for column, value in zip(columns, row, strict=False))
 
 
 def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
     """Return the change of a row.
 
-    If two different values look alike, the change has the unrounded values, or else their remainders.
+    If two different values look alike, the change has the unrounded values or, if these look alike too, the remainders.
     """
     before, after = list(_readable_row(shape_.earlier, old)), list(_readable_row(shape_.common, new))
     key = shape_.key_of(after)
@@ -311,12 +315,12 @@ _COUNTER = re.compile(r" AUTO_INCREMENT=[0-9]+")
 
 
 def definition(text: str) -> str:
-    """Return the definition of a table as the server prints it, without the AUTO_INCREMENT counter."""
+    """Return the server's text of a table definition without the AUTO_INCREMENT counter."""
     return _COUNTER.sub("", text)
 
 
 def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the difference of all definitions by name, as diff(1) writes it; "" if there is none."""
+    """Return the differences between all definitions, by name, in the format of diff(1); "" if there are none."""
     lines: list[str] = []
     for name in sorted(before.keys() | after.keys()):
         old, new = (given.get(name, "").splitlines() for given in (before, after))
@@ -326,7 +330,7 @@ def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> st
 
 @dataclass
 class ShownDifference:
-    """The part of a difference that may still be shown: rows per table, and characters in all.
+    """The remaining room for showing a difference: rows per table, and characters in total.
 
     `is_cut`: something that differs is not shown.
     """
@@ -338,7 +342,7 @@ class ShownDifference:
     def fitting_lines(self, text: str) -> str:
         """Return the first lines of the text that fit, and subtract their length from the room."""
         if len(text) > self.characters:
-            # No part of a line: it would look like another definition.
+            # Lines are not cut, because a cut line would look like another definition.
             text, self.is_cut = text[: text.rfind("\n", 0, self.characters + 1) + 1].rstrip("\n"), True
         self.characters -= len(text)
         return text
@@ -346,7 +350,7 @@ class ShownDifference:
     def fitting_rows(self, changes: Iterable[Change]) -> tuple[Change, ...]:
         """Return the first changes of a table that fit, and subtract their length from the room.
 
-        The function may also have taken the next change from `changes`.
+        The function may also consume the next change of `changes`.
         """
         found = list[Change]()
         for change in islice(changes, self.rows):
@@ -359,5 +363,5 @@ class ShownDifference:
 
 
 def _length(value: Any) -> int:
-    """Return the least number of characters of a shown value. Bytes are shown in hexadecimal digits."""
+    """Return the minimum number of characters of a displayed value. Bytes are displayed in hexadecimal digits."""
     return 2 * len(value) if isinstance(value, bytes | bytearray) else len(str(value))

@@ -1,4 +1,4 @@
-"""The contract of a started clone: it shares nothing with its source, and nothing in it acts by itself. Pure."""
+"""The contract of a started clone: it shares nothing with its source, and none of its parts acts by itself. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from zsnapdb.planning.server_family import family
 ACCOUNT = "zsnapdb_clone"
 """The account of the users of a clone."""
 INTERNAL_ACCOUNT = "zsnapdb_internal"
-"""The account with which zsnapdb itself works in a clone: every privilege, and a password that only root reads."""
+"""The account that zsnapdb itself uses in a clone. It has every privilege, and a password that only root can read."""
 REPLICA_ACCOUNT = "zsnapdb_replica"
-"""The account that the replicas of a set log in as; made in the set's source after its first start."""
+"""The account of the replicas of a set. It is created on the set's source after its first start."""
 
 _OFF = ("OFF", "0", "DISABLED", "NONE", "")
 
@@ -35,23 +35,23 @@ _MUST_BE_OFF = (
     "extra_port",
     "admin_address",
 )
-"""Variables that must be off, zero or empty where the server has them."""
+"""Variables that must be off, zero or empty if the server has them."""
 
 _MUST_BE_ON = ("skip_replica_start", "skip_slave_start")
 
 _NEVER_RUNS = ("mysqlx_port",)
-"""Variables that a server has only while a plugin is active that opens another port."""
+"""Variables that exist only while a plugin that opens another port is active."""
 
 
 READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "socket")
-"""Every variable that the contract checks."""
+"""The variables that the contract checks."""
 
 
 @dataclass(frozen=True)
 class CloneIdentity:
     """The identity that the clone's option file gives its server.
 
-    `follows`: the port of the clone on this host that it replicates from, if it is a replica of a set.
+    `follows`: if the clone is a replica of a set, the port of its source on this host.
     """
 
     server_id: int
@@ -68,10 +68,10 @@ def find_isolation_breaks(
     unlocked: tuple[str, ...],
     breaches: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return every line of the contract that the started server breaks (none: it is separate from its source).
+    """Return every rule of the contract that the started server breaks (none: it is separate from its source).
 
-    `unlocked` are the accounts that are not locked, without the clone's own. `breaches` are the targets outside its
-    sandbox that the server can reach.
+    `unlocked` are the unlocked accounts, without the clone's own. `breaches` are the targets that the server can reach
+    outside its sandbox.
     """
     values = server.variables
     wrong = []
@@ -111,10 +111,10 @@ def awake_accounts_query(flavour: Flavour) -> str:
 
 
 def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
-    """Return the statements that lock every account; the clone's own accounts are made after them.
+    """Return the statements that lock every account. The clone's own accounts are created afterwards.
 
-    So an account of the source that has the name of the clone's account, at whatever host, is locked too. A locked
-    account still serves as the definer of views and routines (refman 8.4, "Account Locking").
+    So accounts of the source with the same user name as the clone's account are locked too, whatever their host. A
+    locked account can still be the definer of views and routines (refman 8.4, "Account Locking").
     """
     return _LOCK[flavour], "FLUSH PRIVILEGES;"
 
@@ -124,9 +124,9 @@ _OURS = (
     " (user = 'zsnapdb_internal' AND host = 'localhost') OR"
     " (user = 'zsnapdb_replica' AND host IN ('localhost', '127.0.0.1'))"
 )
-"""The accounts that zsnapdb makes in a clone. An account of the source at another host is none of them."""
+"""The accounts that zsnapdb creates in a clone. An account of the source with another host part is not among them."""
 
-# global_priv is where MariaDB 10.4 and later keep accounts, and roles, which cannot log in (MariaDB KB,
+# MariaDB 10.4 and later keep accounts in global_priv, and also roles, which cannot log in (MariaDB KB,
 # "mysql.global_priv Table").
 _AWAKE = {
     Flavour.MYSQL: (
@@ -151,8 +151,8 @@ _LOCK = {
 class AccountRights(StrEnum):
     """The rights of the users of a clone.
 
-    schemas: everything in every schema but the server's own, and schemas of their own; nothing that changes the server,
-    its files or its accounts. all: every privilege.
+    `schemas`: all rights in all schemas except the server's own, and the creation of schemas. No right allows a change
+    of the server, its files or its accounts. `all`: every privilege.
     """
 
     SCHEMAS = "schemas"
@@ -166,9 +166,9 @@ _OF_SCHEMAS = (
 
 
 _READS_ROUTINES = "SHOW_ROUTINE"
-"""Without it mysqldump fails at a routine whose definer is another account (refman 8.4, "SHOW CREATE PROCEDURE").
+"""Without it mysqldump fails if another account is the definer of a routine (refman 8.4, "SHOW CREATE PROCEDURE").
 
-MySQL 8.0.20 and later know it. On MariaDB the privileges on every schema include SHOW CREATE ROUTINE.
+MySQL 8.0.20 and later have it. On MariaDB the privileges on every schema include SHOW CREATE ROUTINE.
 """
 
 
@@ -177,14 +177,14 @@ def grants(
 ) -> tuple[str, ...]:
     """Return the statements that give these rights to the account, which has none yet. `account` is quoted.
 
-    A privilege on the pattern `%` counts for every schema, also for one that does not exist yet. If several entries
+    A privilege on the pattern `%` applies to every schema, even to schemas that do not exist yet. If several entries
     match a schema, the server uses only the entry with the most specific name (refman 8.4, "Access Control, Stage 2:
     Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. An
-    account that can write the tables of accounts, plugins and functions gives itself every right. So does an account
-    that can change a routine with the rights of the server's own accounts.
+    account could give itself every right if it can write the tables of accounts, plugins and functions. The same
+    applies to an account that can change a routine with the rights of the server's own accounts.
 
     `patterns_are_names`: the server reads `%` as a name, as MySQL with partial_revokes does. The statements then grant
-    the rights globally and revoke them for the two schemas. `known` are the privileges that the server knows (SHOW
+    the rights globally and revoke them for the two schemas. `known` are the privileges that the server has (SHOW
     PRIVILEGES).
     """
     if rights is AccountRights.ALL:
@@ -197,7 +197,7 @@ def grants(
     return (
         sees,
         f"GRANT ALL PRIVILEGES ON `%`.* TO {account}",
-        # LOCK TABLES alone allows nothing: it needs SELECT too.
+        # LOCK TABLES has no effect without SELECT.
         f"GRANT LOCK TABLES ON mysql.* TO {account}",
         f"GRANT SELECT, EXECUTE, SHOW VIEW ON sys.* TO {account}",
     )
@@ -211,7 +211,7 @@ class ServerProfile(StrEnum):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Lines for the option file, after the lines of the site."""
+        """Lines for the option file, after the site's own lines."""
         return _TINY if self is ServerProfile.TINY else ()
 
 

@@ -1,4 +1,4 @@
-"""Ports that clones keep: their routes in HAProxy, the state that HAProxy reports, and its commands. Pure."""
+"""Ports that clones keep: their routes in HAProxy, the state that HAProxy reports, and the commands for it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _BACKEND = "zsnapdb_"
 _SERVER = "clone"
 _RUNS = "2"
 _DISABLED_AT_START = 0x04
-"""A bit of srv_admin_state. It stays set after a server that the configuration disables becomes ready (HAProxy 3.0)."""
+"""A bit of srv_admin_state.
+
+If the configuration disables a server, the bit stays set even after the server becomes ready (HAProxy 3.0).
+"""
 _COLUMNS = ("be_name", "srv_name", "srv_addr", "srv_op_state", "srv_admin_state", "srv_port")
 
 
@@ -28,7 +31,7 @@ class KeptRoute:
 
 
 KeptRoutes = Mapping[int, KeptRoute | None]
-"""The target of each port at which HAProxy listens. None: the port leads nowhere."""
+"""The target of each port at which HAProxy listens. None: the port has no target."""
 
 
 def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
@@ -39,8 +42,8 @@ def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
 def read_state(answer: str, ports: Collection[int]) -> dict[int, KeptRoute | None]:
     """Return the route of each of these ports, from HAProxy's answer to `show servers state`.
 
-    ValueError if the answer has another form. HAProxy's management guide (chapter 9.3) describes the form: the second
-    line names the columns. The function reads version 1, which HAProxy 2.6 and 3.0 print.
+    Raises ValueError if the answer has another form. HAProxy's management guide (chapter 9.3) describes the form: the
+    second line names the columns. The function reads version 1, which HAProxy 2.6 and 3.0 print.
     """
     lines = [line for line in answer.split("\n") if line.strip()]
     if len(lines) < 2 or lines[0].strip() != "1" or not lines[1].startswith("# "):
@@ -71,7 +74,7 @@ STATE_COMMAND = "show servers state"
 
 
 def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
-    """Return the HAProxy commands that switch the port to this route (None: to nowhere) and end its former sessions."""
+    """Return the HAProxy commands that switch the port to this route (None: no target) and end its former sessions."""
     server = f"{_BACKEND}{port}/{_SERVER}"
     away = (f"set server {server} state maint", f"shutdown sessions server {server}")
     if route is None:
@@ -84,10 +87,10 @@ def configuration(
 ) -> str:
     """Return the configuration of a separate HAProxy for these ports, with their present routes.
 
-    HAProxy changes from root to the account (None: it keeps the account that starts it).
+    HAProxy starts as root and then runs as `account` (None: it keeps the account that starts it).
 
-    The configuration has no health checks. A server counts each check as a failed login, and blocks a host after some
-    of them (max_connect_errors).
+    The configuration has no health checks. A server counts each health check as a failed login, and blocks a host after
+    several of them (max_connect_errors).
     """
     lines = [
         "# Written by `zsnapdb clone addresses --haproxy FILE`. Later changes come by the admin socket.",
@@ -113,7 +116,7 @@ def configuration(
 def choose_port(first: int, last: int, taken: Collection[int], is_free: Callable[[int], bool]) -> int:
     """Return the lowest port from `first` to `last` that no clone has and that is free on the host.
 
-    PreflightError if there is none.
+    Raises PreflightError if there is none.
     """
     for port in range(first, last + 1):
         if port not in taken and is_free(port):

@@ -1,4 +1,4 @@
-"""The kinds of sources and the lifetimes of clones, and the decision which clones the reaper removes."""
+"""The sources and lifetimes of clones, and the decision which clones the reaper removes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from zsnapdb.planning.clock_guard import CONFIRM, RemovalTime
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)
-"""An unreadable time counts as this time, so the clone counts as protected."""
+"""An unreadable time is replaced by this time, so the clone counts as protected."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time as a property stores it: UTC, to the second."""
+    """Return a time in the form that a property stores: UTC, to the second."""
     return moment.astimezone(UTC).strftime(_FORM)
 
 
 def read_stamp(text: str) -> datetime:
-    """Return the time that a property stores; FOREVER if it cannot be read, as unreadable means protected."""
+    """Return the time that a property stores; FOREVER if the text is unreadable, so that the clone stays protected."""
     try:
         return datetime.strptime(text, _FORM).replace(tzinfo=UTC)
     except ValueError:
@@ -34,7 +34,7 @@ def read_stamp(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class Policy:
-    """The configured limits of leases, durations in seconds. `idle` None: idleness ends no clone."""
+    """The configured limits of leases, in seconds. `idle` None: an idle clone does not expire."""
 
     ttl: float
     max_ttl: float
@@ -51,14 +51,15 @@ def policy(settings: CloneSettings) -> Policy:
 
 
 LEAST_HEARTBEAT, MOST_HEARTBEAT = 5.0, 86_400.0
-"""Seconds. A shorter heartbeat would end clones of holders that had to wait for a processor."""
+"""Seconds. A shorter heartbeat would end the clones of holders that wait for a processor."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The heartbeat that keeps a clone: at least one each `every` seconds. The newest was at `last`.
+    """The heartbeat that keeps a clone: at least one every `every` seconds. The newest was at `last`.
 
-    `silence`: the seconds since then by the steady clock, independent of the wall clock (None: not known).
+    `silence`: the seconds since the newest heartbeat by the steady clock, independent of the wall clock (None:
+    unknown).
     """
 
     every: int
@@ -75,14 +76,14 @@ class Heartbeat:
 def silence_since(beat: tuple[str, float], now: tuple[str, float]) -> float:
     """Return the seconds between a heartbeat and now, each given by the boot id and the seconds of the steady clock.
 
-    After a reboot it is at least the time since the reboot.
+    After a reboot, the result is the time since the reboot, which is a lower bound.
     """
     is_same_boot = beat[0] == now[0] and now[1] >= beat[1]
     return now[1] - beat[1] if is_same_boot else now[1]
 
 
 def heartbeat_seconds(seconds: float) -> int:
-    """Return the seconds between two heartbeats, as a clone records them. UsageError if they are outside the limits."""
+    """Return the seconds between two heartbeats as a whole number. Raises UsageError if they are outside the limits."""
     if not LEAST_HEARTBEAT <= seconds <= MOST_HEARTBEAT:
         raise UsageError(
             f"an interval of {format_duration(seconds)} between heartbeats is out of range",
@@ -120,7 +121,7 @@ class CloneLease:
     asked: float | None = field(default=None, compare=False)
 
     def is_protected(self, now: datetime) -> bool:
-        """Whether the reaper must leave the clone alone at `now`."""
+        """Whether the reaper must keep the clone at `now`."""
         return self.protected_until is not None and now < self.protected_until
 
 
@@ -149,8 +150,8 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
 def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: float | None = None) -> CloneLease:
     """Return the lease of a new clone for `ttl` seconds (None: the configured time).
 
-    `beats_every`: the seconds between two heartbeats of its holder (None: no heartbeat is required). PreflightError if
-    the lease is longer than allowed, UsageError if the heartbeat is outside its limits.
+    `beats_every`: the seconds between two heartbeats of its holder (None: no heartbeat is required). Raises
+    PreflightError if the lease is longer than allowed, UsageError if the heartbeat is outside its limits.
     """
     return CloneLease(
         now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl"),
@@ -196,7 +197,7 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
     """Return the lease of a copy that was created at `created`, corrected for a clock that was wrong.
 
     If the clock was wrong at the creation, the lease begins now. If the clock was wrong at the last change, the change
-    begins now, and the lease gets no shorter than before the change.
+    takes effect now, and the lease is at least as long as before the change.
     """
     change = lease.changed
     moved = created - time.latest if created != FOREVER and time.is_wrong(created) else timedelta()
@@ -233,10 +234,10 @@ def _moved_back(end: datetime, ahead: timedelta) -> datetime:
 
 
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
-    """Return the lease. PreflightError if it ends after the data of a subject would be older than `most` seconds.
+    """Return the lease. Raises PreflightError if, at its end, the data of a subject would be older than `most` seconds.
 
     `begun` is the time at which the data was first cloned from an instance (FOREVER: the time is unreadable, and the
-    age is not checked). `before` is the former lease; its ends are accepted.
+    age is not checked). `before` is the former lease; the same ends are accepted again.
     """
     last = end_of_age(begun, most)
     had = (None, None) if before is None else (before.expires, before.protected_until)
@@ -252,12 +253,12 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
 
 
 def end_of_age(begun: datetime, most: float) -> datetime:
-    """Return the time until which data that was cloned at `begun` may stay, `most` seconds later."""
+    """Return the time until which data that was cloned at `begun` may exist: `most` seconds later."""
     return begun + timedelta(seconds=most) if begun < FOREVER - timedelta(seconds=most) else FOREVER
 
 
 def remaining(lease: CloneLease, now: datetime) -> str:
-    """Return the end of the lease relative to `now`, in words."""
+    """Return a text about the end of the lease relative to `now`."""
     if lease.expires == FOREVER:
         return "at an unreadable time"
     seconds = int((lease.expires - now).total_seconds())
@@ -266,7 +267,7 @@ def remaining(lease: CloneLease, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class CloneUse:
-    """The number of clients connected to a clone, and the time since which no client is connected (None: not known)."""
+    """The number of clients connected to a clone, and the time since which no client is connected (None: unknown)."""
 
     clients: int | None
     idle_since: datetime | None
@@ -301,14 +302,14 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
     """Return the decision of a sweep about a clone, with its reason.
 
     A clone stays if it cannot be destroyed (`obstacles` has the reasons) or is protected. An expired clone also stays
-    if its number of clients is unknown. Its own commits do not keep it.
+    if its number of clients is unknown. The clone's own commits do not keep it.
     """
     if obstacles:
         return JudgedLease(LeaseVerdict.KEEP, "; ".join(obstacles))
     if lease.is_protected(now):
         return JudgedLease(LeaseVerdict.KEEP, f"protected until {_until(lease.protected_until)}")
     if lease.heartbeat is not None and lease.heartbeat.is_over(now):
-        # A holder that was killed may have left connections.
+        # A killed holder may have left connections.
         last = stamp(lease.heartbeat.last)
         return JudgedLease(
             LeaseVerdict.REAP, f"its last heartbeat was at {last}, and one is due each {lease.heartbeat.every} s"
@@ -334,9 +335,9 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 
 
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
-    """Return the decision at the time that counts for removals.
+    """Return the decision at the time that expiry uses.
 
-    If that time is in doubt, the reason of a kept copy names the doubt.
+    If that time is in doubt, the reason for keeping a copy names the doubt.
     """
     proven = judged(time.at)
     if time.doubt and proven.verdict is LeaseVerdict.KEEP:
@@ -349,12 +350,12 @@ def _until(moment: datetime | None) -> str:
 
 
 _OF_SUBJECT, _OF_ALL = 10, 50
-"""The limits of clones per subject and in all, for requests of a subject without configured limits."""
+"""The default limits of clones per subject and in total, for requests of a subject."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits: clones per owner, clones in all, bytes that the pool must keep free (0: no limit)."""
+    """Limits: clones per owner, clones in total, and bytes that the pool must keep free (0: no limit)."""
 
     per_owner: int
     total: int
@@ -376,7 +377,7 @@ def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
 
 
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
-    """Raise PreflightError with the limit if the owner may not have one more clone.
+    """Raise PreflightError with the reached limit if the owner may not have one more clone.
 
     The error reveals nothing about other owners. `owners` has one entry per existing clone; `available` is the free
     space of the pool in bytes.

@@ -1,4 +1,4 @@
-"""Decisions about masking: whether a clone is masked, which tables are rebuilt, which places are out of reach. Pure."""
+"""Decisions about masking: whether a clone is masked, which tables are rebuilt, and where old rows may remain. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from zsnapdb.planning.server_family import family
 MARGIN_NS = 100_000_000
 """The margin for file times. A file time can be behind the clock by one tick of the kernel, at most 10 ms."""
 _NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
-"""Suffixes of files that hold definitions."""
+"""Suffixes of files that contain definitions, but no rows."""
 _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
-"""Names of InnoDB's own tables of a fulltext index; a change of the index also changes the file of its table."""
+"""Names of InnoDB's own tables for a fulltext index.
+
+A change of the index also changes the file of the indexed table.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,10 @@ class FileState:
 
 @dataclass(frozen=True)
 class Changes:
-    """The states of files by `folder/name`, before and after; `since_ns` is the time of `before`, since 1970."""
+    """The states of files by `folder/name`, before and after.
+
+    `since_ns` is the time of `before` in nanoseconds since 1970.
+    """
 
     before: Mapping[str, FileState]
     after: Mapping[str, FileState]
@@ -65,7 +71,7 @@ def files_of(table: CatalogueTable) -> TableFiles:
 
 
 def file_name(name: str) -> str:
-    """Return a name as it is written in file names (refman 8.4, "Mapping of Identifiers to File Names").
+    """Return a name in the form used in file names (refman 8.4, "Mapping of Identifiers to File Names").
 
     Some letters outside ASCII have shorter codes, which this function does not know. A table with such a letter in its
     name seems to have no file, so it counts as changed.
@@ -74,7 +80,7 @@ def file_name(name: str) -> str:
 
 
 def key_of_file(path: str) -> tuple[str, str] | None:
-    """Return the `TableFiles.key` that a file `folder/name` belongs to; None if it holds a definition and no rows."""
+    """Return the `TableFiles.key` of a file `folder/name`; None if the file contains a definition and no rows."""
     folder, _, name = path.casefold().rpartition("/")
     return None if name.endswith(_NO_ROWS) else (folder, re.split(r"[.#]", name)[0])
 
@@ -82,8 +88,8 @@ def key_of_file(path: str) -> tuple[str, str] | None:
 def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles]:
     """Return the tables that may have changed.
 
-    A file that was written at about the time of `before` counts as changed. If a changed file belongs to no table, all
-    tables of its folder count as changed. A table without a file of its own counts as changed.
+    A file that was written at about the time of `since_ns` counts as changed. If a changed file belongs to no table,
+    all tables of its folder count as changed. A table without a file of its own counts as changed.
     """
     known = {table.key for table in tables}
     written, present = set(), set()
@@ -133,7 +139,7 @@ def dotted(table: CatalogueTable) -> str:
 
 
 def planned_lines(flavour: Flavour) -> tuple[str, ...]:
-    """Return the lines of a plan about masking, in addition to the files of the site."""
+    """Return the lines that a plan shows about masking, in addition to the site's files."""
     history = "drop the history of system-versioned tables, except of those in masking.keep_history"
     return (history,) if family(flavour).versions_tables else ()
 
@@ -141,8 +147,8 @@ def planned_lines(flavour: Flavour) -> tuple[str, ...]:
 def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str]) -> list[CatalogueTable]:
     """Return the system-versioned tables whose history masking drops, without those in `keep` (schema.table).
 
-    A history has the rows from before masking, and no UPDATE changes them. PreflightError if `keep` names a table that
-    is not system-versioned.
+    A history has the rows from before masking, and no UPDATE changes them. Raises PreflightError if `keep` names a
+    table that is not system-versioned.
     """
     versioned = [table for table in tables if table.is_versioned and table.schema not in SYSTEM_SCHEMAS]
     unknown = sorted(set(keep) - {dotted(table) for table in versioned})
@@ -157,12 +163,12 @@ def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str])
 def needs_rebuild(
     tables: Collection[CatalogueTable], rebuild: str, keep_history: Collection[str], changes: Changes
 ) -> list[CatalogueTable]:
-    """Return the tables to rebuild, so that no old row stays in their free space: the changed tables, or all of them.
+    """Return the tables to rebuild, so that no old row stays in their free space: the changed tables, or all tables.
 
     The result has no tables of the server itself, no sequences (they hold only numbers) and no tables without rows in
     files.
 
-    PreflightError if masking changed a table whose history is kept, because the history has the rows from before.
+    Raises PreflightError if masking changed a table whose history is kept, because the history has the unmasked rows.
     """
     touched = set(changed([files_of(table) for table in tables], changes))
     candidates = [
@@ -183,7 +189,7 @@ def needs_rebuild(
 def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return options with which a server, after a clean shutdown, creates its redo and undo files again.
 
-    The result is empty if the server uses another way, or cannot do it.
+    The result is empty if the server needs no option for this, or cannot do it.
     """
     if flavour is not Flavour.MARIADB:
         return ()
@@ -217,7 +223,7 @@ def remains(
 ) -> tuple[str, ...]:
     """Return the places where bytes of unmasked rows may still lie in the clone's files.
 
-    Rows that an SQL account can read are masked in any case.
+    The rows that SQL accounts can read are always masked.
     """
     places = ["the snapshot the clone was made from, which is the source's and not in the clone's folders"]
     if not scrubbed.doublewrite_emptied:
@@ -268,18 +274,18 @@ def forms(value: str) -> tuple[bytes, ...]:
 
 
 def _in_base64(text: bytes, skipped: int) -> bytes:
-    """Return the base64 characters that depend only on `text`, if `skipped` bytes precede it."""
+    """Return the base64 characters that depend only on `text` if `skipped` bytes precede it."""
     encoded = base64.b64encode(b"\0" * skipped + text)
     return encoded[-(-skipped * 8 // 6) : (skipped + len(text)) * 8 // 6]
 
 
 def longest(all_canaries: tuple[Canary, ...]) -> int:
-    """Return the length in bytes of the longest form."""
+    """Return the length of the longest form in bytes."""
     return max((len(form) for canary in all_canaries for form in canary.forms), default=0)
 
 
 _IN_USE = timedelta(hours=1)
-"""The least time that a set stays. A command that has just created or used a set may be about to clone it."""
+"""The minimum time that a set stays, because a command that has just created or used a set may be about to clone it."""
 
 
 class MaskingWay(StrEnum):
@@ -310,10 +316,10 @@ class MaskingCase:
     """The source and the purpose of a new clone.
 
     `rules` is the digest of the masking rules that the clone needs (empty if none), `source_rules` the digest of the
-    rules by which its source was masked (empty if unmasked). `is_stored`: its source is a stored backup, here or in the
-    repository, and no local or live set. `names_latest`: the request names no older set. `starts`: its server is
-    started now. `is_ephemeral`: a command creates the clone for itself. `keep_unused`: the seconds that a set stays
-    after its last use, if no clone depends on it.
+    rules by which its source was masked (empty if unmasked). `is_stored`: the source is a stored backup, here or in the
+    repository, not a local or live set. `names_latest`: the request does not name an older set. `starts`: the clone's
+    server is started now. `is_ephemeral`: a command creates the clone for its own use. `keep_unused`: the seconds that
+    a set stays after its last use, if no clone depends on it.
     """
 
     kind: SourceKind
@@ -333,14 +339,14 @@ _NOT_PREPARED = {
     SourceKind.SNAPSHOT: "a prepared form would keep the snapshots of another program",
     SourceKind.REPLACED: "a prepared form would keep the server that was replaced",
 }
-"""The reasons why zsnapdb prepares no form of such a source without a request."""
+"""The reason why zsnapdb prepares a form of such a source only on request."""
 
 
 def masking_choice(case: MaskingCase) -> MaskingChoice:
     """Return how the clone is masked.
 
-    zsnapdb prepares a form only of the set that the next clone will most probably use too. So a user who may create
-    clones, but not prepare sets, leaves at most one form per new backup.
+    zsnapdb prepares a form only of the set that the next clone will probably use too. So a user who may create clones
+    but not prepare sets causes at most one form per new backup.
     """
     if not case.rules:
         return MaskingChoice(MaskingWay.NONE, "nothing of it is to be masked")
@@ -372,7 +378,7 @@ def _objection(case: MaskingCase) -> str | None:
 class UnusedSet:
     """A received or prepared set: the number of clones that depend on it, and its last use (as stored).
 
-    `is_form`: the set is the prepared form of another set, and can be prepared again from that.
+    `is_form`: the set is the prepared form of another set, and can be prepared again from that set.
     """
 
     clones: int
@@ -384,7 +390,7 @@ def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) ->
     """Return the decision of a sweep about a received or prepared set, with its reason.
 
     `short` is the reason why its pool has too little space (empty if it has enough). Then the sweep removes a prepared
-    form that no clone depends on after an hour. If the time of use is unreadable, the set stays.
+    form one hour after its last use if no clone depends on it. If the time of use is unreadable, the set stays.
     """
     if item.clones:
         return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")

@@ -1,4 +1,4 @@
-"""Effects of a migration on tables, the waits that it caused, and the limits that it exceeded. Pure."""
+"""The effects of a migration on tables, the waits that the migration caused, and the exceeded limits. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from zsnapdb.planning.sql_quoting import TableName
 
 @dataclass(frozen=True)
 class RecordedTransaction:
-    """A transaction of the load: its relay log, its end in that log, and its due time after the begin of the load.
+    """A transaction of the load: its relay log, its end in that log, and its due time after the start of the load.
 
-    Relay logs are numbered from 1. `end` is in bytes. `due` is in seconds, at the pace of production.
+    Relay logs are numbered from 1. `end` is in bytes. `due` is in seconds, at the speed of production.
     """
 
     log: int
@@ -29,7 +29,7 @@ class RecordedTransaction:
 
 @dataclass(frozen=True)
 class AppliedSample:
-    """The progress of the applier, `seconds` after the begin of the load.
+    """The progress of the applier, `seconds` after the start of the load.
 
     It has applied everything before `offset` of relay log `log`.
     """
@@ -43,7 +43,7 @@ class AppliedSample:
 class LoadFindings:
     """The result of the recorded load.
 
-    The load began at the snapshot set `begins_at`. The applier applied `transactions`, which production committed
+    The load started at the snapshot set `begins_at`. The applier applied `transactions`, which production committed
     within `seconds`. `late` is the greatest delay of a transaction during the migration, `late_before` the greatest
     delay before it, both in seconds. `is_through`: the whole load was applied before the migration ended. `error`: the
     reason why the load stopped ("": it did not stop).
@@ -65,7 +65,7 @@ def load_findings(
     migration_began: float,
     error: str,
 ) -> LoadFindings:
-    """Return the result of the load. Transactions and samples are in order, and the samples are from one run.
+    """Return the result of the load. Transactions and samples are in order, and all samples are from one run.
 
     The delay of the next transaction is the time since it was due. If the load stopped with an error, there is no delay
     after its last sample.
@@ -89,11 +89,11 @@ def load_findings(
 
 
 MOST_PROBED = 20
-"""The limit of tables whose readers and writers are watched. More probes would themselves be a load."""
+"""The maximum number of tables with probes. More probes would themselves be a load."""
 
 
 class TableEffect(StrEnum):
-    """The effect of a migration on a table. rewritten: its rows are in another file, as after a copy or TRUNCATE."""
+    """The effect of a migration on a table. rewritten: the rows are in another file, as after a copy or TRUNCATE."""
 
     CREATED = "created"
     DROPPED = "dropped"
@@ -126,9 +126,9 @@ class TableAccess(StrEnum):
 class TableWait:
     """The longest wait of a statement on a table during the migration, in seconds.
 
-    The probe ran `asked` statements one after the other. `failed` is the number of failures, and `error` the last error
-    ("": none). The time from the first failure to the next success counts as one wait. `before` is the longest wait
-    before the migration, in seconds.
+    The probe ran `asked` statements one after the other. `failed` of them failed, and `error` is the last error ("":
+    none). The time from the first failure to the next success counts as one wait. `before` is the longest wait before
+    the migration, in seconds.
     """
 
     table: TableName
@@ -146,7 +146,7 @@ def touched_tables(
     """Return the tables and views that the migration touched, ordered by name.
 
     `before` and `after` are the definitions. `stored` are the tables with their own rows, from both states. `changes`
-    has the states of all files after a slow shutdown, because then each row change is in a file.
+    has the file states after slow shutdowns, because then each row change is in a file.
     """
     effects: dict[TableName, set[TableEffect]] = {}
     for name in before.keys() | after.keys():
@@ -167,7 +167,7 @@ def touched_tables(
 def _replaced(changes: Changes) -> set[tuple[str, str]]:
     """Return the keys of the row files that were replaced by other files.
 
-    MariaDB writes a new .frm file for each ALTER TABLE, also for one that copies no row.
+    MariaDB writes a new .frm file for each ALTER TABLE, even if the statement copies no row.
     """
     others = (path for path, state in changes.after.items() if _inode(changes, path) not in (None, state.inode))
     return {key for path in others if (key := key_of_file(path)) is not None}
@@ -179,14 +179,14 @@ def _inode(changes: Changes, path: str) -> int | None:
 
 
 def watched_tables(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:
-    """Return the tables whose readers and writers are watched: the largest tables with rows (`sizes` in bytes)."""
+    """Return the tables that get probes: the largest tables with rows (`sizes` in bytes)."""
     names = [table.name for table in tables if table.is_watched and table.name in sizes]
     return tuple(sorted(names, key=lambda name: (-sizes[name], str(name)))[:MOST_PROBED])
 
 
 @dataclass(frozen=True)
 class MigrationRun:
-    """A run of the migration: its duration in seconds, and the reason of its failure (empty if it succeeded)."""
+    """A run of the migration: its duration in seconds, and the reason for its failure (empty if it succeeded)."""
 
     seconds: float
     failure: str = ""
@@ -195,7 +195,7 @@ class MigrationRun:
 class SecondRun(StrEnum):
     """The effect of a second run of the migration on the definitions, or its failure.
 
-    Whether the second run changed rows is not known. none: there was no second run.
+    Whether the second run changed rows is unknown. none: there was no second run.
     """
 
     CHANGES_NO_DEFINITION = "changes no definition"
@@ -208,8 +208,8 @@ class SecondRun(StrEnum):
 class MigrationFindings:
     """The findings about a migration: its run, the waits that it caused, and the effect of a second run.
 
-    `without_table`: the longest wait of a statement that needs no table, in seconds. It shows the load of the host.
-    `load`: the result of the recorded load that ran with the migration (None: there was none).
+    `without_table`: the longest wait of a statement that needs no table, in seconds. This wait shows the load of the
+    host. `load`: the result of the recorded load that ran with the migration (None: there was none).
     """
 
     run: MigrationRun
@@ -220,7 +220,7 @@ class MigrationFindings:
 
 
 def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[str, ...]:
-    """Return the problems by the limits of the site. If there are none, the migration may run on production."""
+    """Return the problems according to the site's limits. If there are none, the migration may run on production."""
     texts = [f"the migration fails: {findings.run.failure}"] if findings.run.failure else []
     if limits.longest is not None and findings.run.seconds > limits.longest:
         texts.append(f"it takes {findings.run.seconds:.1f} s; migration.longest is {format_duration(limits.longest)}")
@@ -250,12 +250,12 @@ def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[st
 _BAD = ("error", "corrupt", "warning")
 _GOOD_TEXTS = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"
-"""An engine without CHECK TABLE says so in a note: nothing speaks against the table."""
+"""The note of an engine without CHECK TABLE. It is not a problem of the table."""
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a query: the number of rows, and the SHA-256 of the rows in the order they came."""
+    """A query's result: the number of rows, and the SHA-256 of the rows in the order in which they arrived."""
 
     rows: int
     sha256: str
@@ -263,7 +263,10 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class ComparedQuery:
-    """A query and its results before and after the upgrade. `after` None: the query failed with the error `problem`."""
+    """A query and its results before and after the upgrade.
+
+    `after` None: after the upgrade the query failed with the error `problem`.
+    """
 
     query: str
     before: QueryResult
@@ -285,7 +288,7 @@ class CheckedTable:
 
 
 def only_schema(schemas: Sequence[str]) -> str:
-    """Return the schema of an application, if there is exactly one; "" otherwise."""
+    """Return the application's schema if there is exactly one; otherwise ""."""
     return schemas[0] if len(schemas) == 1 else ""
 
 
@@ -300,7 +303,8 @@ def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, .
 def judge_table(table: str, rows: Sequence[tuple[str, str]]) -> CheckedTable:
     """Return the verdict about a table from the rows (type, text) of CHECK TABLE.
 
-    The table is good only if its status is OK, or its engine has no check, and no row is an error or a warning.
+    The table is good under two conditions: its status is OK, or its engine has no check; and no row is an error or a
+    warning.
     """
     complaints = [f"{kind}: {text}" for kind, text in rows if kind.lower() in _BAD]
     last = rows[-1][1] if rows else "(no answer)"

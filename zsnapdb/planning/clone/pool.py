@@ -13,15 +13,15 @@ from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.space_limits import LEAST
 
 LEAST_SPACE = 15 << 20
-"""The bytes that a newly started clone occupies itself, if its files are not compressed.
+"""The bytes that a newly started clone itself occupies if its files are not compressed.
 
 Observed with both servers and small buffer pools. With compression, a clone of a prepared set occupied 0.3 MiB, and a
-clone that the server had to recover up to 24 MiB. A prepared form with masking occupies at least as much.
+clone that needed crash recovery occupied up to 24 MiB. A prepared form with masking occupies at least as much.
 """
 
 
 class PoolMark(StrEnum):
-    """The state of a clone that was created for a pool: it waits, a user has it, or no user will get it."""
+    """The state of a clone that was created for a pool: it waits, it has a user, or it will have none."""
 
     WAITS = "waits"
     HANDED_OUT = "handed out"
@@ -31,7 +31,7 @@ class PoolMark(StrEnum):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether no user has a login of the clone."""
+        """Whether no user has credentials for the clone."""
         return self is not PoolMark.HANDED_OUT
 
 
@@ -41,7 +41,7 @@ class PoolSlot:
 
     `data_of` is the time of its data (UTC), `memory` and `space` are in bytes. `key` is the identity of its source data
     (empty if unknown), `rules` the digest of the rules by which it was masked (empty if unmasked). `is_protected`: an
-    operator protects the clone, to examine it. `is_current`: production is the same as when the clone was created.
+    operator protects the clone in order to examine it. `is_current`: the clone was created from the present production.
     """
 
     name: str
@@ -62,8 +62,8 @@ class PoolSlot:
 class SlotWish:
     """The requirements of a request for a slot: its data, the digest of its masking rules ("": none), profile, address.
 
-    `data`: the identity of the data, or its greatest age in seconds. `quota`: the bytes that the clone may occupy
-    itself, with its present bytes (0: no limit).
+    `data`: the identity of the data, or its maximum age in seconds. `quota`: the bytes that the clone itself may
+    occupy, including its present bytes (0: no limit).
     """
 
     data: str | float
@@ -75,7 +75,7 @@ class SlotWish:
 
 @dataclass(frozen=True)
 class HostRoom:
-    """The room of the host for the pool, in bytes (None: not known).
+    """The memory and space of the host for the pool, in bytes (None: unknown).
 
     `memory` is available to new programs. `space` is the space that clones may still write, above `clones.free_floor`.
     `form` is the part of the space for the prepared form that is created first (0: no form).
@@ -90,7 +90,7 @@ class HostRoom:
 class PoolPlan:
     """The plan for filling a pool: the slots to remove, each with the reason, and the number of new slots.
 
-    `short`: the reason why the pool gets fewer slots than its size (empty if it gets all).
+    `short`: the reason why the pool is not filled to its size (empty if it is).
     """
 
     keeps: tuple[PoolSlot, ...]
@@ -100,7 +100,7 @@ class PoolPlan:
 
 
 def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime | None = None) -> str | None:
-    """Return why the slot does not meet the request; None if it does. `time` detects wrong data times."""
+    """Return why the slot does not meet the request; None if it does. `time` is used to detect wrong data times."""
     if time is not None and time.is_from_future(slot.data_of):
         return "its time is in the future: a clock was wrong"
     if time is not None and time.is_wrong(slot.data_of):
@@ -128,7 +128,7 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
 
 
 def handout_objection(slot: PoolSlot, wish: SlotWish, time: RemovalTime) -> str | None:
-    """Return why the slot is not handed out now; None if it is. A slot of unknown age stays in the pool."""
+    """Return why the slot must not be handed out now; None if it may be. A slot of unknown age stays in the pool."""
     reason = objection(slot, wish, time.latest, time)
     if reason is None and not isinstance(wish.data, str) and time.is_age_unknown(slot.data_of):
         return "the age of its data is not known: the clock of this host jumped"
@@ -184,8 +184,8 @@ def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> l
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
     """Return why this host cannot fill a pool of that size now, with the figures; None if it can.
 
-    `total_memory` is the memory of the host in bytes (None: not known). The space of existing slots is not counted
-    again.
+    `total_memory` is the memory of the host in bytes (None: unknown). The space of existing slots is already included
+    in the used space.
     """
     most = total_memory // 2 if total_memory is not None else None
     if most is not None and terms.size * LEAST_MEMORY > most:

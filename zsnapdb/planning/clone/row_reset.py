@@ -10,19 +10,19 @@ from zsnapdb.planning.binlog.row_values import TableShape, is_readable
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, shape_objection
 
 MOST_CHANGES = 2000
-"""The most row changes that are undone. From some thousands on, replacing the data is faster."""
+"""The maximum number of row changes that are undone. For several thousand changes, replacing the data is faster."""
 MOST_TABLES = 500
-"""The most tables whose counters are read. A server opens each table to return its counter."""
+"""The maximum number of tables whose counters are read. A server opens each table to return its counter."""
 
 
 def transaction_objection(transaction: TransactionChanges) -> str | None:
-    """Return why the transaction cannot be undone by rows; None if it can."""
+    """Return why the transaction cannot be undone row by row; None if it can."""
     if transaction.statements or transaction.other_statements:
         first = transaction.statements[0].kind.value if transaction.statements else "other"
         return f"a statement that is no change of rows was run ({first})"
     if transaction.is_prepared or transaction.has_incident or not transaction.are_rows_known:
         return "the binlog has not all changes: " + "; ".join(transaction.unknown)
-    # A statement can be written so that it is taken for one that ends a transaction.
+    # A statement can be written so that a parser mistakes it for the end of a transaction.
     return None if transaction.rows else "a statement that is no change of rows was run"
 
 
@@ -75,7 +75,7 @@ def log_objection(status: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class SwapCase:
-    """The facts about a clone to be swapped: its kept port, and whether HAProxy listens at the port.
+    """A clone that is to be swapped: its kept port, and whether HAProxy listens on the port.
 
     `has_commits`: the clone has branches or snapshots, which would be removed with its data.
     """
@@ -88,7 +88,7 @@ class SwapCase:
 
 
 def clone_objection(case: SwapCase) -> str | None:
-    """Return why the clone cannot be swapped for another one; None if it can."""
+    """Return why the clone cannot be swapped for another clone; None if it can."""
     if not case.has_pool:
         return "its instance has no pool"
     if case.address is None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from zsnapdb.base.quantities import size
 
 LEAST = 64 << 20
-"""The least space of a clone. Its server needs it to start, because it rewrites redo logs and undo tablespaces."""
+"""The minimum space of a clone. Its server needs it to start, because it rewrites redo logs and undo tablespaces."""
 
 COMPARED = 1 << 30
-"""The space of a clone for the comparison of two states. Its server only reads, and writes its logs."""
+"""The space of a clone for the comparison of two states. Its server writes only its logs."""
 
 
 def clone_quota(configured: int, available: int, floor: int) -> int:
@@ -22,9 +22,9 @@ def clone_quota(configured: int, available: int, floor: int) -> int:
 
 
 def form_quota(configured: int, available: int, floor: int) -> int:
-    """Return the quota of a prepared form for a clone in bytes: never more than the free space above the floor.
+    """Return the quota of a prepared form in bytes: never more than the free space above the floor.
 
-    The form is not below the home of all clones, whose quota would keep the floor free.
+    A form is outside the clones' common parent dataset, whose quota keeps the floor free.
     """
     return clone_quota(configured, available, floor) or home_quota(0, available, floor)
 
@@ -33,7 +33,7 @@ def home_quota(used: int, available: int, floor: int, before: int = 0) -> int:
     """Return the quota of all clones together in bytes: their `used` space and the free space above the floor.
 
     `before` is the quota that was set earlier (0: none). While the pool has less free than the floor, the quota does
-    not grow. Otherwise each call would give the clones `LEAST` bytes more of production's space.
+    not grow. Otherwise each call would give the clones another `LEAST` bytes of production's space.
     """
     wanted = used + max(LEAST, available - floor)
     return min(wanted, before) if before and available < floor else wanted
@@ -62,7 +62,7 @@ def objection_to_set(needed: int, free: int, floor: int) -> str | None:
 def objection_to_sets_of(owner: str, kept: Mapping[str, int], needed: int, most: int) -> str | None:
     """Return why one more set may not be received for this subject; None if it may.
 
-    `kept` has the bytes of each set that was, or is being, received for the subject, by id. `most` 0: no limit.
+    `kept` has the bytes of each set that was or is being received for the subject, by id. `most` 0: no limit.
     """
     used = sum(kept.values())
     if not most or used + needed <= most:
@@ -75,10 +75,12 @@ def objection_to_sets_of(owner: str, kept: Mapping[str, int], needed: int, most:
 
 
 def objection_to_sets_of_all(bytes_: int, most: int, receiving: int, most_at_once: int) -> str | None:
-    """Return why one more set may not be received for any subject; None if it may. The text reveals no other subject.
+    """Return why one more set may not be received for any subject; None if it may.
 
-    `bytes_` is the size of all sets of subjects with the new set (`most` 0: no limit). `receiving` is the number of
-    sets that are being received.
+    The text reveals nothing about other subjects.
+
+    `bytes_` is the size of all sets of subjects, including the new set (`most` 0: no limit). `receiving` is the number
+    of sets that are being received.
     """
     if most and bytes_ > most:
         return f"the sets received for all subjects would have more than clones.received_total, {size(most)}"

@@ -1,4 +1,4 @@
-"""Sets of clones: which clone replicates from which, and the statements that say so to each server. Pure."""
+"""Sets of clones: which clone replicates from which, and the statements that set this up on each server. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LARGEST = 50
 
 
 class CloneTopology(StrEnum):
-    """How the clones of a set are connected: not at all, or the first one is the source of all others."""
+    """How the clones of a set are connected: not at all, or the first clone is the source of all others."""
 
     INDEPENDENT = "independent"
     REPLICATION = "replication"
 
 
 def names(name: str, count: int, topology: CloneTopology) -> tuple[str, ...]:
-    """Return the names of the set's clones, the source first. UsageError if the count is out of range."""
+    """Return the names of the set's clones, the source first. Raises UsageError if the count is out of range."""
     least = 2 if topology is CloneTopology.REPLICATION else 1
     if not least <= count <= LARGEST:
         raise UsageError(
@@ -30,7 +30,7 @@ def names(name: str, count: int, topology: CloneTopology) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ReplicaStatements:
-    """The statements that connect a replica to its source, in the dialect of its server."""
+    """The statements that connect a replica to its source, in the dialect of the replica's server."""
 
     change: str
     start: str
@@ -39,11 +39,11 @@ class ReplicaStatements:
 def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaStatements:
     """Return the statements for a replica of 127.0.0.1 that finds its place by GTIDs.
 
-    They take port, user and password.
+    The statements have placeholders for port, user and password.
 
     `knows_replica`: whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY: the
-    connection does not leave the host, so the password may be encrypted with a key the source itself gives (refman 8.4,
-    "CHANGE REPLICATION SOURCE TO").
+    connection does not leave the host, so the password may be encrypted with a key that the source itself provides
+    (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     if flavour is Flavour.MARIADB:
         return ReplicaStatements(

@@ -1,6 +1,6 @@
-"""The jobs of a fleet: messages, texts of progress, the action after an attempt, and the decisions of a host. Pure.
+"""The jobs of a fleet: messages, progress texts, the action after an attempt, and the decisions of a host. Pure.
 
-A host decides about a request by its own configuration instead of the request's.
+A host decides about a request by its own configuration, not by the content of the request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, is_good
 
 JOB = "zsnapdb-job"
-"""The name of a job's workflow, and of the activity on a host."""
+"""The name of a job's workflow, and of its activity on a host."""
 SLOTS = "zsnapdb-slots"
 CONTROL = "control"
 """The queue of the workflows."""
@@ -31,7 +31,7 @@ DRILL = "drill"
 ANY = "any"
 """The queues that several hosts serve: drills, and jobs that need only a repository."""
 OLDEST = timedelta(days=8)
-"""The greatest age of a planned run that a host still does."""
+"""The maximum age of a planned run that a host still executes."""
 CLOCKS = timedelta(minutes=5)
 """The allowed difference between clocks."""
 
@@ -51,7 +51,7 @@ class JobRequest(_Message):
     run_id: RunId
     scheduled: Moment
     host: FleetHostName | None = None
-    """The host that must do it (None: any host)."""
+    """The host that must do the job (None: any host)."""
 
 
 class JobProgress(_Message):
@@ -64,7 +64,7 @@ class JobProgress(_Message):
 
 
 class JobAnswer(_Message):
-    """The result of a job on a host. `served`: the earlier run that had already done the job, if any."""
+    """The result of a job on a host. `served`: the earlier run that already did the job, if any."""
 
     host: FleetHostName
     exit_code: Annotated[int, Field(ge=-255, le=255)]
@@ -75,10 +75,10 @@ class JobAnswer(_Message):
 
 
 class FleetJob(_Message):
-    """A job as control knows it. `host` None: any host of the queue `queue` may do it.
+    """A job in the view of the control process. `host` None: any host of the queue `queue` may do it.
 
-    `timeout` is the longest duration in seconds. A host that is silent for `heartbeat` seconds counts as dead. `run_id`
-    None: that of the schedule's time.
+    `timeout` is the maximum duration in seconds. A host that is silent for `heartbeat` seconds counts as dead. `run_id`
+    None: the id is derived from the schedule's time.
     """
 
     verb: FleetVerb
@@ -99,14 +99,14 @@ class FleetJob(_Message):
 
 
 class SlotsState(_Message):
-    """The holders of a bucket's slots, and the waiting runs in order: ids of workflows."""
+    """The workflow ids of the runs that hold a bucket's slots, and of the waiting runs in order."""
 
     bucket: BucketName
     limit: Annotated[int, Field(ge=1, le=1000)]
     holders: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     most: int = 0
-    """The greatest number of simultaneous holders so far."""
+    """The maximum number of simultaneous holders so far."""
 
 
 def queue_of(host: str) -> str:
@@ -115,23 +115,23 @@ def queue_of(host: str) -> str:
 
 
 def run_id_of(verb: FleetVerb, instance: str, scheduled: datetime) -> str:
-    """Return the id of the run for this time of a schedule. It is the same for every caller."""
+    """Return the id of the run for this time of a schedule. Every caller gets the same id."""
     moment = scheduled.astimezone(UTC).replace(microsecond=0)
     digest = hashlib.blake2b(f"{verb.value}/{instance}/{moment.isoformat()}".encode(), digest_size=4)
     return f"{moment:%Y%m%dT%H%M%SZ}-{digest.hexdigest()}"
 
 
 def is_timely(scheduled: datetime, now: datetime) -> bool:
-    """Return whether a host still does a run that was planned for this time."""
+    """Return whether a host still executes a run that was planned for this time."""
     return now - OLDEST <= scheduled <= now + CLOCKS
 
 
 _PERCENT_STEP = 10
-"""Progress is given in steps of so many percent: a line for each would fill the screen of an operator."""
+"""The step in which progress is reported. A line for each percent would fill an operator's screen."""
 
 
 def progress_text(progress: JobProgress) -> str:
-    """Return the step of a job, with its progress in tens of percent; "" if the host named no step."""
+    """Return the step of a job, with its progress in steps of 10 %; "" if the host reported no step."""
     if not progress.step or not progress.total:
         return progress.step
     percent = min(100, 100 * progress.done // progress.total)
@@ -139,7 +139,7 @@ def progress_text(progress: JobProgress) -> str:
 
 
 def answer_text(answer: JobAnswer) -> str:
-    """Return how a job ended well: how long its command took, or the run that had done the same before."""
+    """Return a text about a successful job: the duration of its command, or the earlier run that did the job."""
     if answer.served:
         return f"run {answer.served} had done it"
     return f"took {format_duration(round(answer.seconds))}"
@@ -157,28 +157,28 @@ class JobVerdict(StrEnum):
 
 
 _OF_A_HOST = frozenset({UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code})
-"""Exit codes for causes on this host alone. The command changed nothing."""
+"""Exit codes for causes that only this host has. The command changed nothing."""
 _OF_CLASSES = {
     RetryClass.AGAIN: JobVerdict.AGAIN,
     RetryClass.TWICE: JobVerdict.TWICE,
     RetryClass.NEVER: JobVerdict.NEVER,
 }
 _MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
-"""The greatest number of attempts. Other verdicts are tried as long as the job may take.
+"""The maximum number of attempts by verdict. Without an entry, attempts go on as long as the job may take.
 
-A job that 30 hosts could not do is given again later, and has no slot of its bucket meanwhile.
+A job that 30 hosts could not do is offered again later. Until then it has no slot of its bucket.
 """
 
 
 def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
     """Return the continuation of a job whose command ended with this exit code (negative: a signal ended it).
 
-    `error_code` is the stable code of its error ("": unknown). `anywhere`: any host may do the job.
+    `error_code` is the stable code of the command's error ("": unknown). `anywhere`: any host may do the job.
     """
     if exit_code == 0:
         return JobVerdict.DONE
     if exit_code < 0:
-        # A cause outside the command ended it, such as a reboot or a lack of memory.
+        # A cause outside the command ended the command, such as a reboot or a lack of memory.
         return JobVerdict.AGAIN
     if anywhere and exit_code in _OF_A_HOST:
         return JobVerdict.ELSEWHERE
@@ -186,7 +186,7 @@ def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
 
 
 def is_final(kind: JobVerdict, attempt: int) -> bool:
-    """Return whether no further attempt follows the one of this number (from 1 on)."""
+    """Return whether attempt number `attempt` (from 1 on) is the last."""
     most = _MOST.get(kind)
     return most is not None and attempt >= most
 
@@ -200,7 +200,7 @@ def job_name(verb: FleetVerb, instance: str) -> JobName:
 
 
 def is_shared(name: JobName, own: WorkerSettings) -> bool:
-    """Return whether fleet and agent both start the job: the agent only if the fleet does not."""
+    """Return whether both fleet and agent start the job. The agent starts it only if the fleet does not."""
     return name.kind is JobKind.BACKUP and own.fallback == "agent" and FleetVerb.BACKUP in own.verbs
 
 
@@ -225,8 +225,8 @@ def decide_deferral(request: JobRequest) -> JobVerdict:
 def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: datetime) -> Refusal | None:
     """Return why this host does not do the job. Return None if it may.
 
-    A job for any host goes to another one that has the instance, and whose clock is right. A job of this host from the
-    future is given again, because it is timely once the clock is right.
+    A job for any host goes to another host that has the instance and a correct clock. A job for this host with a time
+    in the future is offered again later, when this host's clock may be right.
     """
     never = JobVerdict.NEVER
     elsewhere = JobVerdict.ELSEWHERE if request.host is None else never
@@ -247,7 +247,7 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
 def drop_future_run(last: RunRecord | None, now: datetime) -> RunRecord | None:
     """Return the last run. Return None if it is from the future: a clock that was ahead wrote it.
 
-    Otherwise no backup would be made until that time.
+    Otherwise no backup would run until that time.
     """
     return last if last is not None and max(last.scheduled, last.started) <= now + CLOCKS else None
 
@@ -260,17 +260,18 @@ def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings
 
 
 def served_until(request: JobRequest, now: datetime) -> datetime:
-    """Return the time of the schedule up to which the run serves, if it succeeds.
+    """Return the time up to which the run, if successful, covers the schedule.
 
-    It is not later than the time in the run id: a run of long ago is answered again, and makes no new backup.
+    It is at most the time in the run id, because a repeated request for an old run gets the old answer and no new
+    backup.
     """
     return min(now, request.scheduled, run_context.time_of(request.run_id))
 
 
 def served_by(request: JobRequest, last: RunRecord | None) -> str:
-    """Return the run that has done the same job for this time or a later one. Return "" if there is none.
+    """Return the run that has done the same job for this time or a later time; "" if there is none.
 
-    A backup that the agent made meanwhile serves every earlier time of the schedule.
+    A backup that the agent made meanwhile covers every earlier time of the schedule.
     """
     if request.verb is not FleetVerb.BACKUP or last is None or last.is_running:
         return ""

@@ -1,7 +1,7 @@
-"""Judges the instances of a fleet by their repositories, and selects and orders the rows of a view. Pure.
+"""Verdicts on the instances of a fleet by their repositories, and the selection and order of rows. Pure.
 
-`planning/health/objectives.py` judges the objectives, as everywhere. This module adds the one judgement that only a
-fleet has: a host that is silent.
+`planning/health/objectives.py` judges the objectives. This module adds the one judgement that only a fleet has: whether
+a host is silent.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Ver
 HEARD = "heard"
 """The name of the judgement on a silent host."""
 _CLOCKS = 300.0
-"""The allowed difference between clocks, in seconds. A sign of life from later than that proves nothing."""
+"""The allowed difference between clocks, in seconds. A sign of life further in the future proves nothing."""
 NOT_JUDGED = ("copies", "immutable_for")
-"""Objectives that need another repository, or a request per object for locks. A fleet's view has neither."""
+"""Objectives that need another repository, or a request for each object's lock. A fleet's view uses neither."""
 
 
 @dataclass(frozen=True)
 class InstanceFacts:
     """The facts about an instance in a repository.
 
-    `host` and `objectives` are those of its newest backup ("" and None: not recorded). `heard` is the newest sign of
-    life: a backup, a drill, an evidence record or the end of the archive. `oldest_point` is the first restorable point.
-    Sizes are in bytes.
+    `host` and `objectives` are from its newest backup ("" and None: not recorded). `heard` is the newest sign of life:
+    a backup, a drill, an evidence record or the end of the archive. `oldest_point` is the first restorable point. Sizes
+    are in bytes.
     """
 
     instance: str
@@ -55,7 +55,7 @@ class InstanceFacts:
 
 @dataclass(frozen=True)
 class FleetReason:
-    """Why an instance is not good, the advice, and since when (UTC; None: unknown).
+    """Why an instance is not good, the advice, and the start of the problem (UTC; None: unknown).
 
     `what` is the objective, or HEARD.
     """
@@ -71,8 +71,8 @@ class FleetReason:
 class FleetRow:
     """An instance in a repository, judged at a time.
 
-    `problem` is why it could not be read now; then its facts, if any, are from an earlier reading. `read` is the time
-    of that reading. `reasons` are the judgements that are not met, the worst and oldest first.
+    `problem` is the reason why the instance could not be read now; then its facts, if any, are from an earlier reading.
+    `read` is the time of the reading. `reasons` are the objectives that are not met, the worst and oldest first.
     """
 
     instance: str
@@ -97,15 +97,15 @@ class FleetRow:
 
     @property
     def is_drill_due(self) -> bool:
-        """Whether the objective of drills is not met, or is a warning."""
+        """Whether the objective for drills is broken or has a warning."""
         judged = self.health.judgements if self.health is not None else ()
         return any(one.objective is Objective.DRILL and one.verdict is not Verdict.MET for one in judged)
 
     @property
     def exit_code(self) -> int:
-        """The code of a problem, else the code of `zsnapdb status`.
+        """The exit code of `problem`, if there is a problem, else the exit code of `zsnapdb status`.
 
-        That is 7 for damage, 6 if nothing is restorable, else the rank of the verdict.
+        `zsnapdb status` exits with 7 for damage, 6 if nothing is restorable, else with the rank of the verdict.
         """
         if self.problem or self.facts is None:
             return self.problem_code or Verdict.BROKEN.rank
@@ -132,9 +132,9 @@ class HostState:
 
 @dataclass(frozen=True)
 class FleetCounts:
-    """The number of instances, and how many are broken, have a warning, or have a due drill.
+    """The number of instances, and the numbers of those that are broken, have a warning, or have a due drill.
 
-    An unreadable instance counts as broken. `stored_bytes` is the size of all in the store.
+    An unreadable instance counts as broken. `stored_bytes` is the total size in the store.
     """
 
     instances: int
@@ -157,13 +157,13 @@ def counts(rows: Iterable[FleetRow]) -> FleetCounts:
 
 
 def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | None:
-    """Return the newest sign of life. Return None if there is none. A sign from the future proves nothing."""
+    """Return the newest sign of life; None if there is none. A sign with a time in the future is ignored."""
     latest = at + timedelta(seconds=_CLOCKS)
     return max((time for time in times if time is not None and time <= latest), default=None)
 
 
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
-    """Return every host that a backup names, silent ones first, then by name. `within` is in seconds."""
+    """Return every host that a backup names, silent hosts first, then by name. `within` is in seconds."""
     heard: dict[str, list[datetime | None]] = {}
     for facts in known:
         if facts.host:
@@ -179,7 +179,7 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance, judged now by the objectives of its backups, else by the `expected` ones.
+    """Return the instance, judged now by the objectives of its backups or, without these, by the `expected` objectives.
 
     `silent` are the silent hosts, by name.
     """
@@ -216,7 +216,7 @@ def _urgency(reason: FleetReason) -> tuple[int, float]:
 
 
 class SortKey(StrEnum):
-    """The orders of rows. RED: the worst first, and among equals the longest lasting first."""
+    """The orders of rows. RED: the worst verdict first, and among equal verdicts the longest lasting first."""
 
     RED = "red"
     INSTANCE = "instance"
@@ -239,13 +239,13 @@ _ORDERS: Mapping[SortKey, Callable[[FleetRow], tuple[float | str, ...]]] = {
 
 
 def ordered(rows: Iterable[FleetRow], key: SortKey) -> tuple[FleetRow, ...]:
-    """Return the rows in that order; equal rows by instance, repository and host."""
+    """Return the rows in that order. Equal rows are ordered by instance, repository and host."""
     return tuple(sorted(rows, key=lambda one: (*_ORDERS[key](one), one.instance, one.repository, one.host)))
 
 
 @dataclass(frozen=True)
 class Filter:
-    """The condition for a shown row: red (broken), or a name that matches a pattern."""
+    """The condition for showing a row: red (broken), or a name that matches a pattern."""
 
     field: str
     pattern: str = ""

@@ -1,4 +1,4 @@
-"""The wanted schedules and limits of the engine, and the differences to the present ones, with reasons. Pure.
+"""The wanted schedules and limits of the engine, and their differences from the present ones, with reasons. Pure.
 
 The results for an operator of a fleet are here too: a plan, runs of jobs, and paused schedules.
 """
@@ -22,7 +22,7 @@ from zsnapdb.planning.fleet.jobs import FleetJob
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MOST = 8
-"""The greatest number of consecutive windows that count as one: after them a job starts."""
+"""The maximum number of consecutive windows that delay a job."""
 
 
 def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:
@@ -31,7 +31,7 @@ def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSett
 
 
 def closed_until(windows: Sequence[WindowSettings], now: datetime) -> datetime | None:
-    """Return the end (UTC) of the windows that contain this moment. Return None if none does."""
+    """Return the end (UTC) of the windows that contain this moment; None if none does."""
     at = now
     for _ in range(_MOST):
         ends = [end for one in windows if (end := _end(one, at)) is not None]
@@ -44,12 +44,12 @@ def closed_until(windows: Sequence[WindowSettings], now: datetime) -> datetime |
 def _end(window: WindowSettings, now: datetime) -> datetime | None:
     zone = ZoneInfo(window.timezone)
     local = now.astimezone(zone)
-    # A window of yesterday may end today.
+    # A window that began yesterday may end today.
     for day in (local.date() - timedelta(days=1), local.date()):
         if _DAYS[day.weekday()] not in window.days:
             continue
         last = day + timedelta(days=1) if window.end < window.start else day
-        # A time that the clock repeats or skips is two moments: the window contains both.
+        # If the clock repeats or skips a time, it stands for two moments, and the window contains both.
         start, end = min(_at(day, window.start, zone)), max(_at(last, window.end, zone))
         if start <= now < end:
             return end
@@ -62,7 +62,7 @@ def _at(day: object, text: str, zone: ZoneInfo) -> list[datetime]:
 
 
 PREFIX = "zsnapdb/"
-"""The beginning of the ids of zsnapdb's schedules. Other schedules are not touched."""
+"""The prefix of the ids of zsnapdb's schedules. Other schedules are not changed."""
 _UNNAMED = "the jobs of the fleet do not name it any more"
 
 
@@ -73,7 +73,7 @@ class FleetSchedule(FleetScheduleSettings):
 
     @property
     def name(self) -> str:
-        """The name. It stays the same when the schedule changes."""
+        """The name, which stays the same when the schedule changes."""
         return f"{PREFIX}{self.job.verb}/{self.job.instance}"
 
     @property
@@ -106,7 +106,7 @@ class PresentSchedule:
 
     @property
     def schedule(self) -> FleetSchedule | None:
-        """The applied schedule (None: it cannot be read)."""
+        """The applied schedule (None: `document` cannot be read)."""
         try:
             return FleetSchedule.model_validate_json(self.document)
         except ValidationError:
@@ -131,9 +131,12 @@ class FleetChange:
     wave: int
     schedule: FleetSchedule | None = None
     stale: tuple[str, ...] = ()
-    """The ids of schedules that are removed once the new one exists. The new one is paused if one of them is."""
+    """The ids of schedules that are removed once the new schedule exists.
+
+    If one of them is paused, the new one is too.
+    """
     limit: int | None = None
-    """The new limit of the bucket `name` (None: the limit is removed, or the change is of a schedule)."""
+    """The new limit of the bucket `name` (None: the limit is removed, or the change concerns a schedule)."""
 
     @property
     def is_limit(self) -> bool:
@@ -141,7 +144,7 @@ class FleetChange:
 
 
 def wanted_schedules(settings: FleetJobsSettings) -> tuple[FleetSchedule, ...]:
-    """Return every schedule of the fleet, by its name."""
+    """Return every schedule of the fleet, ordered by name."""
     found = [one for name, instance in settings.instance.items() for one in _of_instance(settings, name, instance)]
     return tuple(sorted(found, key=lambda one: one.name))
 
@@ -166,7 +169,10 @@ def _drills(settings: FleetJobsSettings) -> FleetScheduleSettings | None:
 
 
 def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> FleetJob:
-    """Return the job of a verb on a known instance. No window delays a job for any host, such as a drill."""
+    """Return the job of a verb on a known instance.
+
+    If any host may do a job, such as a drill, no window delays the job.
+    """
     own = settings.instance[instance]
     is_anywhere = verb is FleetVerb.DRILL or (verb is FleetVerb.VERIFY and settings.verify_anywhere)
     host = None if is_anywhere else own.host
@@ -183,7 +189,7 @@ def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> Fleet
 def changes(
     settings: FleetJobsSettings, present: Sequence[PresentSchedule], limits: Sequence[PresentLimit]
 ) -> tuple[FleetChange, ...]:
-    """Return the changes from the engine's state to that of the settings, in the order of the rollout."""
+    """Return the changes that lead from the engine's state to the settings, in the order of the rollout."""
     known: dict[str, list[PresentSchedule]] = {}
     for there in present:
         known.setdefault(there.name, []).append(there)
@@ -291,7 +297,7 @@ def is_meant(filters: Sequence[JobFilter], job: FleetJob, home: str) -> bool:
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """The changes of `fleet apply`. `unchanged` counts the schedules and limits that are right already."""
+    """The changes of `fleet apply`. `unchanged` is the number of schedules and limits that are already right."""
 
     changes: tuple[FleetChange, ...]
     unchanged: int
@@ -311,7 +317,9 @@ class PausedJob:
 
 @dataclass(frozen=True)
 class JobRun:
-    """A run of a job. `job` is None if it cannot be read; `message` says how it failed, `host` where it ended.
+    """A run of a job. `job` is None if it cannot be read.
+
+    `message` is the reason of a failure, `host` the host where the run ended.
 
     `state` is running, completed, failed, canceled, terminated or timed out.
     """
@@ -326,10 +334,10 @@ class JobRun:
 
     @property
     def place(self) -> str:
-        """The host where it ended, or the only one that may do it (empty: any host may)."""
+        """The host where the run ended, or the only host that may do the job (empty: any host may)."""
         return self.host or (self.job.host if self.job is not None else None) or ""
 
     @property
     def is_bad(self) -> bool:
-        """Whether it ended without success."""
+        """Whether the run ended without success."""
         return self.state not in ("running", "completed")

@@ -1,4 +1,4 @@
-"""A summary of records by day: good runs, and the longest pauses between backups and between drills. Pure."""
+"""A daily summary of records: successful runs, and the longest pauses between backups and between drills. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class CompletedRun:
 class ReportedDay:
     """A day in UTC.
 
-    `longest_without_backup` is the longest time in seconds since the end of a backup, up to a moment of this day; None
-    if there was no backup yet. `longest_without_drill` is the same for drills that passed.
+    `longest_without_backup` is the greatest age of the newest backup during this day in seconds; None if there was no
+    backup yet. `longest_without_drill` is the same for drills that passed.
     """
 
     day: date
@@ -45,7 +45,7 @@ class ReportedDay:
 
 @dataclass(frozen=True)
 class KeptObjective:
-    """The longest age of a day and its limit, both in seconds. `longest` None: there was no run yet."""
+    """The greatest age on a day and its limit, both in seconds. `longest` None: there was no run yet."""
 
     objective: Objective
     limit: float
@@ -58,14 +58,14 @@ class KeptObjective:
 
 @dataclass(frozen=True)
 class JudgedDay:
-    """A day, and the objectives that were or were not kept on it."""
+    """A day, and its objectives, which were kept or not."""
 
     day: ReportedDay
     objectives: tuple[KeptObjective, ...]
 
 
 def judge_day(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
-    """Return the day with the two objectives that runs can prove for a whole day: the ages of backup and drill."""
+    """Return the day with the two objectives that runs can prove for a whole day: backup age and drill age."""
     ages = (
         (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),
         (Objective.DRILL, objectives.drill_age, day.longest_without_drill),
@@ -75,7 +75,7 @@ def judge_day(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
 
 
 def days(runs: Sequence[CompletedRun], first: date, last: date, now: datetime) -> tuple[ReportedDay, ...]:
-    """Return each day from the first to the last one, also those without any run. Days after `now` are left out."""
+    """Return each day from `first` to `last`, including days without runs. Days after `now` are left out."""
     return tuple(_days(sorted(runs, key=lambda run: run.finished), first, last, now))
 
 

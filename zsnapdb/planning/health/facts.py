@@ -1,7 +1,7 @@
 """The facts for the health of an instance in one repository. Pure.
 
 All facts come from the content of the repository and the record of the host, none from a running program. So they are
-the same if no job ran for a month, and on another host that only reads.
+also correct if no job ran for a month, and on another host that only reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DrillFact:
 class CheckFact:
     """The restorable backup with the oldest last check.
 
-    `since` is the time of that check, or of the backup if it was never checked (`was_checked` is False).
+    `since` is the time of that check, or the time of the backup if it was never checked (`was_checked` is False).
     """
 
     backup_id: str
@@ -35,7 +35,7 @@ class CheckFact:
 
 @dataclass(frozen=True)
 class CopyFact:
-    """The newest restorable point in another repository. `problem` is the reason if it is unknown, else ""."""
+    """The newest restorable point in another repository. `problem` is the reason why the point is unknown, else ""."""
 
     repository: str
     newest: datetime | None
@@ -44,7 +44,7 @@ class CopyFact:
 
 @dataclass(frozen=True)
 class LockFact:
-    """The time until which the store protects the objects of a backup and its chain, from a sample of the objects.
+    """The time until which the store protects the objects of a backup and its chain, judged by a sample of them.
 
     `until` is None in two cases: an object is unprotected (`unprotected` names it), or all protections are legal holds
     without an end.
@@ -59,9 +59,9 @@ class LockFact:
 class ExchangedServer(StrEnum):
     """The state of the server that a restore replaces.
 
-    - RUNS: production runs, also after it was put back
-    - AWAY: it is down, and a zsnapdb command is running
-    - LEFT: it is down, and no command is running
+    - RUNS: production runs, possibly because it was put back
+    - AWAY: production is down, and a zsnapdb command is running
+    - LEFT: production is down, and no command is running
     """
 
     RUNS = "runs"
@@ -73,8 +73,8 @@ class ExchangedServer(StrEnum):
 class ExchangeFact:
     """An unfinished rewind or other restore that replaces the server on this host.
 
-    `stopped` is the time (UTC) at which a zsnapdb command stopped its server; None if it was not stopped or runs again.
-    `commands` are the two commands that end it: the one to continue, and the one to go back.
+    `stopped` is the time (UTC) at which a zsnapdb command stopped the server; None if the server was not stopped or
+    runs again. `commands` are the two commands that end the exchange: one to continue, and one to go back.
     """
 
     started: datetime
@@ -85,9 +85,9 @@ class ExchangeFact:
 
 @dataclass(frozen=True)
 class StoppedServer:
-    """A server that does not run on this host, although it ran at the last backup: its systemd unit.
+    """The systemd unit of a server that does not run on this host, although it ran at the last backup.
 
-    `has_failed`: it ended by itself or did not start, and nobody stopped it.
+    `has_failed`: the server crashed or did not start, and was not stopped on purpose.
     """
 
     unit: str
@@ -99,12 +99,12 @@ class HealthFacts:
     """The known protection of an instance in one repository at a time (UTC).
 
     - `newest_point`: the newest restorable point (None: nothing can be restored)
-    - `window_start`: the start of the range without a gap up to it (None: nothing can be restored)
+    - `window_start`: the start of the range without a gap up to that point (None: nothing can be restored)
     - `no_copy`: why this host cannot restore the newest backup
-    - `damage`, `doubts`: problems that need a person now, and those that can wait
+    - `damage`, `doubts`: problems that a person must solve now, and problems that can wait
     - `room`: why this host cannot keep its records
     - `restore_seconds`: the expected duration of a restore of the newest point (None: no drill shows it)
-    - `exchanges`: the present replacements of the server of this host
+    - `exchanges`: the unfinished replacements of this host's server
     """
 
     instance: str
@@ -129,4 +129,4 @@ class HealthFacts:
     exchanges: tuple[ExchangeFact, ...] = ()
     stopped: StoppedServer | None = None
     is_machine: bool = False
-    """Whether the instance is a virtual machine. No binlog of a server inside is archived."""
+    """Whether the instance is a virtual machine. Binlogs of a server inside the machine are not archived."""

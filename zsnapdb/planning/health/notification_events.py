@@ -15,7 +15,7 @@ from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, 
 from zsnapdb.planning.health.objectives import Health, Objective, Verdict
 
 READABLE = "repository"
-"""The subject of the judgement whether the state of an instance could be read."""
+"""The subject of the judgement on whether the state of an instance could be read."""
 _FIRST = NotificationEvent.START, NotificationEvent.SUCCESS, NotificationEvent.FAILURE
 
 
@@ -39,7 +39,7 @@ class _FrozenRecord(BaseModel):
 
 
 class KnownProblem(_FrozenRecord):
-    """A problem that was sent to a target, and whose end was not sent yet."""
+    """A problem that was sent to a target, but whose end was not sent yet."""
 
     instance: Annotated[str, Field(max_length=200)]
     subject: Annotated[str, Field(max_length=200)]
@@ -95,7 +95,7 @@ class TargetMemory(_FrozenRecord):
 
 
 def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
-    """Return whether the event is relevant for the target, whatever it received before."""
+    """Return whether the event is relevant for the target, independent of earlier notifications."""
     if target.instances and occasion.instance and occasion.instance not in target.instances:
         return False
     if occasion.event is NotificationEvent.TEST:
@@ -118,14 +118,14 @@ def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion
 
     - A ping target gets everything: its silence is an alarm.
     - Other targets get a problem once, and again after `repeat`.
-    - They get its end if they got the problem.
+    - They get the end of a problem if they got the problem.
     - They get each start and success only if they subscribed to these events.
     """
     if target.is_ping or occasion.event is NotificationEvent.TEST:
         return True
     known = next((problem for problem in memory.problems if problem.is_of(occasion)), None)
     if occasion.event.is_problem:
-        # A clock that was set back hides no problem.
+        # If the clock was set back, problems are still sent.
         age = (occasion.at - known.sent).total_seconds() if known is not None else None
         return age is None or age < 0 or age >= target.repeat
     if known is not None and occasion.event is not NotificationEvent.START:
@@ -182,7 +182,7 @@ def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Itera
 def overall(
     target: NotificationTarget, judged: Sequence[JudgedInstance], known: Iterable[str], at: datetime
 ) -> Occasion | None:
-    """Return the one event for a ping target of objectives; None if not all of its instances were judged.
+    """Return the single event for a ping target of objectives; None if not all of its instances were judged.
 
     `known` are the configured instances. The event is MET only if no objective of these instances is broken.
     """
@@ -198,7 +198,7 @@ def overall(
 
 
 UNIT_NAME = r"[A-Za-z0-9:_.\\@-]{1,200}"
-"""The valid unit names (systemd.unit(5)), without the suffix after the dot."""
+"""The pattern of valid unit names (systemd.unit(5)), without the suffix after the dot."""
 _OURS = re.compile(r"zsnapdb-(?P<job>[a-z]+)(@(?P<instance>.+))?")
 _EXIT_CODE = "exit-code"
 
@@ -208,7 +208,7 @@ class UnitEnd:
     """The name of a unit without .service, and how it ended.
 
     `result` and `status` are systemd's $SERVICE_RESULT and $EXIT_STATUS (systemd.exec(5)). They are "" if unknown:
-    before version 251, systemd does not pass them to units of OnFailure=.
+    before version 251, systemd does not pass them to OnFailure= units.
     """
 
     unit: str
@@ -217,14 +217,15 @@ class UnitEnd:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code; None if a signal or a limit ended it, or if it is unknown."""
+        """The unit's exit code; None if a signal or a limit ended the unit, or if the code is unknown."""
         return int(self.status) if self.result == _EXIT_CODE and self.status.isdecimal() else None
 
 
 def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
     """Return the failure to report; None after success, or if the run was refused because another one was running.
 
-    For a unit of zsnapdb the subject is the job, as in the job's own notification. So a target gets one failure once.
+    For a unit of zsnapdb the subject is the job, as in the job's own notification. So a target is notified of a failure
+    only once.
     """
     if end.result == "success" or end.exit_code == BusyError.exit_code:
         return None

@@ -23,8 +23,9 @@ _CLOCKS = 300.0
 class Objective(StrEnum):
     """The kind of an objective.
 
-    RESTORABLE and INTACT are judged for every instance, SERVER while the server does not run or a command of zsnapdb
-    replaces it, and the others if they are configured. RPO without a limit is a warning if no binlog is archived.
+    RESTORABLE and INTACT are judged for every instance. SERVER is judged while the server is down or a zsnapdb command
+    replaces it, the others if they are configured. If no limit is set for RPO, it gives a warning when no binlog is
+    archived.
     """
 
     RESTORABLE = "restorable"
@@ -62,7 +63,7 @@ class Judgement:
     - `fact`: the time that the verdict depends on (UTC), so that a reader can compute the current age
     - `seconds`, `limit`: the measured and the configured value (None: there is none)
     - `subject`: the other repository of a copy
-    - `deadline`: when an objective about an age breaks unless its fact changes
+    - `deadline`: the time at which an objective about an age breaks unless its fact changes
     """
 
     objective: Objective
@@ -98,14 +99,14 @@ class Health:
 
 
 _STAND_STILL = (Objective.RPO, Objective.BACKUP_AGE, Objective.ARCHIVE_LAG)
-"""Ages that grow while the server is down, although no data is at risk."""
+"""Objectives whose ages grow while the server is down, although no data is at risk."""
 
 
 def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
     """Return the judgement of every configured objective, and of those that every instance has.
 
     While a zsnapdb command replaces the server and the server is down, it writes nothing and none of its jobs can run.
-    So the ages in `_STAND_STILL` only cause warnings then; the objective `server` reports the state.
+    So the objectives in `_STAND_STILL` cause only warnings then; the objective `server` reports the state.
     """
     configured = tuple(_configured(facts, objectives))
     if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):
@@ -228,13 +229,13 @@ _Judge = Callable[[Objective, str, "datetime | None", float, str], Judgement]
 
 @dataclass(frozen=True)
 class _Ages:
-    """Evaluation of ages at a time. A warning starts at the fraction `warn_at` of a limit."""
+    """Evaluation of ages at a time. A warning begins at the fraction `warn_at` of a limit."""
 
     at: datetime
     warn_at: float
 
     def judge(self, kind: Objective, what: str, fact: datetime | None, limit: float, hint: str) -> Judgement:
-        """Return the judgement about the age of a fact. The age of a fact in the future is unknown."""
+        """Return the judgement about the age of a fact. If the fact's time is in the future, its age is unknown."""
         if fact is None:
             return Judgement(kind, Verdict.BROKEN, f"{what}: there is none", hint, limit=limit)
         age = (self.at - fact).total_seconds()
@@ -250,7 +251,7 @@ class _Ages:
 
 
 def _after(fact: datetime, seconds: float) -> datetime | None:
-    """Return that time; None if it is after the year 9999, which a forged fact can cause."""
+    """Return the time `seconds` after the fact; None if it is after the year 9999, which a forged fact can cause."""
     try:
         return fact + timedelta(seconds=seconds)
     except OverflowError:
@@ -334,7 +335,7 @@ def _restore_time(facts: HealthFacts, limit: float, warn_at: float) -> Judgement
 
 @dataclass(frozen=True)
 class ShortLimit:
-    """A limit (`key` in the objectives of an instance) that cannot be kept: the smallest possible one (s), and why."""
+    """A limit (`key` in the objectives of an instance) that is too short: the smallest possible limit (s), and why."""
 
     key: str
     limit: float
@@ -370,8 +371,8 @@ _OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
 def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> float | None:
     """Return the expected duration in seconds; None if no past drill had all the required kinds of steps.
 
-    `sizes` are the total bytes that the restore moves, by kind of step. Past steps that moved no bytes count with their
-    median.
+    `sizes` are the total bytes that the restore moves, by kind of step. For steps that move no bytes, the median of
+    past durations is used.
     """
     moving = [expected_seconds(kind, sizes[kind], history) for kind in _OF_BYTES if sizes.get(kind)]
     if not moving or None in moving:

@@ -1,7 +1,7 @@
 """The servers that wrote backups under one instance name. Pure.
 
-Two hosts may have the same instance name and repository, by mistake or for a while. Their backups count separately: a
-server's backups must not make another server's backups expire, and are never its newest ones.
+Two hosts may use the same instance name and repository, by mistake or temporarily. Their backups are handled
+separately: a server's backups must not make another server's backups expire, and never count as its newest ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zsnapdb.planning.creation_order import PlacedLink, contradicted
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)
-"""A server that wrote nothing for this long before another one began counts as replaced by that one."""
+"""A server whose newest backup is older than this counts as replaced by the server that wrote after it."""
 
 
 class WrittenLink(Link, Protocol):
@@ -58,8 +58,9 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
 
     Two backups belong to one server if they name the same server, or if one is an increment of the other. So a server
     with a new UUID on the same datasets stays the same. If the last backup of a server is older than the first one of
-    the next server and older than `SILENT`, the next server replaced it. Then the backups of both count together. If
-    the id of that last backup contradicts the order, its clock was wrong. Then the first one of the next server counts.
+    the next server and older than `SILENT`, the next server replaced it. Then the backups of both are treated as those
+    of one server. If the id of that last backup contradicts the order, its clock was wrong. Then the age of the next
+    server's first backup decides.
     """
     wrong = contradicted([time_of(link.backup_id) for link in stored])
     doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}
@@ -109,7 +110,7 @@ def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
 def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
     """Return the other servers that have a backup newer than the oldest backup of this host's server.
 
-    `own` are ids of backups of this host's server. If there are none, the result has every server.
+    `own` are ids of backups of this host's server. If there are none, the result contains every server.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = mine[0].first if mine else -1

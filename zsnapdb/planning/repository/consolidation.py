@@ -15,12 +15,12 @@ from zsnapdb.planning.damage_register import DamageRegister
 
 LATEST = "latest"
 _ROOM = 256
-"""The ids that must be free after the original's id in its second, so that two runs hardly choose the same id."""
+"""The number of ids that must be free after the original's in its second, so that two runs rarely choose the same."""
 _SUFFIXES = 0x10000
 
 
 class ChainMember(PlacedLink, Protocol):
-    """A stored backup with its place in time, and whether it is a full one."""
+    """A stored backup with its creation order, and whether it is a full backup."""
 
     @property
     def is_full(self) -> bool: ...
@@ -31,7 +31,7 @@ S = TypeVar("S", bound=ChainMember)
 
 @dataclass(frozen=True)
 class Consolidation(Generic[S]):
-    """The chain that becomes one full backup, the full one first, and the id of the new backup. At least one reason."""
+    """The chain that becomes one full backup, full backup first, the id of the new backup, and at least one reason."""
 
     chain: tuple[S, ...]
     backup_id: str
@@ -39,18 +39,18 @@ class Consolidation(Generic[S]):
 
     @property
     def original(self) -> S:
-        """The backup whose snapshots the new one has too."""
+        """The backup whose snapshots the new backup also has."""
         return self.chain[-1]
 
 
 def choose(
     stored: Sequence[S], requested: str, damage: DamageRegister, unchosen: Mapping[str, str], randomness: int
 ) -> Consolidation[S]:
-    """Return the consolidation of the backup with that id, or for `latest` of the newest one with a complete chain.
+    """Return the consolidation of the backup with that id; for `latest`, of the newest backup with a complete chain.
 
-    `stored` is oldest first. `unchosen` has the reasons why `latest` never chooses some of them. NotFound without such
-    a backup; PreflightError if a full backup of its snapshots is stored; DamagedError if its chain is broken, or known
-    to be damaged.
+    `stored` is oldest first. `unchosen` has the reasons why `latest` never chooses some of them. Raises NotFound if
+    there is no such backup, PreflightError if a full backup of its snapshots is stored, DamagedError if its chain is
+    broken or known to be damaged.
     """
     chain, passed = (
         _newest(stored, damage, unchosen) if requested == LATEST else (_find_requested(stored, requested, damage), ())
@@ -102,7 +102,7 @@ def _find_requested(stored: Sequence[S], requested: str, damage: DamageRegister)
 
 
 def _full_of(stored: Sequence[S], original: S, damage: DamageRegister) -> S | None:
-    """Return the full backup with the same snapshots that is not known to be damaged, if there is one."""
+    """Return the full backup with the same snapshots, if there is one without known damage."""
     guids = {(volume.role, volume.guid) for volume in original.volumes}
     bad = damage.stored()
     return next(
@@ -118,10 +118,10 @@ def _full_of(stored: Sequence[S], original: S, damage: DamageRegister) -> S | No
 
 
 def id_after(backup_id: str, randomness: int) -> str:
-    """Return an id for another backup of the same snapshots: in the same second and directly after it in every order.
+    """Return an id for another backup of the same snapshots. It is in the same second, directly after `backup_id`.
 
     So retention and searches by time use the snapshots' time, not the time of the consolidation. If the second has too
-    few free ids, the new id is in the next second. PreflightError if the id has no time.
+    few free ids, the new id is in the next second. Raises PreflightError if the id has no time.
     """
     first = int(backup_id[-4:], 16) + 1
     if _SUFFIXES - first >= _ROOM:

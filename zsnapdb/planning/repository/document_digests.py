@@ -1,7 +1,7 @@
 """The digests of the small documents that this host stored without a signature, or adopted. Pure.
 
-The digests identify the documents of this host. A host that begins to sign still trusts these documents. A host that
-does not sign counts only these documents for an objective.
+The digests identify the documents of this host. A host that begins to sign still trusts these documents. On a host that
+does not sign, only these documents count for an objective.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
 _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
-"""The number of recorded documents per kind. Readers need only the newest ones."""
+"""The number of recorded documents per kind. Readers need only the newest documents."""
 _MOST_ELSEWHERE = 10_000
 _MOST_REPLACED = 8
 """The number of recorded documents of a place whose document is replaced.
 
-The host records a document before it replaces the former one. Until then, and after some killed runs, readers find the
-former one.
+The host records a document before it replaces the former document. Until then, and after some killed runs, readers find
+the former document.
 """
 
 Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_length=400)]
@@ -34,7 +34,10 @@ def incarnation(name: str) -> str:
 
 
 def complete(incarnation: str) -> str:
-    """Return the place of the record up to which a history is complete. Each record replaces the former one."""
+    """Return the place of the record that shows up to which point a history is complete.
+
+    Each record replaces the former one.
+    """
     return f"complete/{incarnation}"
 
 
@@ -50,7 +53,7 @@ class OwnDocuments(RecordPart):
     digests: dict[Place, tuple[Sha256, ...]] = Field(default_factory=dict)
 
     def with_digests(self, place: str, digests: Sequence[str]) -> OwnDocuments:
-        """Return the record with more documents of a place. Above the limit, the oldest are dropped."""
+        """Return the record with more documents of a place. Above the limit, the oldest documents are dropped."""
         most = _MOST_REPLACED if place.startswith(("incarnation/", "complete/")) else _MOST.get(place, _MOST_ELSEWHERE)
         known = [one for one in self.digests.get(place, ()) if one not in digests]
         return self.model_copy(update={"digests": {**self.digests, place: (*known, *digests)[-most:]}})

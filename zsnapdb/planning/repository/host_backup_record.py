@@ -36,7 +36,7 @@ from zsnapdb.planning.repository.retention import RetentionFacts
 
 _SHOWN = 3
 _DRILLS = 20
-"""The number of drills in a record. Only the newest drills count."""
+"""The number of drills in a record. Only the newest drills are needed."""
 _BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
@@ -83,7 +83,8 @@ class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or whose removal a person acknowledged.
 
     The host writes the record before the removal, so the removal may be incomplete. `guids` are the GUIDs of its
-    snapshots, `manifest` is as in a RecordedBackup. `acknowledged`: a person acknowledged the removal.
+    snapshots, `manifest` has the same meaning as in a RecordedBackup. `acknowledged`: a person acknowledged the
+    removal.
     """
 
     backup_id: BackupId
@@ -109,7 +110,7 @@ class EvidenceEnd(RecordPart):
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end with the own records of both ends."""
+        """Return this end with the ranges of own records from both ends."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -120,7 +121,7 @@ class EvidenceEnd(RecordPart):
 
 
 class BackupRecord(RecordPart):
-    """The backups of one instance that this host stored in one repository, in the order in which it stored them."""
+    """The backups of one instance that this host stored in one repository, in the order of storing."""
 
     format: Literal[1] = 1
     instance: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -135,12 +136,15 @@ class BackupRecord(RecordPart):
     """The newest drills whose evidence this host stored in the repository, oldest first."""
 
     sequence: SequenceNumber | None = None
-    """The greatest sequence number that this host gave a document of the instance in the repository."""
+    """The greatest sequence number that this host gave to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups of a pool that an older copy then replaced, with the transaction group of the next backup."""
+    """The backups of a pool before an older copy replaced it, with the transaction group of the next backup."""
 
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
-        """Return the record with the number of a new document. `stored` are the numbers of the existing documents."""
+        """Return the record with the sequence number of a new document.
+
+        `stored` are the numbers of the existing documents.
+        """
         given = (one.sequence for one in self.stored)
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
@@ -154,7 +158,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"pinned": tuple(sorted({*self.pinned, backup_id}))})
 
     def without_pinned(self, backup_id: str) -> BackupRecord:
-        """Return the record in which this host does not pin the backup."""
+        """Return the record in which this host no longer pins the backup."""
         return self.model_copy(update={"pinned": tuple(name for name in self.pinned if name != backup_id)})
 
     def with_drilled(self, drill_id: str) -> BackupRecord:
@@ -168,7 +172,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": (*self.stored, backup)})
 
     def with_adopted(self, backups: Sequence[RecordedBackup], order: Sequence[str]) -> BackupRecord:
-        """Return the record with these backups as known, as if this host had stored them.
+        """Return the record with these backups, as if this host had stored them.
 
         `order` are the ids that the repository lists, oldest first.
         """
@@ -194,7 +198,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
-        """Return the record that lists these backups as removed. If the repository lacks them, they are not missing."""
+        """Return the record that lists these backups as removed, so that they do not count as missing."""
         seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
         seals |= {one.backup_id: one.manifest for one in self.stored}
         sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
@@ -215,9 +219,9 @@ class BackupRecord(RecordPart):
     def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
         """Return the ids of the backups that are later than a set of this host and have other snapshots.
 
-        If the record has the set, the order of the record decides, else the transaction groups of the pool. Backups of
-        another pool count as later if the record has an earlier backup of this pool. If no recorded backup has a
-        transaction group (an earlier version), the times in the ids decide.
+        If the record has the set, the order of the record decides. Otherwise the transaction groups of the pool decide.
+        Backups of another pool count as later if the record has an earlier backup of this pool. If no recorded backup
+        has a transaction group (an earlier version), the times in the ids decide.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]
@@ -292,7 +296,7 @@ class ArchivedBinlogs(RecordPart):
     incarnations: tuple[BackupId, ...] = ()
 
     def with_files(self, files: Sequence[RecordedBinlog], incarnations: Sequence[str] = ()) -> ArchivedBinlogs:
-        """Return the record with more binlogs. A later entry replaces an earlier entry for the same binlog."""
+        """Return the record with more binlogs. A new entry replaces the former entry of the same binlog."""
         known = {(one.incarnation, one.file): one for one in (*self.files, *files)}
         begun = dict.fromkeys((*self.incarnations, *incarnations, *(one.incarnation for one in files)))
         return self.model_copy(update={"files": tuple(known.values()), "incarnations": tuple(begun)})
@@ -320,7 +324,7 @@ class StoredKind(StrEnum):
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
     NOT_COMPARED = "not-compared"
-    """This account may not read the record, so a loss is not known."""
+    """This account may not read the record, so a loss would not be noticed."""
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"
     """A backup that this host did not store, with a time in the future."""
@@ -329,12 +333,12 @@ class StoredKind(StrEnum):
     MARKER_MISSING = "marker-missing"
     """The object that gives the repository its id."""
     REWRITTEN = "rewritten"
-    """A backup that this host stored, with another manifest."""
+    """A backup that this host stored, but whose manifest was replaced."""
 
 
 @dataclass(frozen=True)
 class StoredFinding:
-    """One difference between a repository and this host's record, in words, with a hint."""
+    """One difference between a repository and this host's record, as text, with a hint."""
 
     kind: StoredKind
     text: str
@@ -404,7 +408,7 @@ class _UnknownVolume:
 
 @dataclass(frozen=True)
 class _UnknownBackup:
-    """A backup that is known only from its local snapshots. Its base is not known."""
+    """A backup that is known only from its local snapshots. Its base is unknown."""
 
     backup_id: str
     volumes: tuple[_UnknownVolume, ...]
@@ -435,9 +439,9 @@ def missing_backups(
 ) -> tuple[MissingBackup, ...]:
     """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
 
-    `there` are the readable backups of the repository, `unreadable` the ids of the others that it lists. If the
-    retention policy would not keep a missing backup, it counts as expired: another host may have removed it. Backups in
-    `foreign` make no backup expire.
+    `there` are the readable backups of the repository, `unreadable` the ids of the others that it lists. A missing
+    backup counts as expired if the retention policy would not keep it, because another host may have removed it.
+    Backups in `foreign` make no backup expire.
     """
     listed = {link.backup_id for link in there} | set(unreadable)
     gone = {backup.backup_id for backup in record.removed}
@@ -480,8 +484,8 @@ def order_of(
 ) -> tuple[str, ...]:
     """Return the ids of all stored backups and all backups that this host knows, oldest first.
 
-    `there` are the readable backups. The record gives missing and rewritten backups their places; without a record,
-    their snapshots do. Backups in `foreign` do not change the order of the others.
+    `there` are the readable backups. The record determines the places of missing and rewritten backups; without a
+    record, their snapshots do. Backups in `foreign` do not change the order of the others.
     """
     own = {backup.backup_id for backup in record.stored}
     there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]
@@ -503,7 +507,7 @@ def order_of(
 
 
 def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:
-    """Return the findings about missing backups: one about needed backups, one about expired backups."""
+    """Return the findings about missing backups: one about needed backups, and one about expired backups."""
     needed = tuple(backup.backup_id for backup in missing if not backup.is_expired)
     expired = tuple(backup.backup_id for backup in missing if backup.is_expired)
     findings = []
@@ -536,8 +540,8 @@ def judge_writers(
 ) -> tuple[StoredFinding, ...]:
     """Return a finding for each other server that writes under the name of the instance.
 
-    `own` are the ids of backups that this host stored. If there are none, a repository of one server gives no finding,
-    unless this host is about to write to it (`is_writing`).
+    `own` are the ids of backups that this host stored. If there are none, a repository with one server causes no
+    finding, unless this host is about to write to it (`is_writing`).
     """
     if len(known) < 2 and (own or not is_writing):
         return ()
@@ -554,7 +558,7 @@ def judge_writers(
 
 
 def judge_marker(note: str) -> tuple[StoredFinding, ...]:
-    """Return the finding if the repository was opened without its marker. `note` is the message of that."""
+    """Return a finding if the repository was opened without its marker. `note` is the message about this."""
     if not note:
         return ()
     hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
@@ -582,11 +586,11 @@ def judge_archive(archived: ArchivedPosition | None, reached: Iterable[ArchivedP
 
 
 def backups_in(names: Sequence[str]) -> str:
-    """Return the number of backups, in words."""
+    """Return a text with the number of backups."""
     return f"{len(names)} backup{'s' if len(names) > 1 else ''}"
 
 
 def newest_of(names: Sequence[str]) -> str:
-    """Return the newest of the names, and the number of the others."""
+    """Return a text with the newest of the names and the number of the others."""
     shown = ", ".join(reversed(names[-_SHOWN:]))
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} older"

@@ -1,6 +1,6 @@
-"""The distinction between stored backups that this host knows and foreign ones, with reasons. Pure.
+"""The distinction between stored backups that this host knows and foreign backups, with reasons. Pure.
 
-Everyone who can write to a repository can add a manifest. This host knows a backup by one of three proofs: a trusted
+Anyone who can write to a repository can add a manifest. This host knows a backup by one of three proofs: a trusted
 signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Removals consider and
 remove only known backups.
 """
@@ -68,7 +68,7 @@ def trust_hint(repository: str) -> str:
 
 
 def signing_note(encryption: EncryptionSettings, repository: str) -> str:
-    """Return the warning about a host that does not sign; "" if it signs, or only reads."""
+    """Return the warning about a host that does not sign; "" if the host signs, or only reads."""
     match SigningState.of(encryption):
         case SigningState.NONE:
             return 'this host signs nothing (signing = "none"): it believes whoever can write to the repository'
@@ -94,13 +94,13 @@ class KnownBy(StrEnum):
 
 @dataclass(frozen=True)
 class Provenance:
-    """The proof of each known backup, and the reason for each foreign one.
+    """The proof for each known backup, and the reason why each other backup is foreign.
 
     `knows_any`: this host stored or adopted backups of the instance, or trusts signatures. Otherwise it cannot
     distinguish known and foreign backups, so every backup can be restored, and none is removed. `rewritten` are foreign
-    backups with an id under which this host stored another manifest. `untrusted` are these and the foreign backups that
-    name the snapshots of a backup that this host stored. No chain uses them. `begun` are known backups whose removal
-    this host began. `unsealed` has the digests of known manifests that the record lacks.
+    backups with an id under which this host stored another manifest. `untrusted` are the rewritten backups, and the
+    foreign backups that name the snapshots of a backup of this host. No chain uses untrusted backups. `begun` are known
+    backups whose removal this host began. `unsealed` has the digests of known manifests that are not in the record.
     """
 
     knows_any: bool = False
@@ -111,22 +111,22 @@ class Provenance:
     begun: frozenset[str] = frozenset()
     unsealed: Mapping[str, str] = field(default_factory=dict)
     inherited: tuple[str, ...] = ()
-    """Known consolidated backups of an earlier version, which did not record them."""
+    """Known consolidated backups from an earlier version, which did not record them."""
     stored: frozenset[str] = frozenset()
-    """The backups that this host stored or adopted, listed or not."""
+    """The backups that this host stored or adopted, even if the repository does not list them."""
     has_record: bool = True
     """Whether this host recorded a backup that it stored or adopted, or trusts signatures."""
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The foreign backups that only an explicit id selects. A host that knows no backup has none."""
+        """The foreign backups, which only an explicit id selects. A host that knows no backup has none."""
         return self.foreign if self.knows_any else {}
 
     @property
     def for_removal(self) -> Provenance:
         """The provenance that counts for removals.
 
-        Snapshots on this host prove the state of a backup. They do not prove that its manifest is the stored one.
+        Snapshots on this host prove the data of a backup, but not that its manifest is the one that was stored.
         """
         unproved = [name for name, proof in self.proofs.items() if proof is KnownBy.SNAPSHOTS]
         proofs = {name: proof for name, proof in self.proofs.items() if proof is not KnownBy.SNAPSHOTS}
@@ -139,7 +139,7 @@ class Provenance:
         )
 
     def trusted(self, stored: Sequence[L]) -> list[L]:
-        """Return the backups that chains may use, in their order."""
+        """Return those of the backups that chains may use, in the same order."""
         return [link for link in stored if link.backup_id not in self.untrusted]
 
 
@@ -156,10 +156,10 @@ def judge(
     """Return which of the readable backups this host knows.
 
     `digests` are the SHA-256 of their manifests, by id. `local` are the backups with marked snapshots on this host.
-    `is_signed`: every readable manifest is signed by a trusted key or recorded by this host. `unbelieved` has the
-    reasons against the other manifests, by id. `consolidated` are the backups whose manifests name a consolidation. If
-    the record has no digest at all, it is from an earlier version. Then a consolidated backup is known if it has the
-    snapshots of a recorded increment.
+    `is_signed`: this host trusts a manifest only if a trusted key signed it or this host recorded it. `unbelieved` has
+    the reasons against the other manifests, by id. `consolidated` are the backups whose manifests name a consolidation.
+    A record without any digest is from an earlier version. Then a consolidated backup is known if it has the snapshots
+    of a recorded increment.
     """
     stored = {backup.backup_id: backup for backup in record.stored}
     removed = {backup.backup_id: backup for backup in record.removed}
@@ -217,7 +217,7 @@ def _of_signed(
 def _heritage(
     record: BackupRecord, consolidated: Collection[str]
 ) -> Collection[tuple[str, frozenset[tuple[str, int]]]]:
-    """Return the possible ids and snapshots of consolidated backups of an earlier version."""
+    """Return the possible ids and snapshots of consolidated backups from an earlier version."""
     if any(backup.manifest is not None for backup in record.stored):
         return ()
     increments = [backup for backup in record.stored if any(v.from_guid is not None for v in backup.volumes)]
@@ -241,10 +241,10 @@ def _guids(link: Link) -> frozenset[tuple[str, int]]:
 def judge_foreign(
     instance: str, foreign: Mapping[str, str], rewritten: Sequence[str], named: Collection[str], *, knows_any: bool
 ) -> tuple[StoredFinding, ...]:
-    """Return the findings about backups that this host does not know, by id, with the reasons.
+    """Return the findings about foreign backups. `foreign` has the reasons by id.
 
-    `rewritten` are the foreign backups under ids of this host's own backups. `named` are the backups in another
-    finding. If the host knows no backup (`knows_any`), there is no finding.
+    `rewritten` are foreign backups under the ids of this host's own backups. `named` are backups that another finding
+    names. Without `knows_any`, there is no finding.
     """
     if not knows_any:
         return ()
@@ -277,7 +277,7 @@ def judge_foreign(
 
 
 def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -> tuple[StoredFinding, ...]:
-    """Return a finding if there are backups from the future, given by their ids and times."""
+    """Return a finding if there are backups from the future. `future` has their times by id."""
     names = tuple(sorted(future))
     if not names:
         return ()
@@ -295,7 +295,7 @@ def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -
 
 
 def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFinding, ...]:
-    """Return the finding about archived binlogs with descriptions that this host does not know."""
+    """Return the finding about archived binlogs whose descriptions this host does not know."""
     if not names:
         return ()
     return (
@@ -309,10 +309,11 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
 
 
 def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
-    """Return the times of the backups whose ids are more than a day after `now`, by backup id.
+    """Return, by id, the times of the backups whose ids are more than a day after `now`.
 
-    Everyone who can write to a repository can add such a backup, so that it counts as the newest one. `own` are the ids
-    of the backups that this host stored. For these the clock was wrong, then or now, so the result never has them.
+    Anyone who can write to a repository can add such a backup, so that it counts as the newest. `own` are the ids of
+    the backups that this host stored. The result never has these, because their ids show only that the clock was or is
+    wrong.
     """
     times = {name: retention.time_of(name) for name in backup_ids}
     return {name: time for name, time in times.items() if time - now > FAR and name not in own}

@@ -1,4 +1,4 @@
-"""Decisions about leftovers of interrupted runs: objects below ids without a manifest. Pure."""
+"""Decisions about leftovers of interrupted runs: objects under backup ids without a manifest. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from zsnapdb.planning.repository.retention import time_of
 
 @dataclass(frozen=True)
 class Leftover:
-    """Chunks and the mark of a backup without a manifest.
+    """The chunks and the mark of a backup that has no manifest.
 
-    `newest` is the time of the last write by the store's clock (None: not known). `foreign` is the number of objects
-    with keys that zsnapdb never creates. `is_of_others`: an unknown host wrote the mark, and may continue.
+    `newest` is the time of the last write by the store's clock (None: unknown). `foreign` is the number of objects with
+    keys that zsnapdb never creates. `is_of_others`: an unknown host wrote the mark, and may continue the backup.
     """
 
     backup_id: str
@@ -30,7 +30,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class BinlogLeftover:
-    """The keys of objects of a partly archived or partly removed binlog. `newest` is as in a Leftover."""
+    """The object keys of a partly archived or partly removed binlog. `newest` is as in a Leftover."""
 
     incarnation: str
     name: str
@@ -61,8 +61,8 @@ def decide(
 
     `stored` are the backups that this host stored. Their chunks are no leftovers, even if a manifest is missing. A host
     that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any other leftover is removed after
-    `after` seconds without a write, both by its id and by the store's clock. Running uploads look the same, and an
-    interrupted run continues with the stored chunks.
+    `after` seconds without a write, both by its id and by the store's clock. The delay is needed because running
+    uploads look the same, and interrupted runs continue with the stored chunks.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)
@@ -84,7 +84,7 @@ def _one(
 
 
 def _by_age(what: str, latest: datetime, now: datetime, after: float) -> tuple[bool, str]:
-    # Both clocks may be wrong; neither a time to come nor one too near is old enough.
+    # Both clocks may be wrong, so a time that is in the future or too recent prevents the removal.
     if now - latest < timedelta(seconds=after):
         return False, f"{what}; swept when {format_setting(after)} old, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
     return True, f"{what}, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
@@ -98,7 +98,7 @@ def decide_binlogs(
     *,
     knows_any: bool = True,
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return a decision for each leftover of a binlog. `archived` are the binlogs that this host archived whole.
+    """Return a decision for each leftover of a binlog. `archived` are the binlogs that this host archived completely.
 
     A binlog whose archiving is in progress looks the same, so only old leftovers are removed.
     """

@@ -1,4 +1,4 @@
-"""Decisions about a host's own snapshots, bookmarks and local sets: a prune keeps or removes each one for a reason.
+"""Decisions about a host's own snapshots, bookmarks and local sets: whether a prune keeps or removes each, and why.
 
 The list of a repository decides nothing, because every writer of the bucket can change it. A prune removes a snapshot
 in three cases:
@@ -9,9 +9,9 @@ in three cases:
 
 The newest sets of this host always stay.
 
-A bookmark cannot have zsnapdb's property. It is zsnapdb's if its name has zsnapdb's form and a proof names its snapshot
-by GUID. Proofs are a manifest, the record, or a snapshot with the property. The sets of `zsnapdb snapshot` expire by
-separate rules.
+A bookmark cannot have zsnapdb's property. It belongs to zsnapdb if its name has zsnapdb's form and a proof names its
+snapshot by GUID. Proofs are a manifest, the record, or a snapshot with the property. The sets of `zsnapdb snapshot`
+expire by separate rules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LocalSnapshot:
     """A snapshot of a stored backup: its full name, its holds and clones, and its `used` bytes.
 
     `used` are the bytes that only this snapshot keeps in the pool. `createtxg` is its transaction group. `repository`
-    is the id of the repository that has the backup ("": not known).
+    is the id of the repository that has the backup ("": unknown).
     """
 
     name: str
@@ -56,12 +56,12 @@ class LocalBookmark:
 
 @dataclass(frozen=True)
 class RepositoryAfterPrune:
-    """The state of the repository after the plan.
+    """The state of the repository after the planned prune.
 
     `kept` are the ids that stay, `removed` the GUIDs of removed backups by id, `base` the id of the next increment's
-    base ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, by its
-    record. `staying` is the latest kept backup with each GUID: a snapshot outlives its own backup if a kept backup has
-    it. `damaged` backups cannot be restored, so their snapshots may be the last whole copy.
+    base ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, according
+    to its record. `staying` has the latest kept backup for each GUID: a snapshot stays after its own backup if a kept
+    backup has the same snapshot. `damaged` backups cannot be restored, so their snapshots may be the last whole copy.
     """
 
     id: str
@@ -81,7 +81,7 @@ class RepositoryAfterPrune:
 class LocalLimits:
     """The number of sets that stay on this host.
 
-    `most`: the most sets whose backups stay (None: no limit). `least`: the least number of the newest sets.
+    `most`: the maximum number of sets whose backups stay (None: no limit). `least`: the minimum number of newest sets.
     """
 
     most: int | None
@@ -132,8 +132,8 @@ def decide(
 def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> set[str]:
     """Return the backups of this repository whose snapshots are all on this host.
 
-    A set that lost a snapshot, for example by `zfs rename`, and a set of another repository protect nothing: they do
-    not count among the newest.
+    A set that lost a snapshot, for example by `zfs rename`, and a set of another repository do not count among the
+    newest sets.
     """
     here: dict[str, set[int]] = {}
     for item in snapshots:
@@ -147,7 +147,7 @@ def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -
 
 
 def _newest(newest_first: Sequence[str], complete: Collection[str], count: int) -> set[str]:
-    """Return the sets from the newest one to the last of the `count` newest complete ones."""
+    """Return the sets from the newest to the oldest of the `count` newest complete sets."""
     chosen = set[str]()
     for name in newest_first:
         if count <= 0:
@@ -214,7 +214,7 @@ class LocalSet:
     """A snapshot set on this host: its snapshots by role, its position as text, and its `used` bytes.
 
     `used` are the bytes that only this set keeps in the pool. `state` is the state of its snapshots. `users` are the
-    clones and holds that need the set. A set that is not `is_complete` lacks a volume and is unusable.
+    clones and holds that need the set. Unless `is_complete`, the set lacks a volume and is unusable.
     """
 
     backup_id: str
@@ -236,8 +236,8 @@ def decide_local(
 ) -> tuple[Decision, ...]:
     """Return the decisions about the sets of `zsnapdb snapshot` at `now`, with reasons, in the order of the sets.
 
-    `sets` are ordered oldest first. A set with users stays. An incomplete set takes no place of a complete one. It
-    stays as long as a complete set would, because it may have had all volumes of its time. `is_sure`: a time in the
+    `sets` are ordered oldest first. A set with users stays. An incomplete set does not take the place of a complete
+    set. It stays as long as a complete set would, because it may have all volumes of its time. `is_sure`: a time in the
     future is wrong. `unsure` are the sets that were created while the clock may have been behind.
     """
     in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}

@@ -1,4 +1,4 @@
-"""Decisions about locks of stored objects: their extension, and problems of bucket and retention policy. Pure."""
+"""Decisions about locks of stored objects: their extension, and conflicts with the bucket and the policy. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The part of the period that is added to an extended lock, so that the next backups need not extend it."""
+"""The fraction of the period that is added to an extended lock, so that the next backups need not extend it."""
 
 
 @dataclass(frozen=True)
 class BucketFacts:
-    """The settings of a bucket for removed objects.
+    """The settings of a bucket that affect removed objects.
 
-    `keeps_versions` None: not known. `days`: the days after which a rule removes older versions (None: no rule).
+    `keeps_versions` None: unknown. `days`: the days after which a rule removes older versions (None: no rule).
     """
 
     keeps_versions: bool | None
@@ -59,7 +59,7 @@ class LockProblem(Enum):
 
 @dataclass(frozen=True)
 class LockFinding:
-    """A problem in words, with a hint. `prevents_backups`: the bucket refuses locked objects."""
+    """A problem as text, with a hint. `prevents_backups`: the bucket refuses locked objects."""
 
     problem: LockProblem
     text: str
@@ -68,14 +68,14 @@ class LockFinding:
 
 
 def needed_until(now: datetime, period: float) -> datetime:
-    """Return the earliest allowed end of the locks on the bases of a backup that is stored `now`."""
+    """Return the earliest allowed end of the locks on the bases of a backup that is stored at `now`."""
     return now + timedelta(seconds=period)
 
 
 def extended_until(now: datetime, period: float) -> datetime:
-    """Return the new end of an extended lock: half a period later than needed.
+    """Return the new end of an extended lock, which is half a period later than needed.
 
-    So the locks of a long chain are extended about twice in each period, and not by every backup.
+    So the locks of a long chain are extended about twice in each period, not by every backup.
     """
     return now + timedelta(seconds=period * (1 + _SLACK))
 
@@ -83,7 +83,7 @@ def extended_until(now: datetime, period: float) -> datetime:
 def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime) -> bool:
     """Whether the locks of a backup must be extended, judged by the lock of its manifest.
 
-    An extension changes the manifest last, so it never locks the manifest longer than the other objects. A backup
+    An extension changes the manifest last, so the manifest is never locked longer than the other objects. A backup
     without an extension was stored before the backup that needs it began, so its lock always ends too early. A legal
     hold (`is_held` without an end) needs no extension.
     """
@@ -91,7 +91,7 @@ def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime)
 
 
 def lock_findings(period: float, bucket: BucketFacts, policy: Rules | None) -> tuple[LockFinding, ...]:
-    """Return the problems of a lock of `period` seconds in this bucket under this retention policy."""
+    """Return the problems of a lock for `period` seconds in this bucket under this retention policy."""
     if bucket.keeps_versions is False:
         problem, hint = LockProblem.NO_VERSIONS, "create a bucket with object lock, which has versions too"
         return (LockFinding(problem, problem.value, hint, prevents_backups=True),)

@@ -2,7 +2,7 @@
 
 Production's present history is a path. It goes back from now to the latest restore in production's place, then from the
 state with which that restore began to the restore before it, and so on. If ZFS created the snapshots of a backup
-outside that path, the backup is no state of present production, however new it is.
+outside that path, the backup is not a past state of present production, however new it is.
 
 `zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset, and zsnapdb leaves a
 bookmark of each stored backup. So the newest backups without a snapshot or bookmark on production are abandoned too.
@@ -38,8 +38,8 @@ class LocatedBackup(Protocol):
 class ProductionPoints:
     """The snapshots and bookmarks of production's datasets, which are in one pool.
 
-    `guids` are their GUIDs, and those of the origins of the datasets.
-    `oldest` is the least transaction group of a snapshot or bookmark (None: there is none).
+    `guids` are their GUIDs, and those of the origins of the datasets. `oldest` is the lowest transaction group of a
+    snapshot or bookmark (None: there is none).
     """
 
     pool_guid: int
@@ -88,9 +88,9 @@ class ProductionRestoreRecord(RecordPart):
         return ProductionRestoreRecord(restores=self.restores[:count])
 
     def taken_back(self, backups: Iterable[LocatedBackup]) -> dict[str, str]:
-        """Return the ids of the backups outside the path of production, each with the restore that abandoned it.
+        """Return the ids of the backups outside production's path, each with the restore that abandoned it.
 
-        The result has no backups of pools that no restore names, because their history is not known.
+        The result has no backups of pools that no restore names, because the history of these pools is unknown.
         """
         path = list(self._path())
         pools = {pool for pool, _, _ in path}
@@ -104,7 +104,7 @@ class ProductionRestoreRecord(RecordPart):
         return found
 
     def is_since(self, backup: LocatedBackup) -> bool:
-        """Whether ZFS made the backup after the latest restore took production's place."""
+        """Whether ZFS created the backup's snapshots after the latest restore took production's place."""
         last = self.last
         return (
             last is not None
@@ -115,7 +115,7 @@ class ProductionRestoreRecord(RecordPart):
     def _path(self) -> Iterator[tuple[int, int, int]]:
         """Yield the parts of the path, latest first.
 
-        Each part has a pool, the transaction group before its first one, and its last group.
+        Each part has a pool, the transaction group before the first group of the part, and the last group.
         """
         last = self.last
         if last is None:
@@ -123,7 +123,7 @@ class ProductionRestoreRecord(RecordPart):
         pool, until = last.pool, _NOW
         for one in reversed(self.restores):
             if one.pool == pool and one.group > until:
-                # It happened in a history that a later restore abandoned.
+                # This restore happened in a history that a later restore abandoned.
                 continue
             if one.pool == pool:
                 yield pool, one.group, until
@@ -140,8 +140,9 @@ def rolled_back(
 ) -> list[str]:
     """Return the ids of the newest backups that production no longer has a snapshot or bookmark of.
 
-    `backups` are oldest first. Only backups count that were created after the oldest snapshot or bookmark, and after
-    the latest recorded restore. Otherwise other datasets took production's place, and nothing is known.
+    `backups` are oldest first. Only backups that were created after the oldest snapshot or bookmark, and after the
+    latest recorded restore, are considered. For older backups nothing is known, because other datasets may have been in
+    production's place.
     """
     abandoned: list[str] = []
     for backup in reversed(backups):

@@ -1,6 +1,6 @@
-"""Retention: the decision which backups stay, each with its reasons.
+"""Retention: the decision which backups stay, with reasons for each.
 
-Pure: backups, rules and time are parameters. A removal never takes one of these backups:
+Pure: backups, rules and time are parameters. A prune never removes these backups:
 
 - The base of a backup that stays.
 - The last backup that can be restored.
@@ -8,16 +8,16 @@ Pure: backups, rules and time are parameters. A removal never takes one of these
 
 The rules apply to each server separately if several servers write under one name (`backup_writers.py`).
 
-If several restorable backups have the same snapshots (`zsnapdb consolidate` creates a second one), only the latest
-counts.
+If several restorable backups have the same snapshots (`zsnapdb consolidate` creates a second one), the rules consider
+only the latest.
 
 The time of a backup is the UTC time in its id. A time in the future shows that the clock was ahead. As soon as the
-clock is right, such a backup counts as created with the next one. In each period (hour, day, ISO week, month, year; all
-UTC) the newest backup counts.
+clock is right, such a backup counts as created together with the next backup. In each period (hour, day, ISO week,
+month, year; all UTC) the rules keep the newest backup.
 
-If the ids of two backups contradict their order, a clock was ahead or behind. Then neither period is known.
-Such a backup may be the newest of its own period, so it stays until enough known periods are newer. It takes
-no place of others. So a wrong clock delays a removal only.
+If the ids of two backups contradict their order, a clock was ahead or behind. Then the periods of both are unknown.
+Such a backup may be the newest of its period, so it stays until enough known periods are newer. It does not take the
+place of others. So a wrong clock can only delay a removal.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from zsnapdb.planning.backup_chain import Lineage, Link
 from zsnapdb.planning.creation_order import contradicted, with_unplaced
 
 NEEDED_BY = "needed by "
-"""The begin of the reason for a backup that stays as the base of another one."""
+"""The beginning of the reason for a backup that stays as the base of another backup."""
 _LATEST = datetime.max.replace(tzinfo=UTC)
 CLOCK_SLACK = timedelta(days=1)
-"""The greatest expected step back of a host's clock between a backup and its base."""
+"""The largest expected step back of a host's clock between a backup and its base."""
 
 
 class Unrestorable(StrEnum):
@@ -53,7 +53,7 @@ class Unrestorable(StrEnum):
 
 @dataclass(frozen=True)
 class RetentionFacts:
-    """Facts that are not in the manifests: a text for each backup, by id."""
+    """Facts that are not in the manifests. Mappings have a text for each backup, by id."""
 
     unreadable: Mapping[str, str] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
@@ -63,21 +63,24 @@ class RetentionFacts:
     writers: Mapping[str, str] = field(default_factory=dict)
     """The server that wrote each backup. The rules apply to each server separately."""
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """The reasons why this host does not know a backup. A foreign backup stays, and takes no place of a known one."""
+    """The reasons why this host does not know a backup.
+
+    A foreign backup stays, and does not take the place of a known backup.
+    """
     untrusted: Collection[str] = ()
     """The foreign backups that no chain may use."""
     begun: Collection[str] = ()
-    """The backups whose removal this host began. They take no place of others."""
+    """The backups whose removal this host began. They do not take the place of others."""
 
     order: Sequence[str] = ()
     """The ids of all backups with known places, including unreadable ones, oldest first."""
     is_sure: bool = False
     """Whether a time in the future is wrong (`RemovalTime.is_sure`).
 
-    Then a backup counts as created with the next one.
+    Then a backup from the future counts as created together with the next backup.
     """
     unsure: Collection[str] = ()
-    """The backups that this host created while its clock may have been behind: their periods are not known."""
+    """The backups that this host created while its clock may have been behind, so that their periods are unknown."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,8 @@ class Decision:
 class Retention:
     """A decision for every backup, oldest first.
 
-    `removal_order` has every increment before its base. `replaced` has, for a backup, the backup with the same
-    snapshots that counts instead.
+    `removal_order` has every increment before its base. `replaced` maps a backup to the backup with the same snapshots
+    that counts instead.
     """
 
     decisions: tuple[Decision, ...]
@@ -118,7 +121,7 @@ _PERIODS: Mapping[str, Callable[[datetime], str]] = {
 
 @lru_cache(1 << 16)
 def time_of(backup_id: str) -> datetime:
-    """Return the time in an id; the latest possible time if the id has none."""
+    """Return the time in an id; the latest representable time if the id has none."""
     try:
         return backup_time(backup_id)
     except ValueError:
@@ -148,7 +151,7 @@ def decide(
     apart = _by_writer(good, known.writers)
     for writer, names in apart.items():
         _apply_rules(names, times, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
-    # Without a good backup only broken ones are left. An unreadable manifest may be repaired. Then broken backups stay.
+    # Broken backups stay if there is no good backup, or if a manifest is unreadable, because it may be repaired.
     _protect(keep, times.at, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
     _keep_bases(keep, family)
     why_not = {
@@ -179,7 +182,7 @@ def decide(
 
 @dataclass(frozen=True)
 class _Times:
-    """The times of backups that count for the rules: the times in their ids, or the latest possible ones.
+    """The times of backups that the rules use: the times in their ids, or the latest possible times.
 
     `unknown` are the latest possible times of the backups whose ids contradict the order of creation.
     """
@@ -191,8 +194,8 @@ class _Times:
     def of(cls, names: Sequence[str], now: datetime, unsure: Collection[str], *, is_sure: bool) -> _Times:
         """Return the times of backups, oldest first.
 
-        A backup was created before the next one with a known time. If its own time is in the future and wrong, the time
-        of that one counts.
+        A backup was created before the next backup with a known time. If its own time is in the future and wrong, that
+        backup's time is used.
         """
         times = {name: time_of(name) for name in names}
         past = [name for name in names if times[name] <= now]
@@ -203,7 +206,7 @@ class _Times:
         for name in reversed(names):
             at = times[name]
             if name in doubtful:
-                # A clock in doubt may be behind: then the present time is no bound.
+                # A doubtful clock may be behind. Then the present time is not an upper bound.
                 unknown[name] = following or (now if is_sure else _LATEST)
                 times[name] = max(at, following or now)
             elif at <= now:
@@ -221,7 +224,7 @@ class _Times:
         return newest
 
     def possibly_newest(self, good: Sequence[str], rule: str, count: int) -> list[str]:
-        """Return the backups of unknown periods that may be the newest ones in the `count` newest periods."""
+        """Return the backups of unknown periods that may be the newest backups of the `count` newest periods."""
         period_of, periods = _PERIODS[rule], set[str]()
         possible, waiting = list[str](), list[str]()
         if count == 1 and good and good[0] in self.unknown:
@@ -232,7 +235,7 @@ class _Times:
                 continue
             period = period_of(self.at[name])
             if period not in periods:
-                # If all of them were created in this period, the latest one is its newest.
+                # If all of these backups were created in this period, the latest is the newest of the period.
                 is_same = bool(waiting) and period_of(self.unknown[waiting[0]]) == period
                 possible += waiting[:1] if is_same else waiting
             waiting = []
@@ -254,7 +257,7 @@ def _replaced(sound: Sequence[Link]) -> dict[str, str]:
 
 
 def _by_writer(good: Sequence[str], writers: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the restorable backups of each server, newest first."""
+    """Return the restorable backups by server, newest first."""
     apart: dict[str, list[str]] = {}
     for name in good:
         apart.setdefault(writers.get(name, ""), []).append(name)
@@ -283,7 +286,7 @@ class _Family:
             self._settle(link.backup_id)
 
     def _settle(self, name: str) -> None:
-        """Set depth and soundness of a backup and of every backup below it in its chain."""
+        """Set the depth and soundness of a backup and of every base in its chain."""
         path: list[str] = []
         on_path: set[str] = set()
         at: str | None = name
@@ -306,7 +309,10 @@ class _Family:
 def _apply_rules(
     good: Sequence[str], times: _Times, rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str
 ) -> None:
-    """Add the rules that keep each restorable backup (newest first) to its reasons. `whose` names the server."""
+    """Add, for each restorable backup (newest first), the rules that keep it to its reasons.
+
+    `whose` names the server.
+    """
     for number, name in enumerate(good[: rules.last], 1):
         keep[name].append(f"last ({number} of {rules.last}){whose}")
     for rule in _PERIODS:
@@ -353,9 +359,10 @@ def _protect(
 
 
 def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
-    """Return the possible bases of unreadable backups, each with the unreadable backup.
+    """Return the possible bases of unreadable backups, each with the unreadable backup that may need it.
 
-    An increment is no older than its base. If the place of the unreadable backup is not known, its time gives its age.
+    An increment is not older than its base. If the place of the unreadable backup is unknown, the time in its id is
+    used.
     """
     placed = [name for name in known.order if name in known.unreadable]
     before = frozenset(known.order[: known.order.index(placed[-1])]) if placed else frozenset[str]()
@@ -367,7 +374,7 @@ def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
 
 
 def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
-    """Keep the whole chain below every backup that stays."""
+    """Keep all bases of every backup that stays."""
     for name in sorted(
         (name for name, reasons in keep.items() if reasons), key=lambda n: family.depth[n], reverse=True
     ):
@@ -410,7 +417,7 @@ class _Reasons:
 
 
 _CANDIDATES = (30 * 86400.0, 14 * 86400.0, 7 * 86400.0, 3 * 86400.0, 86400.0)
-"""The values of full_every for the estimate, in seconds."""
+"""The values of `full_every` for the estimate, in seconds."""
 
 
 class SizedBackup(Protocol):
@@ -428,8 +435,8 @@ class SizedBackup(Protocol):
 class FullEvery:
     """A value of `full_every` (seconds) with which the same policy would keep fewer bytes.
 
-    `freed` is the difference in bytes, including the larger full backups; `fewer` is the difference in kept backups.
-    Both are estimates, which assume that each additional full backup is as large as the newest one.
+    `freed` is the saving in bytes, minus the additional full backups; `fewer` is the saving in kept backups. Both are
+    estimates, which assume that each additional full backup is as large as the newest one.
     """
 
     every: float
@@ -439,14 +446,14 @@ class FullEvery:
 
 @dataclass(frozen=True)
 class ChainCost:
-    """The backups that stay only as bases of others, their size in bytes, and the best other `full_every`."""
+    """The backups that stay only as bases of others, their size in bytes, and the best alternative `full_every`."""
 
     only_needed: tuple[str, ...]
     size: int
     better: FullEvery | None
 
     def describe(self, kept: int, size_text: str, freed_text: str) -> str:
-        """Return the cost in words. `kept` is the number of all kept backups; the texts are the sizes in words."""
+        """Return the cost as text. `kept` is the number of all kept backups; the other parameters are sizes as text."""
         if not self.only_needed:
             return ""
         text = f"{len(self.only_needed)} of {kept} backups stay only because newer ones need them ({size_text})"
@@ -459,7 +466,7 @@ class ChainCost:
 
 
 def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> ChainCost:
-    """Return the cost of the chains below the kept backups, with the `full_every` that would free most bytes.
+    """Return the cost of the chains that kept backups need, with the `full_every` that would free the most bytes.
 
     `stored` is oldest first.
     """
@@ -478,7 +485,7 @@ def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> 
 
 
 def _with(every: float, backups: Sequence[SizedBackup], ruled: Collection[str], kept: int, now: int) -> FullEvery:
-    """Return the estimate for a full backup at least each `every` seconds."""
+    """Return the estimate for a full backup at least every `every` seconds."""
     full_size = next((backup.stored_size for backup in reversed(backups) if backup.is_full), 0)
     chains: list[list[tuple[str, int]]] = []
     started = None

@@ -1,4 +1,4 @@
-"""The estimate for a server of a size: simulated backups, measured rates, list prices of stores. Pure."""
+"""The estimate for a server of a given size: simulated backups, measured rates, list prices of stores. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zsnapdb.planning.repository.retention import decide
 
 @dataclass(frozen=True)
 class StorePrice:
-    """A price list: for a GiB and month, for 1,000 requests by kind, and for a GiB that leaves the provider."""
+    """A price list: per GiB and month, per 1,000 requests of each kind, and per GiB that leaves the provider."""
 
     name: str
     date: str
@@ -86,26 +86,26 @@ BACKUP = MeasuredRate(
     "1,280 MiB of InnoDB in 2.59 s, zstd 1, encrypted, two processors with the S3 server on them"
     " (benchmark of throughput, 2026-11-24)",
 )
-"""Bytes of a stream that a backup stores in a second."""
+"""Stream bytes that a backup stores per second."""
 RESTORE = MeasuredRate(
     8.4 * GIB / 31.3,
     "8.4 GiB in 31.3 s with the recovery of the server, MariaDB, a guest with one processor and the S3 server in it"
     " (benchmark of restores)",
 )
-"""Bytes of a stream that a restore receives in a second."""
+"""Stream bytes that a restore receives per second."""
 STORED = MeasuredRate(
     0.43, "the recorded stream of InnoDB in the benchmark of throughput; that of restores is stored as 0.26"
 )
-"""Stored bytes for a byte of a stream."""
+"""Stored bytes per stream byte."""
 BINLOG_STORED = MeasuredRate(0.53, "22.9 MiB of binlog stored as 12.1 MiB, encrypted, in a guest of the lab")
-"""Stored bytes for a byte of a binlog."""
+"""Stored bytes per binlog byte."""
 BACKUP_MEMORY = MeasuredRate(250 * MIB, "a backup of 1, 4 and of 16 GiB (benchmark of throughput)")
 RESTORE_MEMORY = MeasuredRate(220 * MIB, "a restore of 1, 4 and of 16 GiB (benchmark of throughput)")
 
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests to a store, by the kinds that have different prices."""
+    """Numbers of requests to a store, by the kinds that have different prices."""
 
     put: float = 0.0
     list: float = 0.0
@@ -115,16 +115,16 @@ class Requests:
         return Requests(self.put + other.put, self.list + other.list, self.get + other.get)
 
     def times(self, number: float) -> Requests:
-        """Return as many of the same requests."""
+        """Return the numbers of requests, multiplied by `number`."""
         return Requests(self.put * number, self.list * number, self.get * number)
 
 
 BACKUP_REQUESTS = Requests(put=17, list=6, get=7)
-"""Requests of a backup besides its chunks, at most. A unit test counts them."""
+"""The maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
 ROUND_REQUESTS = Requests(put=2)
-"""Requests of a round of the archiver that stores a segment, at most. A unit test counts them."""
+"""The maximum number of requests of an archiver round that stores a segment. A unit test counts them."""
 MERGE_REQUESTS = Requests(put=2, get=1)
-"""Requests of the archiver that replace MERGED segments by one, at most."""
+"""The maximum number of requests with which the archiver replaces MERGED segments by one."""
 MERGED = 32
 """Number of segments that the archiver merges into one."""
 
@@ -133,11 +133,11 @@ DAY = 86400.0
 MONTH = 30 * DAY
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _HOURS = {"hourly": 1, "daily": 24, "weekly": 7 * 24, "monthly": 31 * 24, "yearly": 366 * 24}
-"""Hours of the longest period of each rule."""
+"""The hours of the longest period of each rule."""
 _PERIODS = 3
-"""Number of full backups that are simulated after the oldest backup that the rules keep."""
+"""The number of full backups that are simulated after the oldest backup that the rules keep."""
 _PRUNES = 24
-"""Number of prunes that are simulated, about."""
+"""The approximate number of simulated prunes."""
 
 DEFAULT_KEEP = KeepRules.model_construct(daily=14, weekly=8)
 ChunkSize = Callable[[int], int]
@@ -148,7 +148,7 @@ ChunkSizes = Callable[[float], ChunkSize]
 
 @dataclass(frozen=True)
 class Workload:
-    """A server: bytes of data, changed bytes and bytes of binlog a day, and how it is backed up.
+    """A server: its data in bytes, its changes and binlogs in bytes per day, and its backup settings.
 
     `every`, `full_every` and the `pause` between two rounds of the archiver are in seconds. `line` is the bandwidth to
     the store in bytes per second. `binlog` 0: no binlog is archived.
@@ -175,7 +175,7 @@ class KeptBackups:
 
 @dataclass(frozen=True)
 class MonthlyCost:
-    """The cost at a price list: storage and requests in a month, and the traffic of one restore elsewhere."""
+    """The cost by a price list: storage and requests per month, and the traffic of one restore outside the provider."""
 
     price: StorePrice
     storage: float
@@ -190,7 +190,7 @@ class MonthlyCost:
 
 @dataclass(frozen=True)
 class SizingEstimate:
-    """The estimate for a server. Times are in seconds, sizes in bytes, requests are those of a month."""
+    """The estimate for a server. Times are in seconds, sizes in bytes, requests are per month."""
 
     workload: Workload
     kept: KeptBackups
@@ -277,7 +277,7 @@ def count_chunks(size: float, chunk_size: ChunkSize) -> int:
 
 @lru_cache(64)
 def kept_backups(rules: tuple[tuple[str, Any], ...], every: float, full_every: float) -> KeptBackups:
-    """Return the largest numbers of backups under the policy, once it removes backups."""
+    """Return the largest numbers of backups that the policy keeps, once it removes backups."""
     keep = KeepRules.model_construct(**dict(rules))
     reach = max(
         keep.within, keep.last * every, *(getattr(keep, name) * hours * 3600.0 for name, hours in _HOURS.items())
@@ -312,7 +312,7 @@ def _rules(keep: KeepRules) -> tuple[tuple[str, Any], ...]:
 
 
 def _archive_requests(load: Workload, binlog_chunks: int) -> Requests:
-    """Return the requests of the archiver in a month in which the server never stops writing."""
+    """Return the archiver's requests in a month in which the server writes all the time."""
     if not load.binlog:
         return Requests()
     rounds = MONTH / load.pause
@@ -321,12 +321,12 @@ def _archive_requests(load: Workload, binlog_chunks: int) -> Requests:
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:
-    """Return how long a stream takes: the slower one of the program and the line decides."""
+    """Return the duration of a stream in seconds. The slower of the program and the line decides."""
     return max(size / rate, size * stored / line)
 
 
 def _restore_seconds(load: Workload, increment: float) -> float:
-    """Return the seconds to restore the last backup before a new full one, without a replay."""
+    """Return the seconds to restore the last backup before a new full backup, without a replay."""
     return _seconds(_chain(load, increment), RESTORE.value, STORED.value, load.line)
 
 

@@ -15,9 +15,9 @@ def due(
 ) -> tuple[str, ...]:
     """Return the backups to verify, the most urgent first.
 
-    `whole_since` has, oldest backup first, the time of the last verification that found the backup whole (None: never,
-    or it is damaged). Backups without a time come first, the newest before the older. Then come the backups with the
-    oldest times. `older_than` excludes backups that were verified as whole within that many seconds.
+    `whole_since` has, oldest backup first, the time of the last verification that found no damage (None: never, or the
+    backup is damaged). Backups without a time come first, the newest before the older. The others follow, the oldest
+    time first. `older_than` excludes backups that were verified as whole within that many seconds.
     """
     candidates = [
         name
@@ -36,8 +36,8 @@ def due(
 class Consequences:
     """The consequences of damage for the other backups.
 
-    `dependents` has the backups that need each damaged one, `broken` the place at which a chain is broken, by backup
-    id. `restorable` are the backups that can be restored, oldest first.
+    `dependents` has the backups that need each damaged backup, `broken` the place at which a backup's chain is broken.
+    `restorable` are the backups that can be restored, oldest first.
     """
 
     dependents: Mapping[str, tuple[str, ...]]
@@ -77,7 +77,7 @@ def _damaged_in_chain(
     below: tuple[str, ...] | DamagedError = ()
     while here is not None and here.backup_id not in known:
         if here.backup_id in walked:
-            # The chain is a circle. Each backup that leads to it has its own message.
+            # The chain is a loop. Each backup that leads to the loop has its own message.
             return _way_round(link, lineage)
         walked[here.backup_id] = here
         try:

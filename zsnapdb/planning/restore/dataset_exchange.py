@@ -20,8 +20,8 @@ from zsnapdb.planning.server_family import family
 class ExchangeState(StrEnum):
     """The progress of an exchange.
 
-    BEFORE: the server's own datasets are in their places. HALF: some datasets are renamed. IN_PLACE: the restored
-    datasets are in the places. UNCLEAR: a dataset is missing, or another dataset has its name.
+    BEFORE: the server's own datasets have their names. HALF: some datasets are renamed. IN_PLACE: the restored datasets
+    have these names. UNCLEAR: a dataset is missing, or another dataset has its name.
     """
 
     BEFORE = "before"
@@ -32,7 +32,7 @@ class ExchangeState(StrEnum):
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """An existing dataset: its GUID, and whether it has the mark of the restore whose exchange is judged."""
+    """An existing dataset: its GUID, and whether it has the mark of the restore that makes the exchange."""
 
     guid: int
     is_restored: bool
@@ -40,7 +40,7 @@ class NamedDataset:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The state of an exchange. `reasons` say why it is unclear.
+    """The state of an exchange. `reasons` has the reasons why it is unclear.
 
     `has_begun`: a dataset was renamed. Until then the restored datasets may also be missing, because they are not
     created yet.
@@ -52,17 +52,17 @@ class Exchange:
 
 
 def names_in(step: Promote) -> list[str]:
-    """Return every name that a dataset has before, during or after the exchange."""
+    """Return all names that datasets have before, during or after the exchange."""
     return [name for part in step.parts for name in (part.dataset, part.place, part.old) if name is not None]
 
 
 def judge(step: Promote, there: Mapping[str, NamedDataset]) -> Exchange:
-    """Return the state of the exchange. `there` has the existing datasets by name."""
+    """Return the state of the exchange. `there` maps names to existing datasets."""
     restored_in_place = [_is_restored(part.place, there) for part in step.parts]
     olds_in_place = [_is_old(part, part.place, there) for part in step.parts if part.old is not None]
     has_begun = any(restored_in_place) or not all(olds_in_place)
     if all(restored_in_place):
-        # After all restored datasets are in place, the replaced ones may be removed.
+        # Once all restored datasets are in place, the replaced datasets may be removed.
         return Exchange(ExchangeState.IN_PLACE, has_begun)
     reasons = [reason for part in step.parts if (reason := _objection(part, there))]
     if reasons:
@@ -101,14 +101,14 @@ def recovery_commands(step: Promote) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Inside:
-    """A path or dataset below a replaced place, with its kind in words."""
+    """A path or dataset below a replaced dataset, with its kind as text."""
 
     name: str
     what: str
 
 
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
-    """Return the datasets and mounts inside the places that an exchange would take away without replacing them.
+    """Return the datasets and mounts below the replaced datasets that an exchange would move away without replacement.
 
     `places` has the mount point of each volume, by dataset. `below` are all datasets below these. `mounts` has path and
     source of every mount of this host.
@@ -125,10 +125,10 @@ def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[
 
 
 def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
-    """Return the differences, in words, between a started server and the restored one; none if it is the restored one.
+    """Return the differences between the started server and the restored server, as texts; none if they are the same.
 
-    Users may have written to it already, so it may have more transactions. `executed` are its GTIDs (None: not read).
-    `wanted_id` is the required server_id (None: any).
+    Users may already have written to the server, so it may have more transactions. `executed` are its GTIDs (None: not
+    read). `wanted_id` is the required server_id (None: any).
     """
     wrong, flavour, point = list[str](), plan.flavour, plan.point
     if wanted_id is not None and server_id != wanted_id:
@@ -141,7 +141,7 @@ def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wa
     if isinstance(executed, GtidPosition) and isinstance(restored, GtidPosition) and wanted_id is not None:
         wrong += _under_old_id(executed, restored, plan.server_id)
     out = point.following.gtid if point.following is not None else None
-    # A position of MariaDB does not say which server gave the numbers before its newest.
+    # A MariaDB position does not show which servers assigned the numbers before its newest numbers.
     if out is not None and family(flavour).gtids_are_sets and contains(executed, parse_gtids(flavour, str(out))):
         wrong.append(f"it has {out}, which the point leaves out")
     return wrong

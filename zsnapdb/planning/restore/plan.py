@@ -27,16 +27,16 @@ from zsnapdb.planning.server_facts import ServerPlugins
 from zsnapdb.planning.server_time_zone import ServerZone
 
 TimeOf = Literal["transaction", "binlog"]
-"""The owner of a commit time: the transaction itself, or the latest transaction of its binlog."""
+"""The transaction that a commit time is from: the transaction itself, or the latest transaction of its binlog."""
 
 
 @dataclass(frozen=True)
 class ArchivedTransaction:
-    """A transaction of the archive: its GTID, its commit time (UTC), its binlog and the end offset in it.
+    """An archived transaction: its GTID, its commit time (UTC), its binlog, and its end offset in the binlog.
 
     `gtid` is None if the server's transactions have no GTIDs. `time_of` "binlog": the transaction itself was not read,
-    and `committed` is the latest commit time in its binlog. If the server's clock was set back, its own time is
-    earlier.
+    and `committed` is the latest commit time in its binlog. If the server's clock was set back, the transaction's own
+    time is earlier.
     """
 
     gtid: str | None
@@ -57,9 +57,9 @@ class ArchivedTransaction:
 class RestorePoint:
     """The state that a restore ends in: a transaction boundary.
 
-    `gtids` are all its transactions, as the server prints them (None: they have no GTIDs). `last` is the last replayed
-    transaction (None: no replay, the backup is the point). `following` is the first omitted transaction (None: the
-    archive ends there).
+    `gtids` are the GTIDs of all its transactions, as the server prints them (None: transactions have no GTIDs). `last`
+    is the last replayed transaction (None: no replay, the backup is the point). `following` is the first omitted
+    transaction (None: the archive ends there).
     """
 
     gtids: str | None
@@ -72,8 +72,8 @@ class RestorePoint:
 class RestoreLayout:
     """The places of the volumes: dataset and mount point of each role.
 
-    `top` is the dataset above all others, `mount` the folder above all others. `places` are dataset and mount point of
-    each role on the source.
+    `top` is the dataset above all other datasets, `mount` the folder above all other folders. `places` has the dataset
+    and mount point of each role on the source.
     """
 
     top: str
@@ -85,7 +85,7 @@ class RestoreLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedRestore:
-    """The common part of both plans, for a server and for a machine. `requested` is the point as it was requested."""
+    """The common part of both plans, for a server and for a machine. `requested` is the text of the requested point."""
 
     restore_id: str
     instance: str
@@ -95,10 +95,10 @@ class _PlannedRestore:
     backup_id: str
     steps: tuple[Any, ...] = ()
     repository_name: str | None = None
-    """The configured repository if it is not the instance's own."""
+    """The name of the configured repository, if it is not the instance's own."""
 
     def step(self, name: str) -> Any:
-        """Return the step of that name; None if the plan has none."""
+        """Return the step with that name; None if there is none."""
         return next((step for step in self.steps if step.name == name), None)
 
     @property
@@ -107,7 +107,7 @@ class _PlannedRestore:
 
     @property
     def with_own_keys(self) -> tuple[str, ...]:
-        """The datasets from raw streams. Each is its own encryption root (zfs-receive(8), tried with 2.3.9)."""
+        """The datasets from raw streams. Each is its own encryption root (zfs-receive(8), observed with 2.3.9)."""
         return tuple(dict.fromkeys(step.dataset for step in self.receives if step.key_location is not None))
 
 
@@ -115,8 +115,8 @@ class _PlannedRestore:
 class RestorePlan(_PlannedRestore):
     """The plan of a restore of a server: its point, its layout and its steps in order.
 
-    `variables` are the variables of the backup's server that another server needs to start on its files. `key_files`
-    are the files from which it read the keys of encrypted tables.
+    `variables` are those variables of the backup's server that another server needs in order to start on its files.
+    `key_files` are the files from which it read the keys of encrypted tables.
     """
 
     flavour: Flavour
@@ -135,9 +135,9 @@ class RestorePlan(_PlannedRestore):
     plugins: ServerPlugins | None = None
     """The plugins of the backup's server; None: not recorded."""
     zone: ServerZone | None = None
-    """The time zone of that server's process; None: not recorded."""
+    """The time zone of the process of the backup's server; None: not recorded."""
     site_commands: tuple[str, ...] = ()
-    """Commands for a person. They set the site's properties of the source datasets on the restored datasets."""
+    """Commands for a person, which set the site's properties of the source datasets on the restored datasets."""
     base: tuple[int, int] | None = None
     """The pool and the transaction group of the backup's snapshots; None in plans of older versions."""
 
@@ -148,7 +148,7 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def targets(self) -> set[str]:
-        """The datasets that the restore makes."""
+        """The datasets that the restore creates."""
         return {self.layout.top, *self.layout.datasets.values()}
 
     @property
@@ -157,7 +157,7 @@ class RestorePlan(_PlannedRestore):
         return (self.layout.mount,)
 
     def position(self, gtids: str | None, file: str | None = None, offset: int | None = None) -> Position:
-        """Return a position of the server. ValueError if the GTIDs are malformed."""
+        """Return a position of the server. Raises ValueError if the GTIDs are malformed."""
         at = BinlogCoordinates(file, offset) if file is not None and offset is not None else None
         return Position(self.flavour, at, None if gtids is None else parse_gtids(self.flavour, gtids), "restore")
 
@@ -170,8 +170,8 @@ class RestorePlan(_PlannedRestore):
     def point_identity(self) -> str:
         """The digest of the sources of the state at the point. Two plans with the same identity restore the same state.
 
-        The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The place of the replay
-        does not count. The heads distinguish files of the same name, because somebody may have rolled the server back.
+        The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The host of the replay
+        is irrelevant. The heads distinguish files of the same name, because the server may have been rolled back.
         """
         replayed = [
             (log.incarnation, log.file, log.start, log.stop, log.fingerprint)
@@ -184,7 +184,7 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def promotion(self) -> Promote | None:
-        """The last step if it exchanges the server's datasets; None if the restore leaves them alone."""
+        """The last step, if it exchanges the server's datasets; None if the restore does not change them."""
         last = self.steps[-1] if self.steps else None
         return last if isinstance(last, Promote) else None
 
@@ -220,7 +220,7 @@ class MachineRestorePlan(_PlannedRestore):
 
     @property
     def targets(self) -> set[str]:
-        """The datasets that the restore makes."""
+        """The datasets that the restore creates."""
         return {self.top, *self.datasets.values()}
 
     @property
@@ -246,7 +246,7 @@ class RestoreOrigin(StrEnum):
 
 
 class SetStanding(StrEnum):
-    """The standing of a snapshot set on this host that is in no listed repository, by the record of this host."""
+    """The standing, by this host's record, of a local snapshot set whose backup the repository does not list."""
 
     LOCAL = "local"
     STORED = "stored"
@@ -254,7 +254,7 @@ class SetStanding(StrEnum):
 
 
 def standing_note(backup_id: str, standing: SetStanding) -> str:
-    """Return the standing of the set with which a restore begins, in words."""
+    """Return a text about the standing of the set with which a restore begins."""
     if standing is SetStanding.LOCAL:
         return f"{backup_id} is a local set (`zsnapdb snapshot`), which is in no repository"
     if standing is SetStanding.STORED:
@@ -266,7 +266,7 @@ def standing_note(backup_id: str, standing: SetStanding) -> str:
 class OriginChoice:
     """The chosen origin, with its reason.
 
-    `snapshots`: the full names to clone by role (empty: all volumes are fetched).
+    `snapshots`: for each role, the full name of the snapshot to clone (empty: all volumes are fetched).
     """
 
     reason: str
@@ -279,7 +279,7 @@ def choose_origin(
     """Return the origin of the volumes of a backup.
 
     `guids` are the GUIDs of the backup's snapshots by role, `here` the snapshots with their names on this host. A clone
-    is in the pool of its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that pool.
+    is in the pool of its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that pool. Raises
     PreflightError if this host was requested and lacks a snapshot.
     """
     if requested is RestoreOrigin.REPOSITORY:

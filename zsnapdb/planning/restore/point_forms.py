@@ -55,7 +55,7 @@ class AtTime:
 
 @dataclass(frozen=True)
 class AtGtids:
-    """The first transaction boundary at which all these transactions are included."""
+    """The first transaction boundary after all these transactions."""
 
     text: str
 
@@ -71,7 +71,7 @@ Target = Latest | AtBackup | AtTime | AtGtids | BeforeGtid
 
 
 def parse_target(text: str) -> Target:
-    """Return the target that `--to` names. UsageError for any other form, or for a time without its zone."""
+    """Return the target that `--to` names. Raises UsageError for any other form, or for a time without a zone."""
     text = text.strip()
     if text == "latest":
         return Latest()
@@ -106,7 +106,7 @@ def parse_target(text: str) -> Target:
 def ago(text: str, now: datetime) -> str:
     """Return `now` (UTC) minus the duration in the text, such as 10m. Any other text is returned as it is.
 
-    UsageError if the result is before the first possible time.
+    Raises UsageError if the result is before the first possible time.
     """
     if _AGO.fullmatch(text.strip()) is None:
         return text
@@ -134,8 +134,8 @@ def _count(flavour: Flavour, text: str) -> int:
 def parse_time(text: str) -> datetime:
     """Return a moment, UTC.
 
-    The zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin. No zone is assumed. UsageError for any
-    other text, and for a time so far from ours that the calendar has none before or after it.
+    The zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin. No zone is assumed. Raises UsageError
+    for any other text, and for a time at the limits of the calendar.
     """
     try:
         found = _moment(text)

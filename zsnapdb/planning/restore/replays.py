@@ -1,4 +1,4 @@
-"""The start and the stop of a replay, found by the transactions of binlogs, and its steps. Pure."""
+"""The start and the stop of a replay, determined from the transactions in binlogs, and the replay steps. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from zsnapdb.planning.restore.steps import LogPart, Replay
 
 @dataclass(frozen=True)
 class Scanned:
-    """A transaction read from a binlog: its offsets, its GTID and its commit time (UTC).
+    """A transaction that was read from a binlog: its offsets, its GTID and its commit time (UTC).
 
     `committed` is the time in its events. If the archiver saw another commit time, `between` has the bounds of that
-    time (the first is None if it is not known).
+    time (the first is None if unknown).
     """
 
     gtid: str | None
@@ -34,7 +34,7 @@ class Scanned:
 
 
 def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
-    """Return the offset in the route's first file of the first transaction that the backup does not contain.
+    """Return the offset of the first transaction in the route's first file that the backup does not contain.
 
     `scanned` are all transactions of that file. They are read only if the route does not have the exact offset.
     """
@@ -74,8 +74,8 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
 
     `start` is the offset in bytes at which the replay of this binlog begins. `scanned` are all its transactions.
 
-    If the target is a time, `end` is the stop of the replay (`find_stop`). NotFound if the target is a GTID and this
-    history has another transaction in its place.
+    If the target is a time, `end` is the stop of the replay (`find_stop`). Raises NotFound if the target is a GTID and
+    this history has another transaction in its place.
     """
     point, target = choice.point, choice.target
     reached = reached_by(point, choice.files[:-1])
@@ -105,7 +105,7 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
 class _Sought:
     """The condition of a target on each transaction.
 
-    It parses its GTIDs once, because there may be millions of transactions.
+    The GTIDs of the target are parsed only once, because there may be millions of transactions.
     """
 
     target: Target
@@ -119,21 +119,21 @@ class _Sought:
 
     @property
     def is_one_of_mariadb(self) -> bool:
-        """Whether the replay stops at a single GTID of MariaDB, and not at a set or a position of several domains."""
+        """Whether the replay stops at a single MariaDB GTID, not at a set or at a position of several domains."""
         is_one = isinstance(self.gtids, GtidPosition) and len(self.gtids.heads) == 1
         return is_one and isinstance(self.target, AtGtids)
 
     def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
         """Whether a transaction, with the GTID `own`, belongs to the target state.
 
-        `reached` are the transactions before it.
+        `reached` are the transactions before this one.
         """
         if isinstance(self.target, AtTime):
             return self.end is not None and transaction.end <= self.end
         if isinstance(self.target, BeforeGtid):
             return own is None or own != self.gtids
         if self.is_one_of_mariadb:
-            # Two servers may give the same number in one domain, in any order (gtid_strict_mode=OFF).
+            # Two servers may assign the same number in one domain, in any order (gtid_strict_mode=OFF).
             return own is not None and own == self.gtids
         if self.gtids is not None:
             return reached is None or not contains(reached, self.gtids)
@@ -141,7 +141,7 @@ class _Sought:
 
 
 def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransaction | None:
-    """Return a scanned transaction as the plan shows it."""
+    """Return a scanned transaction in the form that the plan has."""
     if transaction is None:
         return None
     return ArchivedTransaction(transaction.gtid, transaction.committed, file, transaction.end)
@@ -177,8 +177,8 @@ def newest_in_backup(
     """Return the commit time of the last transaction in a backup; None if the archive does not have it.
 
     The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. If that binlog has no
-    transaction before the offset, the archived files before it decide (`files` are all files). A time that a session
-    may have set is limited to `snapshot_by`, the latest time of the snapshot.
+    transaction before the offset, the previous archived files are used (`files` are all files). A time that a session
+    may have set is limited to `snapshot_by`, the latest possible time of the snapshot.
     """
     newest = None
     for transaction in scanned:
@@ -204,15 +204,15 @@ def newest_in_backup(
 def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> bool:
     """Whether a backup may contain a transaction committed after the target time.
 
-    `newest` is the commit time of the last transaction in the backup. If it is not known (None), the backup may contain
-    all commits until its snapshot, which was created at `snapshot_by` at the latest, by the clock of that time.
+    `newest` is the commit time of the last transaction in the backup. If it is unknown (None), the backup may contain
+    all commits until its snapshot. By the clock of that time, the snapshot was created at `snapshot_by` at the latest.
     """
     return isinstance(target, AtTime) and (snapshot_by if newest is None else newest) > target.moment
 
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""The least distance of two candidates. Nearer times count as one, so that the search keeps few."""
+"""The minimum distance between two candidates. Closer times count as one, so that the search keeps few candidates."""
 
 Scan = Callable[[RouteFile], Iterable[Scanned]]
 Stop = tuple[int, int]
@@ -221,7 +221,7 @@ Stop = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Bounds:
-    """A transaction that was committed between two times, its number in the order of commits, and the stop before."""
+    """A transaction with the bounds of its commit time, its number in commit order, and the stop before it."""
 
     number: int
     earliest: datetime
@@ -231,13 +231,13 @@ class _Bounds:
     file: str
 
     def name(self) -> str:
-        """Return the transaction in a few words."""
+        """Return a short text that identifies the transaction."""
         return f"{self.transaction.gtid or '(no GTID)'} (at {self.file}:{self.transaction.end})"
 
 
 @dataclass
 class _Search:
-    """The last transaction that is certainly in a state, and the first that certainly is not, among those read so far.
+    """The last transaction read so far that is certainly in the state, and the first that certainly is not.
 
     `inside` and `outside` are candidates. A later transaction with an earlier commit time disproves them.
     """
@@ -267,7 +267,7 @@ class _Search:
     def _is_later(self, one: _Bounds) -> bool:
         """Whether a transaction was committed after the moment.
 
-        A transaction with bounds may be earlier by the tolerance.
+        The commit time of a transaction with bounds may be earlier by the tolerance.
         """
         return one.earliest > self.moment - (_TOLERANCE if one.earliest < one.latest else timedelta())
 
@@ -275,8 +275,8 @@ class _Search:
 def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> Stop:
     """Return the stop of a replay to a time: the place of the file in the choice, and the offset in it.
 
-    `start` is the offset in the first file of the choice at which its replay begins. AmbiguousPointError, with the
-    transactions around the time, if the commit times of those between them are not known.
+    `start` is the offset in the first file of the choice at which its replay begins. Raises AmbiguousPointError, with
+    the transactions around the time, if the commit times of those between them are unknown.
     """
     target = choice.target
     assert isinstance(target, AtTime)
@@ -338,7 +338,7 @@ def _unclear(
 
 
 def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
-    """Return all transactions that a server contains after the backup and these binlogs."""
+    """Return all transactions of a server that has replayed these binlogs after the backup."""
     reached = point.gtids
     for file in files:
         reached = joined(reached, file.gtids)
@@ -348,8 +348,8 @@ def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
 def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str) -> None:
     """Check that a replay to one GTID of MariaDB, or to right before it, stops at the transaction with that GTID.
 
-    NotFound if it does not: another server gave the number in this history. A set of MySQL needs no check, because it
-    contains its transactions themselves.
+    Raises NotFound if it does not, because another server assigned the number in this history. A MySQL set needs no
+    check, because it lists the transactions themselves.
     """
     wanted = parse_gtids(flavour, target)
     if not isinstance(wanted, GtidPosition) or len(wanted.heads) != 1:
@@ -365,9 +365,10 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
 def located(
     steps: Sequence[Replay], local: Collection[tuple[str, str]], digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[Replay, ...]:
-    """Return the steps with marks on the binlogs that are on this host.
+    """Return the steps, with each binlog marked that exists on this host.
 
-    `local` has incarnation and name of these binlogs. `digests` has the description digests of rotated binlogs.
+    `local` has the incarnation and the name of each such binlog. `digests` has the description digests of rotated
+    binlogs.
     """
 
     def marked(log: LogPart) -> LogPart:
@@ -378,10 +379,10 @@ def located(
 
 
 def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | None:
-    """Return why a server of this gtid_mode cannot replay these binlogs; None if it can, or if it has no such mode.
+    """Return why a server with this `gtid_mode` cannot replay these binlogs; None if it can, or has no such variable.
 
-    A server with gtid_mode ON applies no transaction without a GTID, one with OFF none with a GTID (refman 8.4,
-    "Replication Mode Concepts").
+    A server with gtid_mode ON applies no transaction without a GTID. With OFF, it applies no transaction with a GTID
+    (refman 8.4, "Replication Mode Concepts").
     """
     with_transactions = [file for file in files if file.last_commit is not None]
     wrong = [file.name for file in with_transactions if file.is_anonymous is (gtid_mode == "ON")]
@@ -396,7 +397,7 @@ def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | N
 def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart, ...]:
     """Return the remaining ranges to replay after the ranges of a finished restore of the same backup.
 
-    NotFound if the wanted ranges do not continue the finished ones, because they are before them or in another history.
+    Raises NotFound if the wanted ranges do not continue the finished ranges, but are earlier or in another history.
     """
     if not done:
         return tuple(wanted)
@@ -420,7 +421,7 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
 
 
 def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
-    """Return the ranges, joined per binlog. A continued restore has replayed a binlog in parts."""
+    """Return the ranges, joined per binlog. A continued restore may have replayed one binlog in several parts."""
     result: list[LogPart] = []
     for part in parts:
         before = result[-1] if result else None
@@ -432,7 +433,7 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
-    """Whether both are the same range of one file. Restores of an older version have no fingerprints."""
+    """Whether both are the same range of one file. Ranges from restores of an older version have no fingerprints."""
     seen = replace(wanted, size=done.size, is_local=done.is_local, description=done.description)
     return done == seen or done == replace(seen, fingerprint="")
 
@@ -443,7 +444,7 @@ def replays(
     """Return the replay steps: the binlogs in batches of about `batch_bytes`, with the GTIDs after each batch.
 
     `gtids` are the GTIDs after the last batch. The first binlog begins at `start`, the last ends at `stop` (offsets in
-    bytes). The steps omit binlogs with nothing to replay.
+    bytes). Binlogs with nothing to replay are omitted.
     """
     steps: list[Replay] = []
     batch: list[LogPart] = []

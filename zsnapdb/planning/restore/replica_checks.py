@@ -3,8 +3,8 @@
 A server that returned to an earlier point lacks transactions that its readers have applied. MySQL then has a new
 server_uuid, so GTIDs do not clash, and replicas follow without an error although they differ permanently. MariaDB stops
 a replica that connects by GTID, because its binlogs no longer have that GTID (error 1236, with and without strict mode;
-observed with 11.8). A replica of either flavour that connects by file and offset stops only while the file of that name
-ends before the offset.
+observed with 11.8). A replica of either flavour that connects by file and offset stops only as long as the server's
+file of that name ends before the offset.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class RegisteredReplica:
 
 @dataclass(frozen=True)
 class ObservedReaders:
-    """The present readers of a server's binlogs that the server shows to the account of zsnapdb.
+    """The present readers of a server's binlogs, as far as the server shows them to the account of zsnapdb.
 
-    `connections`: the reading connections, as user@host. `replicas`: the registered replicas among them. `members`: the
-    other servers of its replication group or Galera cluster. `counted`: the number of readers by the server's own
-    counters. `may_read`: accounts that may read binlogs and are no administrators. `hidden`: the reason why connections
-    are invisible (empty: all are visible). `unknown`: other facts that are invisible. `written`: the GTIDs that its
-    binlogs have or had.
+    `connections`: the reading connections, as user@host. `replicas`: the registered replicas among the readers.
+    `members`: the other servers of its replication group or Galera cluster. `counted`: the number of readers by the
+    server's own counters. `may_read`: accounts that may read binlogs and are not administrators. `hidden`: the reason
+    why connections are invisible (empty: all are visible). `unknown`: other facts that are invisible. `written`: the
+    GTIDs that the server's binlogs have or had.
     """
 
     connections: tuple[str, ...] = ()
@@ -67,11 +67,11 @@ class ObservedReaders:
 
     @property
     def count(self) -> int:
-        """The least number of readers."""
+        """The minimum number of readers."""
         return max(len(self.connections), len(self.replicas), self.counted) + len(self.members)
 
     def describe(self) -> str:
-        """Return the readers in words; empty if there are none."""
+        """Return a text about the readers; empty if there are none."""
         if not self.count:
             return ""
         parts = [
@@ -90,7 +90,10 @@ def _listing(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ReaderFinding:
-    """A finding about the readers of a server that returns to an earlier point. `refuses`: it may not."""
+    """A finding about the readers of a server that returns to an earlier point.
+
+    `refuses`: the server may not return.
+    """
 
     text: str
     hint: str
@@ -100,8 +103,8 @@ class ReaderFinding:
 def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFinding, ...]:
     """Return the findings before a server returns to an earlier point. `seen` is None if the server does not answer.
 
-    A connected replica, or a server that cannot list its replicas, is a refusal, unless `will_be_rebuilt`. An account
-    that may read binlogs is only a warning, because no replica may use it.
+    A connected replica, or a server that cannot list its replicas, causes a refusal, unless `will_be_rebuilt`. An
+    account that may read binlogs causes only a warning, because possibly no replica uses it.
     """
     if seen is None:
         text = "the server does not answer, so it cannot be seen which replicas read its binlogs"
@@ -134,7 +137,7 @@ def _of_readers(seen: ObservedReaders, *, will_be_rebuilt: bool) -> ReaderFindin
 class NotedReader(RecordPart):
     """A recorded reader of a server that returned to an earlier point.
 
-    The reader reported all values. `who` is its description for people.
+    The reader itself reported all values. `who` is a description for people.
     """
 
     server_uuid: ServerUuid | None = None
@@ -146,8 +149,8 @@ class NotedReader(RecordPart):
 class ReaderNote(RecordPart):
     """The record of a server's readers, written before its datasets were exchanged.
 
-    The record counts while the datasets of that `incarnation`, a restore, are in the server's place. `left_out`: the
-    GTIDs that the server had then and lacks now (empty: not known).
+    The record applies while the datasets of the restore `incarnation` are in the server's place. `left_out`: the GTIDs
+    that the server had then and lacks now (empty: unknown).
     """
 
     incarnation: BackupId
@@ -162,13 +165,13 @@ class ReaderNotes(RecordPart):
     notes: tuple[ReaderNote, ...] = ()
 
     def of(self, incarnation: str | None) -> ReaderNote | None:
-        """Return the record that counts while this incarnation is in place."""
+        """Return the record that applies while this incarnation is in place."""
         return next((note for note in reversed(self.notes) if note.incarnation == incarnation), None)
 
     def with_note(self, note: ReaderNote, in_place: str | None) -> ReaderNotes:
         """Return the notes with one more.
 
-        The result includes the readers of the note that counts now, because they are not rebuilt yet. It includes
+        The result includes the readers of the note that applies now, because they are not rebuilt yet. It also includes
         readers that this restore saw earlier, because they may only have lost their connection.
         """
         readers = {_key(reader): reader for reader in note.readers}
@@ -205,10 +208,10 @@ def readers_to_record(seen: ObservedReaders) -> tuple[NotedReader, ...]:
 
 
 def beyond(flavour: Flavour, more: str, less: str) -> str:
-    """Return the GTIDs in `more` that `less` lacks, as servers of the flavour print them; empty if there are none.
+    """Return the GTIDs in `more` that `less` lacks, in the form that the server prints; empty if there are none.
 
-    MariaDB has only the newest GTID of each domain, so the result has the domains that are ahead. ValueError if a GTID
-    is malformed.
+    A MariaDB position has only the newest GTID of each domain, so the result has the domains that are ahead. Raises
+    ValueError if a GTID is malformed.
     """
     ahead, behind = parse_gtids(flavour, more), parse_gtids(flavour, less)
     if isinstance(ahead, GtidSet) and isinstance(behind, GtidSet):
@@ -221,7 +224,7 @@ def beyond(flavour: Flavour, more: str, less: str) -> str:
 
 @dataclass(frozen=True)
 class QueriedReader:
-    """A recorded reader that is an instance of this configuration, and its GTIDs that the server lacks (None: unknown).
+    """A recorded reader that is a configured instance, and the GTIDs that it has and the server lacks (None: unknown).
 
     A reader without such GTIDs was rebuilt.
     """
@@ -233,7 +236,7 @@ class QueriedReader:
 def sentence(
     note: ReaderNote, reader: NotedReader, seen: ObservedReaders | None, asked: QueriedReader | None
 ) -> str | None:
-    """Return the warning about a recorded reader; None if it is known to have no transactions that the server lacks."""
+    """Return the warning about a recorded reader; None if it surely has no transactions that the server lacks."""
     if asked is not None and asked.lacking == "":
         return None
     read = f"{reader.who} read the binlogs before the server was put back at {note.at:%Y-%m-%d %H:%M} UTC"

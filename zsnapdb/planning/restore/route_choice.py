@@ -3,8 +3,8 @@
 A point is a transaction boundary. `point_forms.py` has the written forms of a point; `replays.py` finds the exact stop
 of the replay.
 
-A server that is set back writes another history from an earlier state. The old history is abandoned, but its binlogs
-stay in the archive. A time, and on MariaDB a GTID, may name a state in each history.
+A server that is set back writes another history from an earlier state on. The old history is abandoned, but its binlogs
+stay in the archive. A time, and on MariaDB a GTID, may stand for a state in each history.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class RestoreRoute:
-    """The chosen route, its files to replay in order, and the file whose transactions decide the stop of the replay.
+    """The chosen route, the files to replay in order, and the file whose transactions decide where the replay stops.
 
-    `boundary` None: all files are replayed to their end. If the target is a time, it is in one of the files from place
-    `first_doubtful` on.
+    `boundary` None: all files are replayed to their end. If the target is a time, the replay stops in one of the files
+    from place `first_doubtful` on.
     """
 
     target: Target
@@ -59,7 +59,7 @@ class RestoreRoute:
 
     @property
     def place(self) -> RouteFile | None:
-        """The file that has the point; None if no archived file has it."""
+        """The file that contains the point; None if no archived file contains it."""
         return self.files[-1] if self.files else next(iter(self.route.files), None)
 
 
@@ -69,10 +69,10 @@ _DAY = 86_400 * 1_000_000
 
 @dataclass(frozen=True)
 class ArchiveView:
-    """The archive at the time when one history was its newest, and the backups that may be in that history.
+    """The archive at the time at which one history was the newest, and the backups that may be in that history.
 
-    `files` are the files of the view, `whole` all files of the archive. `left` is the begin of the server's next
-    history (UTC; None: there is none, or its begin is not known).
+    `files` are the files of the view, `whole` all files of the archive. `left` is the start of the server's next
+    history (UTC; None: there is none, or its start is unknown).
     """
 
     history: str
@@ -84,7 +84,7 @@ class ArchiveView:
     def known(self, state: ArchiveState) -> ArchiveState:
         """Return the state of the archive in this view.
 
-        If another server took over later, the records of completeness do not count, because they are not from the old
+        If another server took over later, the records of completeness are ignored, because they are not from the old
         server.
         """
         server = self.files[-1].server
@@ -92,7 +92,7 @@ class ArchiveView:
         return state if is_own else replace(state, complete=())
 
     def routes(self, state: ArchiveState) -> Callable[[BackupPoint], Route | None]:
-        """Return a function with the route of a backup through this view; None if it does not reach the history.
+        """Return a function that finds the route of a backup in this view; None if it does not reach the history.
 
         A backup of a later history may seem to be in this one. Its route through the whole archive shows its real
         history.
@@ -111,7 +111,7 @@ class ArchiveView:
 
 
 def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Iterator[ArchiveView]:
-    """Yield a view for each history but the newest, newest first."""
+    """Yield a view for each history except the newest, newest first."""
     histories = list(histories_of(files))
     for number in range(len(histories) - 2, -1, -1):
         yield _view(backups, files, histories, number)
@@ -120,7 +120,7 @@ def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> I
 def view_of(
     history: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
 ) -> ArchiveView:
-    """Return the view of a named history with the backups that lead into it. NotFound if there is no such history."""
+    """Return the view of a history, given by its id, with its backups. Raises NotFound if it does not exist."""
     histories = list(histories_of(files))
     names = [files[part.low].incarnation for part in histories]
     if history not in names:
@@ -155,10 +155,10 @@ def _view(
 
 
 def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
-    """Whether two routes lead to the same state, or the first to a state through which the second passes.
+    """Whether two routes lead to the same state, or the first leads to a state through which the second passes.
 
-    After a server was set back, a file may be archived twice, once cut. Up to its end the shorter file has the same
-    transactions.
+    After a server was set back, a file may be archived twice, one copy truncated. The two copies have the same
+    transactions up to the end of the shorter copy.
     """
     place = one.place
     if place is None or other.place is None:
@@ -192,10 +192,10 @@ def ambiguous_history_error(what: str, candidates: Sequence[RestoreRoute]) -> Am
 
 
 def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile | None:
-    """Return an archived binlog of the server that has the backup's last transaction, and is not the backup's binlog.
+    """Return an archived binlog of the server, other than the backup's binlog, with the backup's last transaction.
 
-    If there is one, the server used the GTID twice. The result is None on MariaDB, whose positions do not list the
-    GTIDs of a file.
+    If there is such a binlog, the server used the GTID twice. The result is None on MariaDB, whose positions do not
+    list the GTIDs of a file.
     """
     last = parse_gtids(point.flavour, point.last_gtid) if point.last_gtid is not None else None
     for file in files:
@@ -215,12 +215,12 @@ def archived_twice_error(what: str, point: BackupPoint, file: RouteFile) -> Ambi
 
 
 def readable_time(moment: datetime) -> str:
-    """Return a time for readers, with its fraction if it has one."""
+    """Return a time as text, with its fraction of a second if it has one."""
     return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
 
 
 Holds = Callable[[RestoreRoute], bool]
-"""Whether the binlogs of a choice really have the transaction that is its target."""
+"""Whether the binlogs of a choice really contain the transaction that is its target."""
 
 
 def choose(
@@ -238,8 +238,8 @@ def choose(
     `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
     GTID.
 
-    NotFound or PreflightError names the reachable states. HistoryError if the target is the latest state and the
-    archive has something newer that cannot be reached, or if the target is in several histories and `history` is None.
+    Raises NotFound or PreflightError, which name the reachable states. Raises HistoryError if the target is the latest
+    state but the archive has newer, unreachable data, or if the target is in several histories and `history` is None.
     """
     if not backups:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
@@ -290,7 +290,10 @@ def _choose_of_histories(
     state: ArchiveState,
     holds: Holds,
 ) -> RestoreRoute:
-    """Return the choice in the newest history, or in an abandoned one. HistoryError if they are different states."""
+    """Return the choice in the newest or an abandoned history.
+
+    Raises HistoryError if these lead to different states.
+    """
     error: NotFound | None = None
     choices: list[RestoreRoute] = []
     try:
@@ -300,13 +303,13 @@ def _choose_of_histories(
     point = target.moment if isinstance(target, AtTime) else parse_gtids(backups[-1].flavour, target.text)
     for view in older_views(backups, files):
         choice = _choose_in(view, target, now, view.known(state))
-        # A history that ended before the time makes another answer doubtful. It is no answer itself.
+        # A history that ended before the time makes another answer doubtful, but is not an answer itself.
         if choice is None or (choice.target != target and not choices):
             continue
         if not any(is_same(choice, known, point) for known in choices):
             choices.append(choice)
     if len(choices) > 1 and not isinstance(target, AtTime):
-        # A position of MariaDB seems to have each lower number, whichever server gave it.
+        # A MariaDB position seems to contain each lower number, whichever server assigned it.
         choices = [choice for choice in choices if choice.exact_backup or holds(choice)] or choices[:1]
     if len(choices) > 1:
         raise ambiguous_history_error(readable_time(point) if isinstance(point, datetime) else str(point), choices)
@@ -326,7 +329,7 @@ def _choose_in(
 
     The route begins with the newest backup that leads into the history.
 
-    A time after the end of the history, and before the server began the next one, counts as the end of the history.
+    A time between the end of the history and the start of the server's next history stands for that end.
     """
     route_of = view.routes(state)
     for point in reversed(view.backups):
@@ -393,9 +396,9 @@ def _choose_time(
 
 
 def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
-    """Return the places of the first and last file whose transactions decide the stop of a restore to a time.
+    """Return the places of the first and last file whose transactions decide where a restore to a time stops.
 
-    Times before the begin of the backup, or after `now`, are not real commit times.
+    Times before the start of the backup, or after `now`, are not real commit times.
     """
     least, most, files = route.point.taken, round(now.timestamp() * _SECOND), route.files
     last = _last_to_replay(files, moment)
@@ -404,7 +407,7 @@ def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
     latest = {at: min(files[at].last_commit or 0, most) for at in own}
     first = next((at for at in own if latest[at] > sought and at < last), last)
     for at in (at for at in own if at > last):
-        # A later file with an earlier time makes the times in doubt.
+        # A later file with an earlier time makes the times doubtful.
         highest = max((latest[other] for other in own if first <= other < at), default=0)
         if max(files[at].first_commit or 0, least) < highest - TOLERANCE:
             last = at
@@ -415,7 +418,7 @@ def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
     """Return the place of the file in which a restore to a time stops: the last file with a commit up to that time.
 
     The files of a server that takes over may have commits of the old server, from long before the takeover. So a
-    restore does not leave a history that committed after that time.
+    restore does not leave a history that has commits after that time.
     """
     last = 0
     for _, own in groupby(enumerate(files), lambda numbered: numbered[1].incarnation):
@@ -430,7 +433,7 @@ def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
 
 
 def _because(route: Route) -> str:
-    """Return why a route ends, as the rest of a sentence; empty if nothing newer is archived."""
+    """Return why a route ends, as the end of a sentence; empty if nothing newer is archived."""
     return "" if route.end.kind is EndKind.NEWEST else f": {route.end.reason}"
 
 
@@ -475,7 +478,7 @@ def _choose_gtid(
 
 
 def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
-    """Whether one of these transactions is the last one in a backup. The backup must have all of them."""
+    """Whether one of these transactions is the last in a backup. The backup must contain all of them."""
     if point.last_gtid is None:
         return False
     last = parse_gtids(point.flavour, point.last_gtid)
@@ -492,7 +495,7 @@ _SPARE = 2
 class SetOnHost:
     """A set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
 
-    `binlog` None: not known. `gtids` as the server prints them (None: its transactions have none).
+    `binlog` None: unknown. `gtids` are in the form that the server prints (None: its transactions have none).
     """
 
     created: datetime
@@ -503,8 +506,8 @@ class SetOnHost:
 def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flavour) -> int:
     """Return the number of the oldest binlog that leads from one of the sets, oldest first, to the target.
 
-    Without a target it is the oldest that any of the sets needs. 0 if that is not known: then every binlog may be
-    needed.
+    Without a target it is the oldest binlog that any of the sets needs. 0: the number is unknown, so every binlog may
+    be needed.
     """
     near = list(sets)
     if target is not None:
@@ -514,7 +517,7 @@ def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flav
 
 
 def _is_before(one: SetOnHost, target: Target, flavour: Flavour) -> bool:
-    """Whether the target may be reached from the set: it does not hold more than that, as far as is known."""
+    """Whether the target may be reached from the set, because the set is not known to contain later transactions."""
     if isinstance(target, AtTime):
         return one.created <= target.moment
     if isinstance(target, AtGtids | BeforeGtid) and one.gtids is not None:

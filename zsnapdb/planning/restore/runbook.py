@@ -1,7 +1,7 @@
 """The actions of a person for each step of a restore. Pure.
 
-Each page has the command, the commands that it runs underneath, the checks that it worked, and what to do if it failed.
-Every kind of step that `restore` executes has a page here; the type checker refuses a kind without a page.
+Each page has the zsnapdb command, the commands that it runs, the checks of its success, and the actions after a
+failure. Every kind of step that `restore` executes has a page here; the type checker refuses a kind without a page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Look:
-    """A command that shows whether a step worked, and its output then (None: its exit status 0 is enough)."""
+    """A command that shows whether a step succeeded, and its output in that case (None: exit status 0 is enough)."""
 
     command: str
     expected: str | None = None
@@ -31,7 +31,7 @@ class Look:
 
 @dataclass(frozen=True)
 class RunbookPage:
-    """One numbered step for a person. `seconds` is how long past drills took (None: unknown)."""
+    """One numbered step for a person. `seconds` is the duration in past drills (None: unknown)."""
 
     title: str
     command: str
@@ -45,7 +45,7 @@ class RunbookPage:
 class Commands:
     """The calls of `zsnapdb restore` for this plan.
 
-    `where` are the command-line words that lead to the dataset `top`, `options` those of the handover.
+    `where` are the arguments that select the dataset `top`, `options` the arguments for the handover.
     """
 
     instance: str
@@ -60,7 +60,7 @@ class Commands:
         return shlex.join(["zsnapdb", "restore", self.instance, *words, *config])
 
     def begin(self, through: str) -> str:
-        """Return the command that makes the plan and runs its first step."""
+        """Return the command that makes the plan and runs it up to the end of the step `through`."""
         return self._line("--to", self.to, *self.where, *self.options, "--stop-after", through)
 
     def go_on(self, through: str) -> str:
@@ -68,14 +68,14 @@ class Commands:
         return self._line("--resume", "--target", self.top, "--stop-after", through)
 
     def give_up(self) -> str:
-        """Return the command that gives the restore up and removes its datasets."""
+        """Return the command that abandons the restore and removes its datasets."""
         return self._line("--abandon", "--target", self.top)
 
 
 def pinned(planned: RestorePlan) -> str:
-    """Return a value of `--to` that means the same when it is typed later.
+    """Return a value of `--to` that still means the same state later.
 
-    It is the requested point, or the backup if nothing is replayed after the backup.
+    The value is the requested point, or the backup id if nothing is replayed after the backup.
     """
     return planned.requested if planned.replays else planned.backup_id
 
@@ -90,7 +90,7 @@ def entries(planned: RestorePlan, commands: Commands, history: Sequence[Timing])
 
 
 def size_of(step: steps.Step | steps.MachineStep) -> int:
-    """Return the bytes that the step moves; 0 if its time does not depend on bytes."""
+    """Return the bytes that the step moves; 0 if its duration does not depend on bytes."""
     if isinstance(step, steps.Receive):
         return step.plain_bytes
     return step.size if isinstance(step, steps.Replay) else 0

@@ -20,7 +20,7 @@ HandoverKind = Literal["stopped", "look", "run", "promote", "replica"]
 class LeaveStopped:
     """Leave the server mounted and stopped, with an option file to start it.
 
-    Started with this file it has its old identity and is reachable by a socket only.
+    Started with this file, the server has its old identity and accepts connections only on a socket.
     """
 
     server_id: int
@@ -74,10 +74,10 @@ def place_of(old: str, restore_id: str) -> str:
 class PromotePart:
     """A volume that replaces an old volume: `dataset` is renamed to `place`.
 
-    The dataset that has this name now is renamed to `old` (None: there is no such dataset). `old_guid` is its GUID and
-    `old_canmount` its property, `old_canmount_is_set` whether the site has set it; None in plans of older versions.
-    `mounted_by`: the value of the dataset's `mountpoint` if it is no path, because something else mounts the dataset,
-    such as fstab.
+    The dataset that has this name now is renamed to `old` (None: there is no such dataset). `old_guid` is the GUID of
+    that dataset, `old_canmount` its property, and `old_canmount_is_set` whether the site has set the property; None in
+    plans of older versions. `mounted_by`: the value of the dataset's `mountpoint` if it is not a path, because fstab,
+    for example, mounts the dataset.
     """
 
     role: str
@@ -92,19 +92,19 @@ class PromotePart:
 
     @property
     def mountpoint_property(self) -> str:
-        """The value of `mountpoint` of the dataset in that place."""
+        """The value of `mountpoint` that the dataset gets in its new place."""
         return self.mounted_by or self.mountpoint
 
 
 @dataclass(frozen=True)
 class Promote:
-    """Put the restored server in place of the old server: datasets are renamed, mount points moved.
+    """Put the restored server in place of the old server: rename the datasets and move the mount points.
 
-    The datasets of the old server are kept under other names. `renames` are trees of datasets (from, to), in order,
-    those of the old server first. The next backup is a full backup. The restored server begins a new `incarnation`,
-    because its history may differ from that of the old server. `server_id` is the id that the site sets in its option
-    file before the first start (None: no other id was requested). `unit` is the systemd unit that a rewind stops and
-    starts (None: not known, or not needed).
+    The datasets of the old server are kept under other names. `renames` are renames of dataset trees (from, to), in
+    order, beginning with those of the old server. The next backup is a full backup. The restored server begins a new
+    `incarnation`, because its history may differ from that of the old server. `server_id` is the id that the site sets
+    in its option file before the first start (None: no other id was requested). `unit` is the systemd unit that a
+    rewind stops and starts (None: unknown, or not needed).
     """
 
     parts: tuple[PromotePart, ...]
@@ -150,8 +150,8 @@ HandoverStep = LeaveStopped | ReadOnlyStart | ParallelRun | Promote | MakeReplic
 class PoolNeeds:
     """The requirements on the receiving pool: space for `plain_bytes` of streams, and the `features` of the streams.
 
-    At least `stored_bytes` are needed. Features are the bits of the BEGIN records. ZFS should not be older than
-    `zfs_version`, the version of the backup.
+    At least `stored_bytes` are needed. Features are the feature bits of the BEGIN records. ZFS should not be older than
+    `zfs_version`, the version at the backup.
     """
 
     pool: str
@@ -161,18 +161,18 @@ class PoolNeeds:
     features: int
     zfs_version: str
     encrypted: tuple[str, ...] = field(default=(), kw_only=True)
-    """The datasets that ZFS encrypted on the source, and that are received unencrypted."""
+    """The datasets that ZFS encrypted on the source, but that are received unencrypted."""
     raw: tuple[str, ...] = field(default=(), kw_only=True)
-    """The datasets with raw streams. The received datasets need their key."""
+    """The datasets with raw streams. Each received dataset needs its own key."""
 
 
 @dataclass(frozen=True)
 class Preflight(PoolNeeds):
     """Check everything the restore depends on, without changes.
 
-    The pool has the space and the features for streams and binlogs. The host has a server program of the same series
-    that is not older, and the account it runs as. Every data key can be opened. Every chunk is in the repository with
-    its size.
+    The pool must have the space and the features for streams and binlogs. The host must have the server's account, and
+    a server program of the same series that is not older. Every data key must be readable. Every chunk must be in the
+    repository with its size.
     """
 
     flavour: Flavour
@@ -192,7 +192,10 @@ class Preflight(PoolNeeds):
 
 @dataclass(frozen=True)
 class MachinePreflight(PoolNeeds):
-    """Check everything the restore of a machine depends on: the pool, data keys and chunks. Nothing is changed."""
+    """Check everything that the restore of a machine depends on: pool, data keys and chunks.
+
+    The step changes nothing.
+    """
 
     backups: tuple[str, ...]
     kind: Literal["machine-preflight"] = "machine-preflight"
@@ -204,7 +207,7 @@ class MachinePreflight(PoolNeeds):
 
 @dataclass(frozen=True)
 class MakeTop:
-    """Create the dataset above volumes that are next to each other. The dataset is not mounted."""
+    """Create the common parent dataset of volumes that are siblings. The dataset is not mounted."""
 
     dataset: str
     kind: Literal["make-top"] = "make-top"
@@ -272,7 +275,7 @@ class CloneSnapshot:
 
 @dataclass(frozen=True)
 class MountPart:
-    """One volume to mount: the snapshot that it must have, and the properties to restore."""
+    """A volume to mount: the snapshot that it must have, and the properties to restore."""
 
     role: str
     dataset: str
@@ -284,7 +287,7 @@ class MountPart:
 
 @dataclass(frozen=True)
 class MountVolumes:
-    """Compare the GUIDs of the received snapshots, restore the properties, mount, outermost first."""
+    """Compare the GUIDs of the received snapshots, restore the properties, and mount the volumes, outermost first."""
 
     parts: tuple[MountPart, ...]
     kind: Literal["mount"] = "mount"
@@ -298,7 +301,7 @@ class MountVolumes:
 class Recover:
     """Start the server once with its own binlogs, unreachable, and shut it down.
 
-    It must recover to exactly the backup's position.
+    The server must recover to exactly the backup's position.
     """
 
     gtids: str | None
@@ -316,10 +319,10 @@ class Recover:
 class LogPart:
     """An archived binlog to replay: its incarnation, its name in the archive, and its range (offsets in bytes).
 
-    `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host and is
-    copied, if it has the archived bytes; else the binlog is fetched from the archive. `fingerprint` is the hash of its
-    head, which no other file of that name has ("": an older version planned it). `description` is the digest of its
-    description, if the binlog was rotated at the time of the plan and so is final.
+    `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host. It is copied
+    if it has the archived bytes; otherwise the binlog is fetched from the archive. `fingerprint` is the hash of its
+    head, which no other file of that name has ("": the plan is from an older version). `description` is the digest of
+    the binlog's description, if the binlog was already rotated, and thus final, at the time of the plan.
     """
 
     incarnation: str
@@ -344,7 +347,7 @@ the output of the server's binlog tool in one session.
 class Replay:
     """Replay some archived binlogs, then snapshot.
 
-    The datasets are first rolled back to the snapshot of the step before.
+    The datasets are first rolled back to the snapshot of the previous step.
     """
 
     number: int
@@ -378,8 +381,8 @@ class Replay:
 class ResumedRun:
     """Continue a finished restore: its server must still be at exactly these transactions. Then snapshot.
 
-    The step starts the server once, unreachable, and shuts it down. `after_look`: the step instead stops the server and
-    rolls its volumes back to their state before the look.
+    The step starts the server once, unreachable, and shuts it down. `after_look`: the server was started read-only. The
+    step instead stops it and rolls its volumes back to their state before that.
     """
 
     number: int
@@ -416,7 +419,7 @@ class CheckServer:
 
 @dataclass(frozen=True)
 class VolumeCheck:
-    """One zvol: the snapshot that it must have, its size in bytes, and the properties to restore."""
+    """A zvol: the snapshot that it must have, its size in bytes, and the properties to restore."""
 
     role: str
     dataset: str
@@ -473,7 +476,7 @@ def full_receive_reason(step: Receive, *, to_guid: int, from_guid: int, records:
     """Return why this step cannot continue an interrupted receive; None if it can.
 
     `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream (`from_guid` 0: it is a full
-    one). `records`: whether a record was received.
+    stream). `records`: whether at least one record was received.
     """
     if (to_guid, from_guid) != (step.guid, step.from_guid or 0):
         return f"ZFS kept a part of another snapshot, with GUID {to_guid}, not of {step.snapshot}"

@@ -1,4 +1,4 @@
-"""The option file of a server on a copy: its own paths and identity, and no background activity. Pure."""
+"""The option file of a server on a copy, with its own paths and identity and without background activity. Pure."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _QUIET = (
 
 
 BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""Options for a server that runs briefly: it does not load the pages that the source had in memory.
+"""Options for a server that runs briefly, so that it does not load the pages that the source had in memory.
 
-Their list (ib_buffer_pool) is kept for the start of the server that is handed over.
+The list of these pages (ib_buffer_pool) is kept for the start of the server that users get.
 """
 
 
@@ -73,7 +73,7 @@ _REFUSED = frozenset(
         "bootstrap",
     )
 )
-"""Options that open a port, run statements, write elsewhere or admit anyone, and that no later line overrides."""
+"""Options that open a port, run statements, write elsewhere or let anyone log in, and that no later line overrides."""
 
 
 _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
@@ -99,7 +99,7 @@ class PathMap:
     def translate(self, path: str) -> str:
         """Return the path in the copy.
 
-        Raises PreflightError if the path is on none of the volumes, so the copy must not use it.
+        Raises PreflightError if the path is on none of the volumes, because the copy must not use it.
         """
         clean = normpath(path)
         for source, target in sorted(self.pairs, key=lambda pair: -len(pair[0])):
@@ -118,7 +118,7 @@ class PathMap:
 class ServerIdentity:
     """The identity of a server on a copy. `port` None: no network at all. `folder` is its private folder.
 
-    `trusts_creators`: accounts that may create triggers and functions in a schema need no global privilege for it.
+    `trusts_creators`: accounts that may create triggers and functions in a schema need no additional global privilege.
     """
 
     server_id: int
@@ -176,9 +176,9 @@ def option_file(
 ) -> str:
     """Return the option file of a server on a copy of the files.
 
-    `extra` are the site's own lines. As a later line wins, they cannot restore a path, an identity or an activity of
-    the source. `last` are lines of zsnapdb for the present task; they override all others. Raises PreflightError if the
-    source used a path outside its volumes, or a line is refused.
+    `extra` are the site's own lines. Later lines of zsnapdb override them, so they cannot restore a path, an identity
+    or an activity of the source. `last` are lines of zsnapdb for the present task; they override all others. Raises
+    PreflightError if the source used a path outside its volumes, or a line is refused.
     """
     _refuse_options(extra)
     lines = [*kept_lines(flavour, variables, extra), *extra]
@@ -235,7 +235,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
         f"secure_file_priv={identity.temporary}",
     ]
     if identity.port is None:
-        # A server that is reachable only by socket needs no keys, and creating them takes seconds.
+        # A server that accepts connections only on a socket needs no keys, and creating keys takes seconds.
         lines += ["skip_networking=ON", *_NO_KEYS]
     else:
         lines += ["skip_networking=OFF", f"bind_address={identity.bind_address}", f"port={identity.port}"]
@@ -250,7 +250,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
 
 
 def _refuse_options(extra: Sequence[str]) -> None:
-    """Raise PreflightError if no later line can override a configured option."""
+    """Raise PreflightError if there is a configured option that no later line can override."""
     for line in extra:
         if option_name(line) in _REFUSED or line.lstrip().startswith(("[", "!")):
             raise PreflightError(
@@ -274,7 +274,7 @@ def _data_file(part: str, home: str, paths: PathMap) -> str:
 
 
 def rewrite_index(text: str, folder: str) -> str:
-    """Return a binlog or relay log index with the same files in `folder`. The last line also ends in a newline."""
+    """Return a binlog or relay log index with the same files in `folder`. The last line ends in a newline too."""
     return "".join(f"{join(folder, basename(line))}\n" for line in text.split("\n") if line)
 
 
@@ -291,32 +291,32 @@ def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether only this host can reach a server that is bound to the address."""
+    """Return whether only this host can reach a server that listens on the address."""
     return address == "localhost" or address == "::1" or address.startswith("127.")
 
 
 OPTION = "innodb_buffer_pool_size"
 DEFAULT_BUFFER_POOL = 128 << 20
-"""The size if nothing sets it (refman 8.4 and MariaDB's, "innodb_buffer_pool_size")."""
+"""The size if no option sets it (manuals of MySQL 8.4 and MariaDB, "innodb_buffer_pool_size")."""
 _CHUNK = 128 << 20
 """A server rounds the size up to a multiple of its chunk (refman 8.4, "innodb_buffer_pool_chunk_size")."""
 _OF_FREE = 0.5
 """The fraction of free memory. The rest is for the ARC during a receive, and for production next to this server."""
 _UNKNOWN = 8 << 30
-"""The upper bound if the backup does not record the size of its server, as older backups do not."""
+"""The upper bound if the backup, like older backups, does not record the size of the server's pool."""
 _OF_LIMIT = 0.6
-"""The fraction of server.memory. A server needs more than its buffer pool, and is killed beyond server.memory."""
+"""The fraction of `server.memory`. A server needs more than its buffer pool, and is killed above `server.memory`."""
 
 
 def buffer_pool(
     options: Sequence[str], variables: Mapping[str, str], free: int | None, limit: int | None
 ) -> int | None:
-    """Return the size of the buffer pool in bytes, larger than the default; None if the option is not to be set.
+    """Return the size of the buffer pool in bytes, larger than the default; None if the option must not be set.
 
-    - `options`: the site's own lines; one that sets the size has precedence
-    - `variables`: those of the backup's server, whose size was sufficient
+    - `options`: the site's own lines; if one sets the size, it has precedence
+    - `variables`: the variables of the backup's server, whose size was sufficient
     - `free`: bytes of memory that are available without swapping (None: unknown)
-    - `limit`: the maximum memory of the server in bytes (server.memory)
+    - `limit`: the maximum memory of the server in bytes (`server.memory`)
     """
     if free is None or any(option_name(line) == OPTION for line in options):
         return None
@@ -330,7 +330,7 @@ def buffer_pool(
 
 
 def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
-    """Return the planned size, reduced to the present one: memory may be scarcer when a restore continues."""
+    """Return the smaller of the planned and the present size: memory may be scarcer when a restore continues."""
     return min(planned, now) if planned is not None and now is not None else None
 
 

@@ -1,8 +1,8 @@
 """The plugins that a server on a copy loads, those that it omits, and those that this host lacks. Pure.
 
 A copy has the plugins of its source. Recovery needs the engines of its tables. A replayed statement has the same effect
-only with the same engines, authentication plugins, functions and password checks. A plugin that is not classified here
-is loaded.
+only if engines, authentication plugins, functions and password checks are the same. A plugin that is not classified
+here is loaded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LEFT_OUT: Mapping[str, str] = {
     ),
     **dict.fromkeys(("thread_pool", "tp_thread_group_state", "tp_thread_group_stats", "tp_thread_state"), _THREADS),
 }
-"""Reasons why a copy does not load a plugin, by the name of the plugin's option."""
+"""The reasons why a copy does not load a plugin, by the name of the plugin's option."""
 
 _KEY_KINDS = ("ENCRYPTION", "KEYRING")
 _OFF = ("OFF", "0", "FALSE")
@@ -113,10 +113,10 @@ def classify(plugin: Plugin) -> PluginClass:
 
 
 def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_rows: bool) -> tuple[str, ...]:
-    """Return the lines of an option file that give a copy the plugins of its source; they follow `options`.
+    """Return the option file lines that give a copy the plugins of its source. They follow `options`.
 
     - `known`: None if the backup does not record the plugins of its server
-    - `options`: the lines of the site (server.options); a plugin that they switch off is not loaded
+    - `options`: the site's lines (`server.options`); a plugin that they switch off is not loaded
     - `reads_rows`: the server itself loads the plugins in `mysql.plugin`, as every server with accounts does
       (refman 8.4, "skip_grant_tables")
     """
@@ -133,7 +133,7 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
         kind = classify(plugin)
         if kind in (PluginClass.BUILT_IN, PluginClass.LEFT_OUT):
             is_on = kind is PluginClass.BUILT_IN and plugin.is_active
-            # The name is from a manifest. With the prefix it can only be an option of a plugin (sql_plugin.cc).
+            # The name is from a manifest. With the prefix, the text can only be an option of a plugin (sql_plugin.cc).
             lines.append(f"loose_plugin_{plugin.option}={'ON' if is_on else 'OFF'}")
     return tuple(lines)
 
@@ -141,8 +141,8 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
 def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None]) -> ServerPlugins | None:
     """Return the plugins that a replay may need: those of the backup, and those of `later` backups.
 
-    INSTALL PLUGIN and INSTALL SONAME are in no binlog, but statements that use the new plugin are. The data of the
-    backup has no row for it, so an option loads it.
+    Binlogs do not contain INSTALL PLUGIN and INSTALL SONAME, but contain statements that use the new plugin. The data
+    of the backup has no row for the plugin, so an option loads it.
     """
     if known is None:
         return None
@@ -164,7 +164,7 @@ def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
 
 
 def switched_off(options: Iterable[str]) -> frozenset[str]:
-    """Return the options that a line of an option file sets to OFF, without the prefix `plugin_`."""
+    """Return the options that these option file lines set to OFF, without the prefix `plugin_`."""
     off = (option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
     return frozenset(name.removeprefix("plugin_") for name in off)
 
@@ -174,7 +174,7 @@ def objections(
 ) -> tuple[PluginObjection, ...]:
     """Return the plugins that a copy of a server with these plugins would lack on this host.
 
-    `installed` None: the server program does not list its plugins. `options` are the lines of server.options.
+    `installed` None: the server program does not list its plugins. `options` are the lines of `server.options`.
     """
     if known is None or installed is None:
         return ()

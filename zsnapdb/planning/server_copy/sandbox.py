@@ -37,11 +37,11 @@ PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The host paths that a server can see; no other path exists for it.
+    """The host paths that a server can see. Other paths do not exist for the server.
 
     `base` is the folder above the copy. `writable` are the copy's folders, `readable` the folders with programs and
-    settings, `hidden` the source's folders. `connects`: the server may connect to other servers. `answers_beyond`: it
-    listens on an address that other hosts can reach.
+    settings, `hidden` the source's folders. `connects`: the server may connect to other servers. `answers_beyond`: the
+    server listens on an address that other hosts can reach.
     """
 
     base: str
@@ -63,8 +63,8 @@ def sandbox_of(
     """Return the sandbox of a server on a copy.
 
     `private` is the private folder at the top of the copy. `volumes` and `source` are the mount points of the copy and
-    of its source. `programs` are the paths of the server program (a link, and its target). Files and folders in lines
-    of `options` are readable, as are `reads`.
+    of its source. `programs` are the paths of the server program (a link, and its target). Files and folders named in
+    `options` are readable, as are `reads`.
     """
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
@@ -80,7 +80,7 @@ def sandbox_of(
 
 
 def is_shown(path: str, options: Sequence[str], reads: Sequence[str]) -> bool:
-    """Return whether a server in a sandbox with these options and further files sees a file of the host."""
+    """Return whether a server in a sandbox with these options and further files can see a file of the host."""
     return _is_in(
         normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_absolute_paths(options), *reads)]
     )
@@ -107,7 +107,7 @@ class MountSeen:
 class ProcessSeen:
     """The namespace and rights of a running server, as reported by the kernel.
 
-    `rights` are lines of /proc/PID/status by name. `shares_mounts`: its mount namespace is that of zsnapdb.
+    `rights` are lines of /proc/PID/status by name. `shares_mounts`: the server has the mount namespace of zsnapdb.
     """
 
     shares_mounts: bool

@@ -1,7 +1,7 @@
 """Facts of a source server that a server on a copy of its files needs. Pure.
 
-Every snapshot of a set and every clone has them in one user property. So a copy can be created and started while the
-source is down and the repository is unreachable.
+Every snapshot of a set and every clone has these facts in one user property. So a copy can be created and started while
+the source is down and the repository is unreachable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEY_VARIABLES = (
     "keyring_okv_conf_dir",
     "keyring_vault_config",
 )
-"""Variables that exist only while a key plugin is loaded. A manifest records them, as they contain no secret.
+"""Variables that exist only while a key plugin is loaded. Manifests record them, because they contain no secret.
 
 Sources: MariaDB manual, "File Key Management Encryption Plugin" and related pages; refman 8.0, "Keyring System
 Variables".
@@ -59,9 +59,9 @@ class MissingOption:
 
 
 def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tuple[MissingOption, ...]:
-    """Return the options of key plugins that the source had and `options` (server.options) lack.
+    """Return the key plugin options that the source had and that `options` (`server.options`) lack.
 
-    The values are those of the source; on another host the path of a file may differ.
+    The values are those of the source. On another host, the paths of files may differ.
     """
     given = [option.replace("-", "_") for option in options]
     missing: list[MissingOption] = []
@@ -77,14 +77,14 @@ def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tup
 
 
 def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = ()) -> str | None:
-    """Return advice if a server on a copy did not start; None if its log and options show no encryption.
+    """Return advice for a server on a copy that did not start; None if its log and options show no encryption.
 
     `absent` are the key files of the source that this host lacks.
     """
     files = f"; the source read its keys from {', '.join(absent)}, and this host has no such file" if absent else ""
     if missing:
         lines = ", ".join(f'"{option.line}"' for option in missing)
-        # It is not recorded whether the source had this option, as its value may be the passphrase itself.
+        # Whether the source had this option is not recorded, because its value may be the passphrase itself.
         passphrase = (
             " (and file_key_management_filekey=FILE:PATH, if that file is encrypted)"
             if any(option.line.startswith(_MARIADB_KEY_FILE) for option in missing)
@@ -145,7 +145,7 @@ RECORDED = (
     "admin_ssl_key",
     *KEY_VARIABLES,
 )
-"""Variables that are always recorded: a copy needs them to start on the files and to read them."""
+"""Variables that are always recorded, because a copy needs them to start on the files and to read the files."""
 
 _WITHOUT_ORIGIN = (
     "autocommit",
@@ -170,8 +170,10 @@ _WITHOUT_ORIGIN = (
     "transaction_isolation",
     "tx_isolation",
 )
-"""Variables that a server reports as compiled defaults even if an option set them. Also variables whose default depends
-on another option, so that a copy with that option starts with another value.
+"""Variables that a server reports as compiled defaults even if an option set them.
+
+Also variables whose default depends on another option, so that a copy with that other option would start with another
+value.
 
 MySQL 8.0.15 and 9.7.4, MariaDB 10.5 to 11.8 were started with an option for every kept variable.
 """
@@ -203,7 +205,7 @@ def _settings(variables: Mapping[str, str], origins: Mapping[str, str] | None) -
 
 
 def recorded_origins(origins: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the origins to record: those of settings, in one line each."""
+    """Return the origins to record: the origins of settings, each as one line."""
     return {
         name: origin
         for name, origin in (origins or {}).items()
@@ -233,8 +235,9 @@ class Place(BaseModel):
 class SourceServer(BaseModel):
     """A server at the time of the snapshot of its files.
 
-    `variables` are the recorded ones, with absolute paths. `volumes` are by role. `absolute_tablespaces` are the first
-    few tablespaces with absolute paths. `unlogged` are GTIDs that were in no binlog (None: unknown).
+    `variables` are the recorded variables, with absolute paths. `volumes` maps each role to its volume.
+    `absolute_tablespaces` are the first few tablespaces with absolute paths. `unlogged` are GTIDs that were in no
+    binlog (None: unknown).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -248,9 +251,9 @@ class SourceServer(BaseModel):
     absolute_tablespaces: tuple[str, ...] = ()
     unlogged: str | None = None
     key_files: tuple[str, ...] = ()
-    """The files from which it read the keys of encrypted tables and binlogs."""
+    """The files from which the server read the keys of encrypted tables and binlogs."""
     binlog_key: str | None = None
-    """The name of the key that encrypted its newest binlog."""
+    """The name of the key that encrypted the server's newest binlog."""
     plugins: ServerPlugins | None = None
     zone: ServerZone | None = None
 
@@ -282,7 +285,7 @@ class SourceServer(BaseModel):
 
     @property
     def has_gtids(self) -> bool:
-        """Whether its transactions have GTIDs: always on MariaDB, by gtid_mode on MySQL."""
+        """Whether the server's transactions have GTIDs: always on MariaDB, by `gtid_mode` on MySQL."""
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property
@@ -293,7 +296,7 @@ class SourceServer(BaseModel):
     def encode(self) -> str:
         """Return the origin as one line for a user property, compressed if it is long.
 
-        If it is too long for the property, `unlogged` is omitted first, then the longest settings.
+        If the line is too long for the property, `unlogged` is omitted first, then the longest settings.
         """
         for shorter in self._ever_shorter():
             whole = shorter.model_dump_json(exclude_defaults=True)
@@ -324,7 +327,7 @@ class SourceServer(BaseModel):
 def decode(text: str, where: str) -> SourceServer:
     """Return the origin in the text of the property.
 
-    Raises DamagedError if the text is no origin; the message names `where`.
+    Raises DamagedError, with `where` in the message, if the text is not an origin.
     """
     try:
         return SourceServer.model_validate_json(_unpacked(text) if text.startswith(_PACKED) else text)
@@ -335,7 +338,7 @@ def decode(text: str, where: str) -> SourceServer:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the text in a packed property. Raises ValueError if it is not packed, or longer than any origin."""
+    """Return the text in a packed property. Raises ValueError if the text is not packed, or longer than any origin."""
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
@@ -371,13 +374,13 @@ OPTIONS = {
     "tx_isolation": "transaction_isolation",
     "storage_engine": "default_storage_engine",
 }
-"""Options with another name than the variable that they set."""
+"""Options whose names differ from the variables that they set."""
 
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
 """Every copy has its own paths, identity and network, and accepts writes, so a plan does not list these classes."""
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
-"""Options that are given once for each part of the value. Their name differs between families."""
+"""Options that are repeated for each part of the value. Their names differ between server families."""
 
 
 @dataclass(frozen=True)
@@ -427,8 +430,8 @@ def _kept_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str, Va
 def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines of an option file for the settings of the source.
 
-    `options` are the site's own lines (server.options), which may load the source's keys. Raises PreflightError if a
-    variable that the files depend on has a value that no server reports.
+    `options` are the site's own lines (`server.options`), which may load the source's keys. Raises PreflightError if a
+    variable on which the files depend has a value that no server reports.
     """
     lines = []
     for name, value, kind in _kept_variables(variables):
@@ -447,7 +450,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
 def _reason(
     name: str, value: str, kind: VariableClass, variables: Mapping[str, str], options: Sequence[str]
 ) -> str | None:
-    """Return why a copy does not get this setting of a kept class; None if it gets the setting."""
+    """Return why a copy does not get this setting, although its class is kept; None if it gets the setting."""
     objection = _objection(name, value)
     if objection is not None and name in _STRICT:
         raise PreflightError(
@@ -490,7 +493,7 @@ def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequen
     - `zones`: the names of this host's time zone (None: the source's zone is recorded, and
       `planning/server_time_zone.py` evaluates it)
 
-    Variables that are always recorded are not listed, nor are the classes in `_OWN`.
+    The result omits variables that are always recorded, and the classes in `_OWN`.
     """
     reasons: dict[str, list[str]] = {}
     for out in left_out(variables, options):

@@ -1,4 +1,4 @@
-"""Decision which server program may be started on a server's files. Pure. No other module decides it."""
+"""The decision which server program may be started on a server's files. Pure. No other module decides this."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.planning.server_family import family, flavour_in
 def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
     """Return why a program of version `program` must not be started on files of version `recorded`; None if it may.
 
-    Crash recovery is only safe within a series, and no server starts on files of a newer one (refman 8.4,
+    Crash recovery is safe only within a series, and no server starts on files of a newer series (refman 8.4,
     "Downgrading"; MariaDB manual, "Downgrading between Major Versions").
     """
     if flavour_in(program) is not flavour:
@@ -31,7 +31,7 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
 def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str | None:
     """Return why a program of version `program` cannot upgrade files of version `recorded`; None if it can.
 
-    The files are those of a server that was shut down. No server can downgrade, and MySQL must not skip a long-term
+    The files are from a server that was shut down cleanly. No server can downgrade, and MySQL must not skip a long-term
     series.
     """
     if flavour_in(program) is not flavour:
@@ -47,7 +47,7 @@ def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str |
 
 
 def series_of(version: str) -> str:
-    """Return the series of a version as in `server.binaries`: 11.8 for 11.8.6-MariaDB."""
+    """Return the series of a version in the form of `server.binaries`: 11.8 for 11.8.6-MariaDB."""
     return ".".join(str(number) for number in release_of(version)[:2])
 
 
@@ -72,7 +72,7 @@ class SeriesNeed:
 
 
 def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
-    """Return the programs that the backups (oldest first) need, the series of the newest backup first."""
+    """Return the server programs that the backups (oldest first) need, the series of the newest backup first."""
     groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
     for backup in backups:
         series = (backup.flavour, series_of(backup.version))
@@ -121,11 +121,11 @@ HINT_FOR_FILES = (
 def objections_to_settings(
     flavour: Flavour, variables: Mapping[str, str], mountpoints: Collection[str], options: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return why a copy cannot have the paths in the server's settings, tested with the option file of a copy.
+    """Return why a copy cannot have the paths in the server's settings, tested by generating the option file of a copy.
 
     - `variables`: the variables in the manifest
     - `mountpoints`: the mount points of the volumes
-    - `options`: the lines of server.options
+    - `options`: the lines of `server.options`
     """
     try:
         option_file(flavour, variables, PathMap(tuple((point, point) for point in mountpoints)), _SOMEBODY, options)

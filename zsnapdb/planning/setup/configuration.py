@@ -29,7 +29,7 @@ class SetupSurroundings:
 
     `before` and `after` are the text around the tables. `repository` is the name of the instance's repository.
     `is_shared` and `has_agent`: repository and agent are configured already and stay unchanged. `target` is the name of
-    the notification target that setup adds ("": none). `is_silent`: no notification is configured.
+    the notification target that setup adds ("": none). `is_silent`: no notification target is configured.
     """
 
     before: str = ""
@@ -58,10 +58,10 @@ ALONE = SetupSurroundings()
 def surroundings(
     configured: str | None, answers: SetupAnswers, written: WrittenTables | None = None
 ) -> SetupSurroundings | None:
-    """Return the part of the configuration that setup does not change; None if it cannot be separated.
+    """Return the part of the configuration that setup keeps; None if it cannot be separated.
 
-    `written` are the tables of this instance from an earlier setup, if they are unchanged. Without them everything
-    except the tables of the instance is kept.
+    `written` are the tables of this instance from an earlier setup, if they are unchanged. If None, everything except
+    the tables of the instance is kept.
     """
     if configured is None:
         return replace(ALONE, target=_target(answers, {}), is_silent=answers.notify is None)
@@ -111,7 +111,7 @@ def without(configured: str, instance: str, written: WrittenTables | None) -> st
 
 
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
-    """Return a hash of these tables of a configuration. Comments and order do not count."""
+    """Return a hash of these tables of a configuration. Comments and order do not change the hash."""
     contents = [_at(document, path) for path in tables]
     return hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -175,7 +175,7 @@ def _at(document: Mapping[str, Any], path: TablePath) -> Any:
 
 
 def _provider(url: str) -> str:
-    """Return the table of a repository that has the access to the store of its url."""
+    """Return the repository's table that configures access to the store with this URL."""
     scheme = url.partition("://")[0]
     return scheme if scheme in ("azure", "gs") else "s3"
 
@@ -203,7 +203,7 @@ _HEAD = (
 RECIPIENT = "AGE-RECIPIENT"
 """The placeholder for the recipient in the plan before the identity exists."""
 NO_SIGNING = "none"
-"""The value of `signing` if the user decided that the host signs nothing."""
+"""The value of `signing` if the user decided that the host does not sign."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class ServerLogin:
 
 @dataclass(frozen=True)
 class ServerPlaces:
-    """The server program, if it is not in the usual folders, its unit, and where a rewind writes a new server_id."""
+    """The server program (if not in the usual folders), the unit, and the file for a new server_id after a rewind."""
 
     binary: str = ""
     server_id_file: str = ""
@@ -240,9 +240,10 @@ def configuration_text(
 ) -> str:
     """Return the text of the configuration.
 
-    `recipient` None: backups are not encrypted. `identity` is the file with which drills decrypt them. `signing` is the
-    file of the signing key, or NO_SIGNING; None: the configuration sets neither. `server` are the settings of the
-    server that must be configured, `around` is the existing configuration. `archives`: the server has binlogs.
+    `recipient` None: backups are not encrypted. `identity` is the file with the key with which drills decrypt backups.
+    `signing` is the file of the signing key, or NO_SIGNING; None: the configuration sets neither. `server` are the
+    settings of the server that must be configured, `around` is the existing configuration. `archives`: the server has
+    binlogs.
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:
@@ -276,7 +277,7 @@ def _instance(
         yield from (_line(key, value) for key, value in control.items() if value)
         yield ""
     yield from (f"[instance.{name}.keep]", "last = 7", "daily = 14", "weekly = 8", "monthly = 12", "")
-    # With the default warn_at of 0.8, the ages that the schedule itself reaches cause no warning.
+    # With the default `warn_at` of 0.8, the ages that the schedule itself causes lead to no warning.
     yield from (f"[instance.{name}.objectives]", 'backup_age = "31h"')
     if archives:
         yield from ('rpo = "15m"', 'archive_lag = "15m"')
@@ -323,7 +324,7 @@ def _line(key: str, value: str) -> str:
 
 
 class RemovalAction(StrEnum):
-    """An action that the removal itself performs. All other steps are left to the user."""
+    """An action that zsnapdb itself performs. All other steps of a removal are left to the user."""
 
     UNSCHEDULE = "unschedule"
     CONFIGURATION = "configuration"
@@ -333,7 +334,7 @@ class RemovalAction(StrEnum):
 class RemovalFacts:
     """The existing parts of an instance.
 
-    - `rest`: the configuration without the instance (empty if it had no other; None if its tables cannot be separated)
+    - `rest`: the configuration without the instance (empty: there is no other instance; None: it cannot be separated)
     - `has_agent`: systemd knows the unit of the agent
     - `own_unit`, `cron`: existing files of a setup ("": none)
     - `account`: the account of zsnapdb on the server ("": root)
@@ -361,7 +362,7 @@ class RemovalFacts:
 
 @dataclass(frozen=True)
 class RemovalStep:
-    """A step: its title, the shell or SQL lines, and the files that are renamed or changed."""
+    """A step: its title, its shell or SQL lines, and the files that it renames or changes."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -379,7 +380,7 @@ class RemovalPlan:
 
 
 def plan_removal(facts: RemovalFacts) -> RemovalPlan:
-    """Return the plan of a removal. zsnapdb itself removes no data and no key."""
+    """Return the plan of a removal. zsnapdb itself removes neither data nor keys."""
     notes = ["the server, its datasets, snapshots and backups stay: what follows names them, and removes none"]
     if facts.clones:
         notes.append(f"clones of the instance exist ({facts.clones}): `zsnapdb clone list` names them")

@@ -16,9 +16,9 @@ class FoundFiles:
     """Facts that decide whether and how setup can move a server's files to ZFS. Names and paths: "" if none.
 
     `service` is the systemd unit of the server. `is_mount`: the data directory itself is a mount point. `binlog` is the
-    path of the binlogs without number, `binlog_index` that of their index. `elsewhere` are settings with files outside
-    the data directory, `obstacles` paths in it that are no regular files or folders. `option_folder` is a folder of
-    option files that the server reads. `taken` are existing paths that a move would create.
+    path of the binlogs without the number, `binlog_index` the path of their index. `elsewhere` are settings with files
+    outside the data directory, `obstacles` are paths in it that are neither regular files nor folders. `option_folder`
+    is a folder of option files that the server reads. `taken` are existing paths that a move would create.
     """
 
     service: str
@@ -36,15 +36,16 @@ class FoundFiles:
 class FoundServer:
     """A running server: its process, account, program, sockets and data directory.
 
-    `filesystem` and `dataset` are those of the data directory ("" where there is none). `page_size` and `version` are
-    None if nobody may ask the server. `used` is the size of the data directory in bytes. `lets_root_in`: root of the
-    operating system is root of the server, by its socket and without a password. `has_socket_login`: an account can
-    do the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the configuration, "" if the
-    server program of the usual folders is right. `has_binlog`: it writes binlogs, or nobody may ask. `lacks_names`: it
-    could write the names of columns there, and does not. `server_id_file` is where a rewind may write a new server_id
-    that this server alone reads, "" if no such place is known. `service` is the systemd unit that runs it, and
-    `option_folder` a folder whose option files it reads; "" if there is none. `files` is None if the files lie on ZFS,
-    or if nobody may ask. `cipher` is that of its dataset, None if ZFS does not encrypt it.
+    `filesystem` and `dataset` are those of the data directory ("": none). `page_size` and `version` are None if root
+    cannot query the server. `used` is the size of the data directory in bytes. `lets_root_in`: root of the operating
+    system can log in as root of the server, through its socket and without a password. `has_socket_login`: other
+    accounts can be set up for the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the
+    configuration, "" if the program in the usual folders is right. `has_binlog`: the server writes binlogs, or cannot
+    be queried. `lacks_names`: it could write column names to binlogs, but does not. `server_id_file` is where a rewind
+    may write a new server_id that this server alone reads, "" if no such place is known. `service` is the systemd unit
+    that runs it, and `option_folder` a folder whose option files it reads; "" if there is none. `files` is None if the
+    files are on ZFS, or the server cannot be queried. `cipher` is the cipher of its dataset, None if ZFS does not
+    encrypt it.
     """
 
     pid: int
@@ -85,7 +86,7 @@ class FoundPool:
 
 @dataclass(frozen=True)
 class WrittenTables:
-    """The tables of a configuration that an earlier setup wrote, by path. They are unchanged since."""
+    """The tables of a configuration that an earlier setup wrote and that are unchanged since, by path."""
 
     tables: tuple[tuple[str, ...], ...]
 
@@ -95,7 +96,7 @@ class SetupFacts:
     """The facts about the host.
 
     - `configuration`, `configured`: the path of the configuration and its text (None: no file, or only comments)
-    - `recipient`: that of the existing identity file (None: there is none)
+    - `recipient`: the recipient in the existing identity file (None: there is no file)
     - `unit`: the text of the agent's unit for this host (None: a suitable unit exists)
     - `grants`: the statements for the account by flavour
     """
@@ -127,7 +128,7 @@ class SetupFacts:
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """The decisions of the user. None: setup decides, or refuses if it cannot.
+    """The decisions of the user. None: setup decides, or refuses to run if it cannot.
 
     - `repository`: an address such as s3://bucket/prefix or file:///folder
     - `encrypt`: whether backups are encrypted
@@ -160,7 +161,8 @@ _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")
 def overridden(option_file: str, options: str) -> tuple[str, ...]:
     """Return the paths in the option file that a server would not use, with the values that it would use.
 
-    Empty if it uses all. `options` are the server's options with its command line, as `--print-defaults` prints them.
+    Empty if it uses all. `options` are the server's options, including its command line, in the form of
+    `--print-defaults`.
     """
     wrong = []
     for setting in _PATH.finditer(option_file):

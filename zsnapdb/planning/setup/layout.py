@@ -1,7 +1,7 @@
 """The layout of a server on ZFS: its datasets with their properties, and the matching server settings. Pure.
 
 Sources: the two-dataset layout of Percona's talk "MySQL and ZFS" (2019); OpenZFS documentation, "Workload Tuning";
-zfsprops(7). The doctor's rules (`planning/advice`) accept every property.
+zfsprops(7). The doctor's rules (`planning/advice`) accept every property of the layout.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NewDataset:
 class KeptLogs:
     """The logs that a moved server keeps: the name of its binlogs (empty if it writes none).
 
-    Existing relay logs stay in the data directory, as the server has their relative paths.
+    Existing relay logs stay in the data directory, because the server has recorded their relative paths.
     """
 
     binlog: str
@@ -66,7 +66,7 @@ def dataset_pair(
     }
     data = {**_COMMON, "recordsize": f"{page_size >> 10}K", "compression": "lz4"}
     if release >= _HONOURS_DIRECT:
-        # The ARC serves clones, sends and reads that miss the buffer pool.
+        # The ARC is used by clones, by sends, and by reads that miss the buffer pool.
         data["direct"] = "disabled"
     datasets = (NewDataset(name, parent), NewDataset(f"{name}/data", data))
     return ServerLayout(datasets, f"{mount}/data", option_file(flavour, mount, kept))
@@ -75,7 +75,7 @@ def dataset_pair(
 def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = None) -> str:
     """Return the fragment of the server's option file for the layout. It does not change doublewrite.
 
-    A moved server with binlogs keeps their format and its GTID settings, as replicas may depend on them.
+    A moved server with binlogs keeps its binlog format and GTID settings, because replicas may depend on them.
     """
     facts = family(flavour)
     binlog = f"{mount}/{kept.binlog if kept is not None and kept.binlog else 'binlog'}"
@@ -101,7 +101,7 @@ def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = No
 
 
 def _first(flavour: Flavour) -> dict[str, str]:
-    """Return the options for a server that wrote no binlogs so far."""
+    """Return the options for a server that has not written binlogs before."""
     strict = family(flavour).numbers_always
     gtids = {"gtid_strict_mode": "ON"} if strict else {"gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
     return {"binlog_format": "ROW", **gtids}
@@ -111,12 +111,12 @@ BINLOG_FRAGMENT = "zz-zsnapdb-binlog.cnf"
 
 
 def binlog_options(flavour: Flavour) -> str:
-    """Return the option file that turns on the binlogs of a server which writes none. They stay for a week.
+    """Return the option file that turns on binlogs. The server keeps them for a week.
 
     MariaDB removes no binlogs by default (MariaDB manual, "expire_logs_days").
     """
     facts = family(flavour)
-    # A MariaDB that is a replica logs nothing of its source otherwise ("log_slave_updates").
+    # Without this option, a MariaDB replica does not log the changes of its source ("log_slave_updates").
     expiry = (
         {"expire_logs_days": "7", "log_slave_updates": "ON"}
         if facts.numbers_always
@@ -135,7 +135,7 @@ PACKAGED_UNITS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 """The folders of packaged units (systemd.unit(5))."""
 CRON_FOLDER = "/etc/cron.d"
 _CRON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""The default PATH of cron has no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
+"""The PATH for cron jobs, because cron's default has no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
 _CRON_JOBS = (
     ("*/5 * * * *", ("binlog", "archive", "INSTANCE", "--once")),
     ("* * * * *", ("snapshot", "INSTANCE")),
@@ -185,7 +185,10 @@ def _command_line(words: Sequence[str]) -> str:
 
 
 def cron_file(instance: str) -> str:
-    """Return the cron file of this instance. cron ignores file names with other characters (cron(8))."""
+    """Return the cron file of this instance.
+
+    Characters that cron does not accept in file names are replaced (cron(8)).
+    """
     return f"{CRON_FOLDER}/zsnapdb-{re.sub('[^A-Za-z0-9_-]', '_', instance)}"
 
 
@@ -214,7 +217,7 @@ _CREATE = re.compile(r"CREATE USER (?P<name>[^ ]+) IDENTIFIED (?P<how>.+)")
 
 @dataclass(frozen=True)
 class AccountPlan:
-    """The account, the statements that create it, and its password file (None: it logs in by socket alone).
+    """The account, the statements that create it, and its password file (None: it logs in through the socket only).
 
     Each statement can be repeated. A statement with SECRET_PLACE needs the password.
     """
@@ -232,14 +235,14 @@ class AccountPlan:
 
 
 def user_of(server: FoundServer) -> str:
-    """Return the account of zsnapdb on the server: root if every server of the family admits root by socket."""
+    """Return the account of zsnapdb on the server: root if every server of the family lets root in by socket."""
     return "root" if family(server.flavour).root_uses_socket else DEFAULT_USER
 
 
 def account_plan(server: FoundServer, grants: str, password_file: str) -> AccountPlan | None:
     """Return the account to create with the statements of `grants`; None if every server has the account.
 
-    The account gets a password if root can query the server and the server has no login by socket alone.
+    The account gets a password if root can query the server and the server has no socket login without a password.
     """
     user = user_of(server)
     if user == "root":

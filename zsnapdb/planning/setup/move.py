@@ -1,7 +1,8 @@
-"""The move of a server's files to ZFS: its paths before, during and after it, and the commands. Pure.
+"""The move of a server's files to ZFS: the paths before, during and after the move, and the commands. Pure.
 
 The old files are not changed. Until they are renamed, the server can be started on them at any time; after that, only
-on the copies. A data directory that is a mount point cannot be renamed: then the option file decides.
+on the copies. A data directory that is a mount point cannot be renamed. In that case, a change of the option file
+replaces the renaming.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FRAGMENT = "zz-zsnapdb-zfs.cnf"
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """The paths of a move: `old` files after it, `mount` of the outer dataset, `staging` mount during the copy."""
+    """The paths of a move: the old files afterwards, the mount of the outer dataset, and its mount during the copy."""
 
     old: str
     mount: str
@@ -39,7 +40,7 @@ class MovePlaces:
 
 
 def places(datadir: str, *, is_mount: bool) -> MovePlaces:
-    """Return the paths for a data directory. A mount point is not moved; its copy is next to it."""
+    """Return the paths for a data directory. A mount point is not renamed; the copy is placed next to it."""
     if is_mount:
         return MovePlaces(datadir, f"{datadir}-zfs", f"{datadir}-zfs")
     return MovePlaces(f"{datadir}.before-zfs", datadir, f"{datadir}.on-zfs")
@@ -114,7 +115,7 @@ class ServerMove:
         return f"remove {MOVE_RECORD}"
 
     def given_up(self, *, is_switched: bool) -> str:
-        """Return the shell line with which a user returns to the old files. The datasets are kept and renamed."""
+        """Return the shell line with which a user returns to the old files. The datasets are renamed and kept."""
         name = self.datasets[0].name
         words: list[Sequence[str]] = [self.stop] if is_switched else []
         words += [("zfs", "set", "mountpoint=none", name), ("zfs", "rename", name, f"{name}-unused")]
@@ -126,7 +127,10 @@ class ServerMove:
         return f"`{' && '.join(self.shown(words))}`"
 
     def is_log(self, name: str) -> bool:
-        """Return whether the entry of the data directory belongs to the outer dataset. Binlogs are handled apart."""
+        """Return whether the entry of the data directory belongs to the outer dataset.
+
+        Binlogs are handled separately.
+        """
         return _LOGS.fullmatch(name) is not None
 
     @property
@@ -191,10 +195,10 @@ class MovePhase(StrEnum):
     """The phase that a move has certainly reached, from its record.
 
     - UNKNOWN: the record is of a release that wrote no phases
-    - PLANNED: nothing, or a part of the copies
+    - PLANNED: at most a part of the copies exists
     - COPIED: the copies were equal to the old files, and have a snapshot
     - SWITCHED: the copies were about to replace the old files
-    - STARTED: the server was observed to run on them
+    - STARTED: the server was observed running on the copies
     """
 
     UNKNOWN = "unknown"
@@ -216,8 +220,8 @@ class ServedPlace(StrEnum):
 class CopiesState(StrEnum):
     """The content of the datasets.
 
-    UNFINISHED: incomplete copies of this move. UNCHANGED: the copies as they were compared. CHANGED: the copies were
-    changed since. UNPROVED: files of unknown origin. UNMOUNTED: the content is not visible.
+    UNFINISHED: incomplete copies of this move. UNCHANGED: the copies are as they were at the comparison. CHANGED: the
+    copies were changed since. UNPROVED: files of unknown origin. UNMOUNTED: the content is not visible.
     """
 
     EMPTY = "empty"
@@ -238,7 +242,10 @@ class OldState(StrEnum):
 
 
 class MoveStep(StrEnum):
-    """COPY: stop the server, copy, switch, start. START: start it on the copies. FINISH: it runs there already."""
+    """COPY: stop the server, copy, switch, start. START: start the server on the copies.
+
+    FINISH: it already runs on them.
+    """
 
     COPY = "copy"
     START = "start"
@@ -321,7 +328,7 @@ def _starting(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
     give_up = move.given_up(is_switched=facts.is_switched)
     if facts.is_switched and facts.runs is ServedPlace.OLD and facts.copies in _MAY_BE_NEWER:
-        # A later option file sets the old data directory, and the one of the move sets the logs.
+        # A later option file sets the old data directory, and the move's option file sets the logs.
         return MoveDecision(
             None,
             f"the server runs on {move.server.datadir} and may write its logs to {move.datasets[0].name}",
@@ -357,7 +364,7 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 
 
 def may_go_back(facts: MoveFacts) -> bool:
-    """Return whether the old files may be put back: no server runs on the copies, and they never changed."""
+    """Return whether the old files may be put back: no server runs on the copies, and the copies never changed."""
     return (
         facts.runs is not ServedPlace.NEW
         and facts.phase is MovePhase.SWITCHED

@@ -63,12 +63,12 @@ class SetupAction(StrEnum):
 
 
 PROOF = (SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL)
-"""The last steps: they verify the result of the steps before them. `jobs/setup/steps.py` runs them."""
+"""The last steps, which verify the result of the previous steps. `jobs/setup/steps.py` runs them."""
 
 
 @dataclass(frozen=True)
 class SetupStep:
-    """A step: its title, and the required shell or SQL lines, or the file."""
+    """A step: its title, and its shell or SQL lines or its file."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -87,16 +87,16 @@ class StartedMove:
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """The way, the server and the steps. If there are refusals, nothing can be done, and there are no steps.
+    """The way, the server and the steps. If there are refusals, there are no steps.
 
     - `configuration`, `identity`: the paths of the files that setup writes; `identity` None: no encryption
-    - `recipient`: that of an existing identity
+    - `recipient`: the recipient of an existing identity
     - `account` None: every server has the account; `move` None: the files are not moved
     - `move_step`: the step of the move. FINISH applies even with refusals: the server runs on ZFS, and setup records it
     - `around`: the configuration without the tables that setup writes
     - `kept`: the text of a configuration that already has all these tables and is not changed
-    - `signing`: the file of the signing key; NO_SIGNING: none is wanted; None: an earlier setup or the repository's own
-      configuration leaves it open
+    - `signing`: the file of the signing key; NO_SIGNING: the host does not sign; None: an earlier setup or the
+      repository's own configuration decides
     """
 
     way: SetupWay
@@ -135,7 +135,7 @@ class SetupPlan:
 
     @property
     def can_offer_binlogs(self) -> bool:
-        """Whether the server writes no binlogs, and setup could turn them on by one restart."""
+        """Whether the server writes no binlogs, and setup could turn them on with one restart."""
         return (
             not self.refusals
             and self.server is not None
@@ -211,9 +211,9 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
 
 
 def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
-    """Return the file of the signing key, NO_SIGNING, or None if the existing configuration leaves it open.
+    """Return the file of the signing key; NO_SIGNING; or None if the existing configuration decides.
 
-    An existing installation without a key stays unsigned, as its stored backups are unsigned.
+    An existing installation without a key stays unsigned, because its stored backups are unsigned.
     """
     if around is None or around.is_shared:
         return None
@@ -227,7 +227,7 @@ def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings
 
 
 def leave_signing_open(plan: SetupPlan) -> SetupPlan:
-    """Return the plan without a signing key: the repository exists, and a new key would invalidate its backups."""
+    """Return the plan without a signing key: a new key would invalidate the backups of an existing repository."""
     plan = replace(plan, signing=None, signer=None, notes=(*plan.notes, _REPOSITORY_THERE))
     text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
     steps = (
@@ -277,7 +277,7 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
 
 
 def missing_binlogs_reason(server: FoundServer) -> str:
-    """Return why setup cannot turn on the binlogs of this server, "" if it can."""
+    """Return why setup cannot turn on the binlogs of this server; "" if it can."""
     if not server.service:
         return f"systemd does not run process {server.pid}, so setup cannot restart it"
     if not server.lets_root_in:
@@ -320,7 +320,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None and the reason. The server of an interrupted move may be stopped."""
+    """Return the selected server, or None and the reason. If a move was interrupted, its server may be down."""
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -461,7 +461,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
 
 
 def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> SetupStep:
-    """Return the step that creates the account. It is left to the user if root cannot log in or may not write."""
+    """Return the step that creates the account. The user must do it if root cannot log in, or has no right to write."""
     if _may_make_accounts(server):
         title = f"Make the account {account.user} on the server"
         return SetupStep(title, account.shown, action=SetupAction.ACCOUNT)
@@ -471,7 +471,7 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 
 
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
-    """Yield the verification steps. They are left to the user if the account is, or on request."""
+    """Yield the verification steps. The user must do them on request, or if the user must create the account."""
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
         command = _command(facts, action.value, plan.answers.instance)

@@ -22,7 +22,7 @@ _CANNOT = "doesn't support check"
 
 @dataclass(frozen=True)
 class Sized:
-    """Something that can be checked, and its size in bytes."""
+    """An object that can be checked, and its size in bytes."""
 
     name: str
     size: int
@@ -30,7 +30,7 @@ class Sized:
 
 @dataclass(frozen=True)
 class PageRange:
-    """Pages of a file from `first` to `last`, both included, from 0. `last` None: to its end."""
+    """Pages of a file from `first` to `last`, both included, counted from 0. `last` None: to the end of the file."""
 
     file: str
     first: int
@@ -47,7 +47,7 @@ def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
 
 
 def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
-    """Return items of at most `budget` bytes together (None: all); the smallest item if none fits.
+    """Return items of at most `budget` bytes in total (None: all); the smallest item if none fits.
 
     The same items, budget and seed give the same answer. Over enough seeds every item is chosen.
     """
@@ -64,7 +64,7 @@ def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple
 
 
 def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, seed: int) -> tuple[PageRange, ...]:
-    """Return page ranges of about `budget` bytes together (None: all files whole).
+    """Return page ranges of about `budget` bytes in total (None: all pages of all files).
 
     If a file is larger than the rest of the budget, the function chooses a part of the file.
     """
@@ -99,12 +99,12 @@ def without(part: PageRange, left_out: Sequence[range]) -> tuple[PageRange, ...]
 
 
 def seed_of(drill_id: str) -> int:
-    """Return the default seed of a drill. Its id determines the seed, so that each drill has another one."""
+    """Return the default seed of a drill. The id determines the seed, so that each drill has another seed."""
     return int.from_bytes(hashlib.blake2b(drill_id.encode(), digest_size=4).digest())
 
 
 def choose_backup(known: Sequence[str], seed: int) -> str:
-    """Return one of the backups; the seed decides which. NotFound if there is none."""
+    """Return one of the backups, chosen by the seed. Raises NotFound if there is none."""
     if not known:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     return known[int.from_bytes(_order(seed, "backup")) % len(known)]
@@ -115,20 +115,20 @@ _NO_RESOURCES = re.compile(
     r"|disk quota exceeded|file too large",
     re.IGNORECASE,
 )
-"""ENOMEM, ENFILE, EMFILE, EFBIG, ENOSPC and EDQUOT, as servers print them."""
+"""ENOMEM, ENFILE, EMFILE, EFBIG, ENOSPC and EDQUOT, in the texts of servers."""
 
 
 def lacks_resources(text: str) -> bool:
-    """Whether CHECK TABLE only reports that the server lacks files, memory or space, which is no damage."""
+    """Whether CHECK TABLE reports only that the server lacks files, memory or space, which is not damage."""
     return _NO_RESOURCES.search(text) is not None
 
 
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
     """Return the objections of CHECK TABLE; None if the table is sound.
 
-    Its rows are table, operation, kind of message, text; the last row is the verdict. Errors and warnings of corruption
-    count with any verdict. Other warnings (a client has the table open) do not count. An engine without a check reports
-    that in a note.
+    Each row has table, operation, message type and text; the last row is the verdict. Errors and corruption warnings
+    are objections even if the verdict is good. Other warnings (a client has the table open) are ignored. An engine
+    without a check reports that in a note.
     """
     texts = [(str(row[2]).lower(), str(row[3])) for row in rows]
     if not texts:
@@ -141,7 +141,7 @@ def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
 
 
 def judge_probe(probe: ProbeSettings, rows: Sequence[Sequence[object]]) -> str | None:
-    """Return why the answer to a probe is wrong; None if it is the expected one."""
+    """Return why the answer to a probe is wrong; None if it is as expected."""
     if len(rows) != 1:
         return f"{len(rows)} rows, not one"
     answer = rows[0][0]
@@ -181,7 +181,7 @@ class Timing:
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
     """Return the expected seconds of a step of that kind: the median of past steps, per byte if it moves bytes.
 
-    None if no past step of that kind is known.
+    The result is None if no past step of that kind is known.
     """
     past = [timing for timing in history if timing.kind == kind]
     if size:
@@ -197,8 +197,8 @@ _LONGEST = 400
 class GuestServerAnswer:
     """A server's answers: its family, version and identity, and its binlogs with their bytes, oldest first.
 
-    `recovered` are the GTIDs at the begin of its first binlog in the drill, `executed` the GTIDs of all binlogs now.
-    None: it has no GTIDs.
+    `recovered` are the GTIDs at the start of its first binlog in the drill, `executed` the GTIDs of all binlogs now.
+    None: the server has no GTIDs.
     """
 
     flavour: Flavour
@@ -220,7 +220,7 @@ class InsideResult(StrEnum):
 
 @dataclass(frozen=True)
 class InsideVerdict:
-    """A judgement with its reason in words."""
+    """A judgement, with its reason as text."""
 
     result: InsideResult
     reason: str
@@ -229,9 +229,9 @@ class InsideVerdict:
 def binlog_of_start(names: Sequence[str], published: str | None) -> str:
     """Return the binlog that the server began at its start in the drill. `names` are all binlogs, oldest first.
 
-    It is the first binlog after `published`, the last one to which the server wrote around the snapshot. Later binlogs
-    may have begun since (FLUSH LOGS of a log rotation). If `published` is None or missing, the result is the newest
-    binlog.
+    It is the first binlog after `published`, the last binlog to which the server wrote at about the time of the
+    snapshot. Later binlogs may have begun since (FLUSH LOGS of a log rotation). If `published` is None or missing, the
+    result is the newest binlog.
     """
     later = [name for name in names if published is not None and _position_number(name) > _position_number(published)]
     return later[0] if later else names[-1]
@@ -254,7 +254,7 @@ def judge_identity(
 def judge_position(before: Position, after: Position | None, answer: GuestServerAnswer) -> InsideVerdict:
     """Return whether the server recovered to a state between its published positions before and after the snapshot.
 
-    `after` None: the lock was lost, so there is no upper bound of the state. GTIDs decide; without them binlog files
+    `after` None: the lock was lost, so there is no upper bound of the state. GTIDs decide; without GTIDs, binlog files
     and offsets do.
     """
     if before.gtids is not None and answer.recovered is not None:
@@ -285,8 +285,8 @@ def _by_gtids(before: Gtids, after: Gtids | None, answer: GuestServerAnswer, rec
 def _proved_gtids(answer: GuestServerAnswer, recovered: Gtids) -> Gtids:
     """Return the GTIDs that the server certainly has: those of its binlogs, and those of other servers.
 
-    A replica of MySQL may apply transactions without logging them. A transaction of another server stays the same at
-    any time. The server may have written its own transaction since the start, under a number that was lost.
+    A replica of MySQL may apply transactions without logging them. Transactions of other servers never change. The
+    server's own transaction may be new, because since the start the server may have reused a number that was lost.
     """
     if not isinstance(recovered, GtidSet) or not isinstance(answer.executed, GtidSet):
         return recovered

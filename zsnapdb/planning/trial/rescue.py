@@ -29,7 +29,7 @@ class DumpFile:
 
 @dataclass(frozen=True)
 class LiveServer:
-    """The destination is a running server. `schema` None: the schema that the table came from."""
+    """The destination is a running server. `schema` None: the schema from which the table comes."""
 
     user: str
     host: str
@@ -41,7 +41,7 @@ class LiveServer:
 def parse_destination(text: str) -> DumpFile | LiveServer:
     """Return the destination that `--into` names.
 
-    UsageError if an address contains a password, because every user of the host can read a command line.
+    Raises UsageError if an address contains a password, because every user of the host can read a command line.
     """
     if not re.match(r"^(mysql|mariadb)://", text):
         if "://" in text:
@@ -73,7 +73,7 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
 
 
 def new_name(original: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
-    """Return the name on the live server: the chosen one, else the old name with the time of the data.
+    """Return the name on the live server: the chosen name, else the old name with the time of the data.
 
     `chosen` is `table`, `schema.table`, or for a schema its new name. `schema` is the schema of the destination.
     """
@@ -94,7 +94,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True)
 class ServerKind:
-    """The facts that decide whether a server can read tablespaces of another one."""
+    """The facts that decide whether a server can read tablespaces of another server."""
 
     flavour: Flavour
     version: str
@@ -129,10 +129,12 @@ class TransportChoice:
 def choose_transport(
     requested: Transport | None, table: TableKind, source: ServerKind, target: ServerKind, *, is_local: bool
 ) -> TransportChoice:
-    """Return the transport of the table into the live server. `is_local`: its files are on this host and writable.
+    """Return the transport of the table into the live server.
+
+    `is_local`: the live server's files are on this host and writable.
 
     By default a server with a binlog gets a dump, because the rows of a dump are in the binlog. ALTER TABLE … IMPORT
-    TABLESPACE would need the file on every replica and in every replay (refman 8.4, "Importing InnoDB Tables").
+    TABLESPACE would need the file on every replica and in every replay (refman 8.4, "Importing InnoDB Tables"). Raises
     PreflightError if the requested transport is not possible.
     """
     against = _objection(table, source, target, is_local=is_local)
@@ -187,9 +189,9 @@ def is_plain(name: TableName) -> bool:
 HISTORY_OPTION = "--dump-history"
 """The option of mariadb-dump 10.11 and newer that dumps old versions of rows (MariaDB manual, "mariadb-dump")."""
 _INSERTS_HISTORY_FROM = (10, 11)
-"""First release of MariaDB that loads such a dump (MariaDB manual, "system_versioning_insert_history")."""
+"""The first MariaDB release that can load such a dump (MariaDB manual, "system_versioning_insert_history")."""
 _NO_LOCKS = "--skip-add-locks"
-"""Without LOCK TABLES in the dump.
+"""The option that omits LOCK TABLES from the dump.
 
 Under LOCK TABLES MariaDB 11.8 refuses the rows of a table whose default takes numbers from a sequence
 (ER_TABLE_NOT_LOCKED, observed).
@@ -206,7 +208,7 @@ class DumpScope(StrEnum):
 
 @dataclass(frozen=True)
 class DumpRuns:
-    """The runs of the dump program, in order, each with its arguments, and the omitted data, in words.
+    """The runs of the dump program, in order, each with its arguments, and texts about the omitted data.
 
     `with_history` are the tables whose old row versions are dumped too.
     """
@@ -217,7 +219,7 @@ class DumpRuns:
 
 
 def objection_to_history(program: str, *, has_option: bool, target_version: str | None) -> str | None:
-    """Return why the old versions of rows cannot be dumped, None if they can.
+    """Return why old row versions cannot be dumped; None if they can.
 
     `target_version` is the version of the server that loads the dump, None for a file.
     """
@@ -231,8 +233,9 @@ def objection_to_history(program: str, *, has_option: bool, target_version: str 
 def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | None) -> DumpRuns:
     """Return the runs that dump the schema. `no_history` says why histories cannot be dumped; None if they can.
 
-    The program refuses to dump the history of tables that are versioned by transaction. So a separate first run dumps
-    them, because views and routines may need them. That run dumps sequences first, because defaults may need those.
+    The program refuses to dump the history of tables that are versioned by transaction. So a separate run dumps these
+    tables. It comes first, because views and routines may need the tables, and it begins with the sequences, because
+    column defaults may need them.
     """
     by_time = schema.versioned_by_time if no_history is None else ()
     everything = scope is DumpScope.EVERYTHING
@@ -283,7 +286,7 @@ def _ignored(schema: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _loss_notes(table: CatalogueTable, by_transaction: frozenset[str], no_history: str | None) -> tuple[str, ...]:
-    """Return notes about the rows of the table that a dump of a copy does not have."""
+    """Return notes about the rows of the table that a dump of a copy lacks."""
     if table.row_place is RowPlace.MEMORY:
         return (f"rows of {table.name}: they were in the memory of the server only",)
     if table.row_place is RowPlace.ELSEWHERE:

@@ -1,4 +1,4 @@
-"""The XML of a clone's domain, made from the XML of its base. Pure: the same base and identity give the same text.
+"""The XML of a clone's domain, derived from the XML of its base. Pure: the same base and identity give the same text.
 
 The parts that virt-clone(1) changes must differ: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM file,
 serial and channel paths, graphics ports. The generation id also differs, so that a guest seeds its random numbers again
@@ -39,10 +39,10 @@ _DEVICES = {
     "vsock",
     "watchdog",
 }
-"""The devices that zsnapdb can make the clone's own. Any other device refuses the clone."""
+"""The devices of which a clone can have its own. A domain with any other device is refused."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
 _HARMLESS_ARGUMENTS = ("-icount",)
-"""Arguments of <qemu:commandline>, each with one value, that cannot lead anywhere."""
+"""Harmless arguments of <qemu:commandline>, each with one value: they name no file and no address."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CloneNetwork:
 
     @property
     def words(self) -> str:
-        """The network in words."""
+        """A text that names the network."""
         return f"{self.kind} {self.name}"
 
 
@@ -62,9 +62,9 @@ class CloneNetwork:
 class DomainIdentity:
     """The own parts of a clone's domain.
 
-    `disks` has the device of each disk, by target. `nvram` is its NVRAM file, if the base has one. `serial_log` is the
-    file with the output of its first serial line (None: no file). `memory` (bytes) and `cpus` None: as in the base.
-    `seed` is the image of an additional CD (None: no CD).
+    `disks` has the device of each disk, by target. `nvram` is the clone's NVRAM file, if the base has one. `serial_log`
+    is the file for the output of its first serial line (None: no file). `memory` (bytes) and `cpus` None: as in the
+    base. `seed` is the image of an additional CD (None: no CD).
     """
 
     name: str
@@ -114,7 +114,7 @@ def _strange_arguments(root: ElementTree.Element) -> list[str]:
 
 
 def clone_xml(base: str, identity: DomainIdentity) -> str:
-    """Return the XML of the clone's domain. The caller made sure that the base has no `obstacles`."""
+    """Return the XML of the clone's domain. The caller has checked that the base has no `obstacles`."""
     root = copy.deepcopy(root_of(base))
     root.attrib.pop("id", None)
     for tag in ("title", "description", "metadata", "uuid", "genid", "seclabel"):
@@ -171,7 +171,7 @@ def _resize(root: ElementTree.Element, identity: DomainIdentity) -> None:
             element.set("unit", "b")
             element.text = str(identity.memory)
     if identity.cpus is not None:
-        # Pins, topology and cells name processors of the base's number.
+        # Pins, topology and cells refer to the number of processors of the base.
         _remove(root, "cputune", "vcpus", "numatune")
         for cpu in root.findall("cpu"):
             _remove(cpu, "topology", "numa")
@@ -182,7 +182,7 @@ def _resize(root: ElementTree.Element, identity: DomainIdentity) -> None:
 
 def _firmware(root: ElementTree.Element, identity: DomainIdentity) -> None:
     for nvram in root.iterfind("os/nvram"):
-        # The file is a copy of the base's, so no template fills it.
+        # The file is a copy of the base's file, so no template is needed.
         nvram.attrib.clear()
         for child in list(nvram):
             nvram.remove(child)
@@ -210,7 +210,10 @@ def _machine_type(root: ElementTree.Element) -> str:
 
 
 def _seed(devices: ElementTree.Element, machine: str, image: str) -> None:
-    """Add a CD with the image, on the bus that every machine of its type has. PreflightError if that bus is full."""
+    """Add a CD with the image, on the bus that every machine of its type has.
+
+    Raises PreflightError if the bus is full.
+    """
     bus, prefix, most = ("sata", "sd", 6) if "q35" in machine else ("scsi", "sd", 7)
     if machine == "pc" or machine.startswith("pc-i440fx"):
         bus, prefix, most = "ide", "hd", 4
@@ -242,7 +245,7 @@ def _interfaces(devices: ElementTree.Element, identity: DomainIdentity) -> None:
 
 
 def _character_lines(devices: ElementTree.Element, identity: DomainIdentity) -> None:
-    """Give serial lines and channels paths of their own: libvirt makes those that are not named."""
+    """Give serial lines and channels their own paths. libvirt creates the paths that are not given."""
     for number, serial in enumerate(devices.findall("serial")):
         _own_line(serial, "pty")
         if number == 0 and identity.serial_log is not None:
@@ -276,7 +279,7 @@ def _screens(devices: ElementTree.Element) -> None:
 
 
 def new_domain(name: str, targets: Mapping[str, str], memory: int, cpus: int, *, kind: str = "kvm") -> str:
-    """Return the XML of a plain machine for a base that is made from an image: virtio, a serial line, the agent."""
+    """Return the XML of a plain machine for a base that is created from an image: virtio, a serial line, the agent."""
     root = ElementTree.Element("domain", type=kind)
     root.append(_element("name", name))
     root.append(_element("memory", str(memory), unit="b"))

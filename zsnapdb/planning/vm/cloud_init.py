@@ -29,14 +29,14 @@ class GuestIdentity(StrEnum):
 
 
 def guest_identity(text: str) -> GuestIdentity:
-    """Return the identity that the text names. UsageError for anything else."""
+    """Return the identity that the text names. Raises UsageError for any other text."""
     if text not in set(GuestIdentity):
         raise UsageError(f"{text[:80]!r} is not an identity method", hint="give --identity none or cloud-init")
     return GuestIdentity(text)
 
 
 def refuse_no_host_name(names: tuple[str, ...]) -> None:
-    """Raise UsageError if a name is no host name: it ends with a hyphen (RFC 952)."""
+    """Raise UsageError if a name is not a valid host name because it ends with a hyphen (RFC 952)."""
     for name in names:
         if name.endswith("-"):
             raise UsageError(
@@ -66,8 +66,9 @@ bootcmd:
 def image(files: Mapping[str, bytes]) -> bytes:
     """Return an ISO 9660 image with the files in its root. The same files give the same bytes.
 
-    The image has the lower-case names unchanged, and again in a Joliet directory (ECMA-119, section 8 and 9; Joliet
-    specification). Linux reads both. Each root directory is one block, enough for about forty names.
+    The image has the lower-case names unchanged in the primary directory, and again in a Joliet directory (ECMA-119,
+    section 8 and 9; Joliet specification). Linux reads both. Each root directory is one block, enough for about forty
+    names.
     """
     places, block = {}, _FIRST_FILE
     for name, content in sorted(files.items()):

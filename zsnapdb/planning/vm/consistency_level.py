@@ -12,7 +12,7 @@ class Grade(StrEnum):
     """The consistency grades of a snapshot, from the lowest to the highest.
 
     CRASH: as after a power cut. FROZEN: the guest had written everything to its disks and kept its file systems frozen.
-    QUIESCED: the programs of the guest were quiet too, or the guest had shut down.
+    QUIESCED: the programs of the guest were also quiet, or the guest had shut down.
     """
 
     CRASH = "crash"
@@ -28,7 +28,7 @@ class Grade(StrEnum):
 class Power(StrEnum):
     """The power state of a machine.
 
-    SHUT_DOWN: its guest shut it down. OFF: it is off for another reason.
+    SHUT_DOWN: the guest shut the machine down. OFF: the machine is off for another reason.
     """
 
     RUNNING = "running"
@@ -42,8 +42,8 @@ class Freeze:
     """A freeze of the guest's file systems around a snapshot.
 
     `count` file systems were frozen, for `held_ms` milliseconds. `mount_points` are all mount points that the agent
-    listed before, () if it listed none. `problem` says why the freeze does not count; "" if the guest was frozen until
-    the snapshot existed.
+    listed before, () if it listed none. `problem` is the reason why the freeze is not valid; "" if the guest was frozen
+    until the snapshot existed.
     """
 
     count: int
@@ -59,7 +59,7 @@ class Freeze:
 
 @dataclass(frozen=True)
 class ServerLock:
-    """The lock of the server inside the machine around a snapshot: its strategy, and whether it held all the time."""
+    """The lock of the server in the machine during a snapshot: its strategy, and whether it was held all the time."""
 
     strategy: str
     was_held: bool
@@ -76,11 +76,11 @@ class ReachedGrade:
 def reached(before: Power, after: Power, freeze: Freeze | None, lock: ServerLock | None = None) -> ReachedGrade:
     """Return the grade that a snapshot has.
 
-    A lock of the server alone gives no grade, because without a freeze its last writes may be in the guest's memory.
+    A server lock without a freeze does not raise the grade, because the last writes may be in the guest's memory.
 
-    A machine that its guest shut down is quiesced: its programs ended and its file systems were unmounted. A machine
-    that is off for another or an unknown reason has the grade CRASH, because its disks may be in the state after a
-    power cut. The reason is unknown after a restart of libvirt.
+    If the guest shut the machine down, the grade is QUIESCED: its programs ended and its file systems were unmounted. A
+    machine that is off for another or an unknown reason has the grade CRASH, because its disks may be in the state
+    after a power cut. The reason is unknown after a restart of libvirt.
     """
     if before != after:
         return ReachedGrade(Grade.CRASH, f"the machine was {before} before the snapshot and {after} after it")

@@ -41,7 +41,7 @@ class DomainMark:
 class DomainDisk:
     """A disk of a domain. `kind` is its type (block, file, …), `source` its device or file (None: no medium).
 
-    `cache` is the cache mode of its driver, "" if none is given.
+    `cache` is the cache mode of its driver, "" if the XML has none.
     """
 
     target: str
@@ -53,7 +53,7 @@ class DomainDisk:
 
     @property
     def is_volume(self) -> bool:
-        """Whether it is a disk that the machine writes to, and not a CD or a floppy."""
+        """Whether the machine writes to the disk, which is not a CD or a floppy."""
         return self.device == "disk"
 
 
@@ -77,15 +77,16 @@ class Domain:
     def is_marked(self, name: str, uuid: str, dataset: str) -> bool:
         """Whether this is the domain that zsnapdb defined for the machine with this anchor.
 
-        A copy of the domain (virt-clone copies metadata) has another UUID than its mark, so it is not.
+        A copy of the domain is not, because its UUID differs from that of its mark (virt-clone copies metadata).
         """
         return self.mark == DomainMark(name, uuid, dataset) and self.uuid == uuid
 
 
 def root_of(text: str) -> ElementTree.Element:
-    """Return the root element of a domain's XML. DamagedError if the text is not the XML of a domain.
+    """Return the root element of a domain's XML. Raises DamagedError if the text is not the XML of a domain.
 
-    The function refuses entities, because libvirt writes none, and text that is nested too deeply for recursion.
+    The function refuses entities, because libvirt writes none. It also refuses text that is nested too deeply for
+    recursion.
     """
     if len(text) > _LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise DamagedError("the XML of the domain is too long, or declares entities", hint="see `virsh dumpxml`")
@@ -109,7 +110,7 @@ def _depth(root: ElementTree.Element) -> int:
 
 
 def parse(text: str) -> Domain:
-    """Return the domain that the XML describes. DamagedError if a part that zsnapdb needs cannot be read."""
+    """Return the domain that the XML describes. Raises DamagedError if a part that zsnapdb needs cannot be read."""
     root = root_of(text)
     name = (root.findtext("name") or "").strip()
     uuid = (root.findtext("uuid") or "").strip().lower()

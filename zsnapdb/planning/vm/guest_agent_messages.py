@@ -1,8 +1,8 @@
-"""The questions to the guest agent, and its answers. Pure.
+"""The commands to the guest agent, and its answers. Pure.
 
-The guest writes the answers, so each is read by its form. The commands are those of QEMU's guest agent (QEMU Guest
-Agent Protocol Reference, guest-fsfreeze-*). While file systems are frozen the agent answers status and thaw, and no
-command that could write to them.
+The guest writes the answers, so the form of each answer is checked. The commands are those of QEMU's guest agent (QEMU
+Guest Agent Protocol Reference, guest-fsfreeze-*). While file systems are frozen, the agent accepts status and thaw, but
+no command that could write to them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _strange(about: str = "") -> DamagedError:
 
 
 def is_frozen(answer: str) -> bool:
-    """Whether the file systems are frozen, from the answer to STATUS. DamagedError for an unexpected answer."""
+    """Whether the file systems are frozen, from the answer to STATUS. Raises DamagedError for an unexpected answer."""
     state = _returned(answer)
     if state not in ("frozen", "thawed"):
         raise _strange()
@@ -52,7 +52,10 @@ def is_frozen(answer: str) -> bool:
 
 
 def count(answer: str) -> int:
-    """Return the number of frozen or thawed file systems from the answer. DamagedError for an unexpected answer."""
+    """Return the number of frozen or thawed file systems in the answer.
+
+    Raises DamagedError for an unexpected answer.
+    """
     number = _returned(answer)
     if type(number) is not int or not 0 <= number < 1 << 31:
         raise _strange()
@@ -102,12 +105,12 @@ class GuestProgramEnd:
 
     @property
     def is_good(self) -> bool:
-        """Whether it ended with status 0."""
+        """Whether the program ended with status 0."""
         return self.code == 0
 
 
 def start(argv: Sequence[str], text: str) -> str:
-    """Return the command that starts a program with the text as its stdin. No secret belongs in either."""
+    """Return the command that starts a program with the text as its stdin. Neither must contain a secret."""
     arguments = {
         "path": argv[0],
         "arg": list(argv[1:]),
@@ -118,19 +121,19 @@ def start(argv: Sequence[str], text: str) -> str:
 
 
 def started(answer: str) -> int:
-    """Return the number of the process, from the answer to `start`. DamagedError for a strange answer."""
+    """Return the process number from the answer to `start`. Raises DamagedError for an unexpected answer."""
     return _number(_exec_answer(answer), "pid")
 
 
 def status(number: int) -> str:
-    """Return the question whether the process has ended."""
+    """Return the command that asks whether the process has ended."""
     return json.dumps({"execute": "guest-exec-status", "arguments": {"pid": number}})
 
 
 def parse_end(answer: str) -> GuestProgramEnd | None:
     """Return the end of the process from the answer to `status`; None while it runs.
 
-    DamagedError for an unexpected answer, and if the agent omitted a part of the output.
+    Raises DamagedError for an unexpected answer, and if the agent omitted a part of the output.
     """
     fields = _exec_answer(answer)
     if fields.get("exited") is False:

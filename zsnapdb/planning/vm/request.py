@@ -16,7 +16,7 @@ LATEST_BACKUP = "latest"
 
 
 def checked_name(name: str) -> str:
-    """Return the name. UsageError if it is not the name of a base or a machine."""
+    """Return the name. Raises UsageError if it is not a valid name of a base or a machine."""
     if not NAME.fullmatch(name):
         raise UsageError(
             f"{name[:80]!r} is not a name of a virtual machine",
@@ -29,7 +29,7 @@ def checked_name(name: str) -> str:
 class MachineOriginName:
     """The requested origin of machines, by name.
 
-    `backup` is LATEST_BACKUP or the id of a backup of an instance; None: not given.
+    `backup` is LATEST_BACKUP or the id of a backup of an instance (None: not given).
     """
 
     name: str
@@ -37,7 +37,7 @@ class MachineOriginName:
 
 
 def origin_name(text: str) -> MachineOriginName:
-    """Return the origin that NAME, NAME@latest or NAME@ID names. UsageError if one side of the @ is empty."""
+    """Return the origin that NAME, NAME@latest or NAME@ID names. Raises UsageError if one side of the @ is empty."""
     name, separator, backup = text.partition("@")
     if not name or (separator and not backup):
         raise UsageError(
@@ -50,7 +50,7 @@ def origin_name(text: str) -> MachineOriginName:
 def names(template: str, count: int) -> tuple[str, ...]:
     """Return the names of the clones: the template with `{n}` replaced by 1 to `count`.
 
-    UsageError if the count is out of range, or if the template gives no names, or one name twice.
+    Raises UsageError if the count is out of range, or if the template yields invalid names or one name twice.
     """
     if not 1 <= count <= LARGEST:
         raise UsageError(f"--count {count} is out of range", hint=f"--count must be 1 to {LARGEST}")
@@ -77,7 +77,7 @@ def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Coll
 
 
 def admit_requests(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
-    """Raise PreflightError with the limit if the owner may not have `count` more machines."""
+    """Raise PreflightError with the reached limit if the owner may not have `count` more machines."""
     current = list(owners)
     for _ in range(count):
         admit(quota, owner, current, available)
@@ -95,7 +95,7 @@ class ZvolSpace:
 
     @property
     def words(self) -> str:
-        """The space of a clone of it, in words.
+        """A text about the space of a clone of the zvol.
 
         A clone always keeps the `volblocksize` of the base (zfsprops(7)). It does not get the base's `refreservation`,
         so it is thin (zfs-clone(8), OpenZFS issue 12892).
@@ -105,7 +105,7 @@ class ZvolSpace:
 
 
 def refuse_other_pools(pools: Collection[str]) -> None:
-    """Raise PreflightError unless all zvols are in one pool, because one request snapshots only one pool."""
+    """Raise PreflightError unless all zvols are in one pool, because one snapshot request is limited to one pool."""
     if len(set(pools)) > 1:
         raise PreflightError(
             f"the disks of the domain are in several pools: {', '.join(sorted(set(pools)))}",

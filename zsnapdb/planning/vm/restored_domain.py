@@ -1,4 +1,4 @@
-"""The XML of a restored machine's domain, made from the XML in a manifest. Pure.
+"""The XML of a restored machine's domain, derived from the XML in a manifest. Pure.
 
 A stranger may have written the manifest, and a domain can name any file, program and device of the host. So only the
 parts listed here are kept, and no kept value can be a path, with the exceptions in `TRUSTED`.
@@ -21,7 +21,7 @@ TRUSTED = re.compile(
     r"/dev/u?random|/usr/share/(OVMF|AAVMF|edk2|edk2-ovmf|qemu|seabios)/([A-Za-z0-9][A-Za-z0-9_-]*/)?"
     r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 )
-"""The random devices of the kernel, and the firmware that packages of QEMU install."""
+"""The random devices of the kernel, and the firmware files that QEMU packages install."""
 _ICOUNT = re.compile(r"[a-z0-9=,]{1,64}")
 
 
@@ -116,12 +116,12 @@ _EXPECTED = frozenset(
         "wwn",
     ]
 )
-"""Parts that every machine has, and that libvirt or `clone_xml` creates again. They are omitted without a note."""
+"""Parts that every machine has and that libvirt or `clone_xml` creates again. They are omitted without a note."""
 
 
 @dataclass(frozen=True)
 class RestoredDomain:
-    """The XML of a restored machine, and the parts of the original that it lacks, in words."""
+    """The XML of a restored machine, and texts about the parts of the original that it lacks."""
 
     xml: str
     left_out: tuple[str, ...]
@@ -129,7 +129,7 @@ class RestoredDomain:
 
 @dataclass(frozen=True)
 class HostBoot:
-    """Files of this host that a machine boots from. The administrator of this host names them, not a repository.
+    """Files of this host that a machine boots from. The administrator of this host chooses them, not a repository.
 
     `initrd` None, `cmdline` "": there is none.
     """
@@ -146,8 +146,8 @@ _HOST_BOOT = ("kernel", "initrd", "cmdline")
 class RestoredIdentity:
     """The own parts of a restored machine. `disks` has the device of each disk, by target.
 
-    `restore_id` is the id of its restore, `dataset` the dataset above its zvols. `boot` None: it boots from its disks
-    and its firmware. `memory` (bytes) None: as in the original.
+    `restore_id` is the id of the restore, `dataset` the dataset above the zvols. `boot` None: the machine boots from
+    its disks and its firmware. `memory` (bytes) None: as in the original.
     """
 
     name: str
@@ -165,7 +165,7 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
     Its interfaces have new addresses, are on `network`, and their links are down.
 
-    DamagedError if the text is no domain.
+    Raises DamagedError if the text is not a domain.
     """
     safe, left_out = _safe(text)
     xml = clone_xml(
@@ -196,7 +196,7 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
 
 def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
-    """Let the machine boot from these files. None of `_HOST_BOOT` is in the root: they are no part of `_DOMAIN`."""
+    """Let the machine boot from these files. The root has no element of `_HOST_BOOT`, because `_DOMAIN` has none."""
     system = root.find("os")
     if system is None:
         return
@@ -209,7 +209,7 @@ def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
 def is_of_restore(text: str, restore_id: str) -> bool:
     """Whether this restore defined the domain in the text.
 
-    A copy of such a domain has another UUID and does not count.
+    A copy of such a domain has another UUID, so the result for it is False.
     """
     mark = root_of(text).find(f"metadata/{_RESTORED}")
     return mark is not None and mark.get("restore") == restore_id and mark.get("uuid") == parse(text).uuid
@@ -227,7 +227,7 @@ def _safe(text: str) -> tuple[str, tuple[str, ...]]:
         # Every other machine uses the same firmware file of the host, so the guest must not write it.
         loader.set("readonly", "yes")
         if loader.get("type") == "pflash" and (system := safe.find("os")) is not None:
-            # Empty: libvirt makes a new file from the firmware's template.
+            # Empty, because libvirt creates a new file from the firmware's template.
             ElementTree.SubElement(system, "nvram")
     for disk in safe.iterfind("devices/disk"):
         disk.set("type", "file")
@@ -285,7 +285,7 @@ def _element_label(place: str, element: ElementTree.Element) -> str:
 
 
 def _icount(root: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return the one harmless argument of QEMU, if the domain has it."""
+    """Return the only harmless QEMU argument, if the domain has it."""
     words = [word.get("value", "") for word in root.iterfind(f"{QEMU_COMMAND_LINE}/{QEMU_ARGUMENT}")]
     for option, value in zip(words[::2], words[1::2], strict=False):
         if option == "-icount" and _ICOUNT.fullmatch(value):

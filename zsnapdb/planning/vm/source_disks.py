@@ -16,7 +16,7 @@ _KNOWN_DEVICES = ("disk", "cdrom", "floppy")
 
 @dataclass(frozen=True)
 class DiskDevice:
-    """A device by the kernel: the dataset of its zvol (None: no zvol), and whether it is a partition."""
+    """A device, as reported by the kernel: the dataset of its zvol (None: no zvol), and whether it is a partition."""
 
     dataset: str | None
     is_partition: bool = False
@@ -24,16 +24,16 @@ class DiskDevice:
 
 @dataclass(frozen=True)
 class JudgedDisks:
-    """The volumes of a machine, target of the disk to dataset, and the findings about its disks."""
+    """The volumes of a machine (disk target to dataset), and the findings about its disks."""
 
     volumes: Mapping[str, str]
     findings: tuple[FitnessFinding, ...]
 
 
 def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevice]) -> JudgedDisks:
-    """Return the volumes of the domain, with an objection for every disk that is no volume.
+    """Return the volumes of the domain, with an objection for every disk that is not a volume.
 
-    `running` is the running domain, None if it does not run. `devices` has the device of each disk by target, of the
+    `running` is the running domain, None if it does not run. `devices` has the device of each disk by target, from the
     running domain if there is one.
     """
     disks = (running or domain).volumes
@@ -78,7 +78,7 @@ def _judged_disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFi
 
 
 def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
-    """Return an objection if the running machine has other disks than its next start would have."""
+    """Return an objection if the running machine has other disks than it would have after its next start."""
     if running is None:
         return []
     now = {disk.target: disk.source for disk in running.volumes}
@@ -115,7 +115,7 @@ def _pools(volumes: Mapping[str, str]) -> list[FitnessFinding]:
 
 
 def judge_grade(power: Power, minimum: Grade, domain: str, running: Grade) -> list[FitnessFinding]:
-    """Return the best possible grade of a backup of the machine now, as an objection if it is below the minimum.
+    """Return a finding with the best grade that a backup could have now; an objection if it is below the minimum.
 
     `running` is the best grade while the machine runs.
     """

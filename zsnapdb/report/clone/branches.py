@@ -1,4 +1,4 @@
-"""Views of a clone's branches: their list, a switch, a log of commits, the difference between two commits."""
+"""Views of a clone's branches: the list, a switch, a log of commits, and the difference between two commits."""
 
 from __future__ import annotations
 

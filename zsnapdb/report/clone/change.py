@@ -140,7 +140,7 @@ class DetachPlanView(View, kind="clone-detach-plan", document=documents.DetachDo
 
 
 class DetachedView(View, kind="clone-detached", document=documents.DetachDocument):
-    """A clone that was detached. It depends on no snapshot."""
+    """A clone that was detached and no longer depends on a snapshot."""
 
     plan: DetachPlan
 
@@ -216,7 +216,7 @@ def _steps(plan: DestroyPlan) -> list[str]:
 
 
 def _heirs(plan: DestroyPlan) -> dict[str, str]:
-    """Return the clone that takes over each commit, in words. Only administrators read its name."""
+    """Return a text about the clone that takes over each commit. Only administrators may see the clone's name."""
     shows_all = run_context.current_audience().sees_all
     return {
         commit: f"clone {heir}" if shows_all else "another clone" for commit, heir in plan.removal.steps.kept.items()

@@ -32,14 +32,14 @@ _WAYS = {
 
 
 class CreatedView(View, kind="clone", document=documents.CreatedDocument):
-    """A new clone. `is_secret`: the password is not shown, as in the record of the run."""
+    """A new clone. `is_secret`: the password is not shown, for example in the record of the run."""
 
     result: Created
     is_secret: bool = False
 
     @property
     def password(self) -> str | None:
-        """The password of its user (None: it is not shown)."""
+        """The password of the clone's user (None: not shown)."""
         password = self.result.password
         return password.get_secret_value() if password and not self.is_secret else None
 
@@ -153,7 +153,7 @@ class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.R
 
 
 class PreparedView(View, kind="clone-prepared", document=documents.PreparedDocument, read_from="prepared"):
-    """A snapshot set that was recovered, masked if its clones must be, and shut down cleanly."""
+    """A snapshot set on which a server was recovered and cleanly shut down. It is masked if its clones must be."""
 
     prepared: PreparedSet
 

@@ -72,7 +72,7 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
 
     @property
     def branch(self) -> str | None:
-        """The branch that it is on (None: unknown)."""
+        """The branch that the clone is on (None: unknown)."""
         return current_of(self.info.branches)
 
     def text(self) -> str:
@@ -125,12 +125,12 @@ def state(info: CloneInfo) -> str:
 
 
 def masking(c: CloneInfo) -> str:
-    """Return whether the clone is masked, in words."""
+    """Return a text about whether the clone is masked."""
     return f"masked at {c.masked}" if c.masked is not None else "not masked"
 
 
 def port(c: CloneInfo) -> str:
-    """Return the address of the clone for clients, in words."""
+    """Return the address of the clone for clients as text."""
     if c.kept_port is None:
         return f"port {c.port}"
     if c.is_led_to:
@@ -139,7 +139,7 @@ def port(c: CloneInfo) -> str:
 
 
 def reach(name: str, of: CloneInfo | Login) -> str:
-    """Return where clients reach the clone, in words, with a warning if only those on its host do."""
+    """Return the address of the clone as text, with a warning if only clients on its host can reach it."""
     if not of.local_only:
         return of.address
     return f"{of.address}, only from this host; elsewhere run `zsnapdb clone tunnel {name}`"

@@ -16,7 +16,7 @@ from zsnapdb.planning.clone.migration_findings import LoadFindings
 from zsnapdb.report.view import View, table
 
 _MOST_LINES = 200
-"""The greatest number of schema difference lines in the text."""
+"""The maximum number of schema difference lines in the text."""
 
 
 class MigrationView(View, kind="migration-check", document=MigrationDocument, read_from="checked"):
@@ -41,7 +41,7 @@ class MigrationView(View, kind="migration-check", document=MigrationDocument, re
             yield "tables", f"{checked.unwatched} more were touched, and not watched"
 
     def _tables(self) -> list[tuple[str, ...]]:
-        """Return the rows: the table, its changes, and how long a read and a write wait."""
+        """Return a row for each table: its name, its changes, and the waits of a read and a write."""
         waits = {(one.table, one.access.value): f"{one.longest:.3f} s" for one in self.checked.findings.waits}
         return [
             (
@@ -99,7 +99,7 @@ def _load_text(load: LoadFindings) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the text escaped for Markdown: table names and server messages are no markup."""
+    """Return the text escaped for Markdown, because table names and server messages must not act as markup."""
     escaped = "".join(f"\\{one}" if one in "\\`*_{}[]<>()#+!|~&" else one for one in text)
     return " ".join(escaped.split())
 

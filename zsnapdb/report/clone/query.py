@@ -24,7 +24,7 @@ _Beginning = TypedDict("_Beginning", {"from": MomentFields})
 Write = Callable[[str], object]
 
 _MEASURED_ROWS = 200
-"""The number of rows that determine the widths of a table's columns. A wider cell after them shifts its line."""
+"""The number of rows that determine the widths of a table's columns. Wider cells in later rows shift their lines."""
 
 
 def text(value: Any) -> str:

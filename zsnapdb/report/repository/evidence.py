@@ -23,7 +23,7 @@ _CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
 
 
 class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
-    """The runs of some days, the state of their log, and the current protection."""
+    """The runs in a period of days, the state of the log, and the current protection."""
 
     report: EvidenceReport
 
@@ -96,7 +96,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def protection(self) -> list[tuple[str, str]]:
-        """The protection of the backups and the keys that can read them, in words."""
+        """Texts about the protection of the backups and the keys that can read them."""
         keep, lock, keys = self.report.keep, self.report.repository.object_lock, self.report.repository.encryption
         rules = keep.model_dump(exclude_defaults=True) if keep is not None else {}
         return [
@@ -127,7 +127,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def exceptions(self) -> Iterator[tuple[str, str]]:
-        """The events that an auditor asks about: an altered log, failed runs, damage, unreadable drills."""
+        """The events that interest an auditor: an altered log, failed runs, damage, unreadable drills."""
         for finding in self.report.log.findings:
             yield "", finding.text
         for damage in self.report.protection.known_damage:
@@ -214,7 +214,7 @@ td { overflow-wrap: anywhere; }
 
 @dataclass(frozen=True)
 class Section:
-    """A titled table. Each row has as many cells as there are headings. `empty` is shown for a table without rows."""
+    """A titled table. Each row has one cell per heading. `empty` is shown for a table without rows."""
 
     title: str
     headings: tuple[str, ...]
@@ -223,7 +223,7 @@ class Section:
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
-    """Return the whole page. Every text is escaped: names and messages may come from others."""
+    """Return the whole page. Every text is escaped, because names and messages may come from strangers."""
     return "\n".join(
         [
             "<!DOCTYPE html>",

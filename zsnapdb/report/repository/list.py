@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
-    """Return a line for each damage, and one for each backup that needs a damaged one.
+    """Return a line for each damage, and a line for each backup that needs a damaged backup.
 
     `chains` maps backup ids to the damage of their chains.
     """
@@ -129,7 +129,7 @@ class UnpinView(View, kind="unpin", document=documents.PinDocument):
 
 
 class AdoptView(View, kind="adopt", document=documents.AdoptDocument):
-    """The foreign backups with their known facts, and the adopted ones (or those that would be)."""
+    """The foreign backups with their known facts, and the backups that were, or would be, adopted."""
 
     plan: AdoptPlan
     is_planned: bool = False
@@ -159,7 +159,7 @@ class AdoptView(View, kind="adopt", document=documents.AdoptDocument):
 
 
 class ForgetView(View, kind="forget", document=documents.ForgetDocument):
-    """The forgotten backups, or those that would be forgotten."""
+    """The backups that were, or would be, forgotten."""
 
     result: ForgetResult
     is_planned: bool = False

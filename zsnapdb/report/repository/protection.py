@@ -18,9 +18,9 @@ _LABEL_WIDTH = 14
 
 
 def window_lines(window: Window) -> list[str]:
-    """Return a line per range and gap in the order of time.
+    """Return a line for each range and gap, in the order of time.
 
-    Add why the newest state cannot be restored, if it cannot.
+    If the newest state cannot be restored, the last line has the reason.
     """
     lines = []
     for number, part in enumerate(window.ranges):
@@ -42,7 +42,7 @@ def window_lines(window: Window) -> list[str]:
 
 
 def _machine_lines(backups: Sequence[str]) -> list[str]:
-    """Return the restorable backups of a virtual machine, without points between them. Return nothing for a server."""
+    """Return lines about the restorable backups of a machine, which has no points between them; none for a server."""
     if not backups:
         return []
     span = backups[0] if len(backups) == 1 else f"{backups[0]} to {backups[-1]}"
