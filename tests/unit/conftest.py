@@ -42,6 +42,12 @@ def this_host_has_its_files_elsewhere(tmp_path_factory: pytest.TempPathFactory) 
         object.__setattr__(THIS_HOST, name, value)
 
 
+@pytest.fixture(autouse=True)
+def no_test_knows_the_clocks_of_another() -> None:
+    """A test with a time of its own would make the real time of a later test look set back."""
+    (THIS_HOST.clocks / "clock.json").unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def this_host_has_no_zfs() -> Iterator[None]:
     """What a test's own `zfs` says is not mixed with what the library and the module of this host would say."""

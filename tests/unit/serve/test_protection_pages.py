@@ -162,8 +162,9 @@ def test_a_commit_too_many_and_a_reader_are_refused(host: ServeHost, browser: Pa
     assert [one.action for one in page.forms] == ["/logout"]
     csrf = page.form("/logout").fields["csrf"]
     for path in ("protect", "unprotect", "commit", "start", "stop"):
-        assert viewer.post(f"/clones/mine/{path}", {"csrf": csrf, "for": "1h"}).status_code in (403, 422)
-    assert viewer.post("/clones/mine/protect", {"csrf": csrf, "for": "1h"}).status_code == 403
+        fields = {"csrf": csrf, "guid": "1", "for": "1h"}
+        assert viewer.post(f"/clones/mine/{path}", fields).status_code in (403, 422)
+    assert viewer.post("/clones/mine/protect", {"csrf": csrf, "guid": "1", "for": "1h"}).status_code == 403
     assert "/clones/mine/logs" not in {one.get("href") for one in page.all("a")}
     assert viewer.get("/clones/mine/logs").status_code == 403
     assert host.changes() == []

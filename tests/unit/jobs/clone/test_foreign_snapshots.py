@@ -46,6 +46,7 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         top=TOP,
         name="life",
         id="life",
+        guid="4711",
         instance="main",
         source="backup",
         mount="/none",
