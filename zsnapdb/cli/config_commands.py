@@ -163,8 +163,8 @@ def notify_failed(
     """Notify that a systemd unit failed. The shipped units call this by OnFailure= or ExecStopPost=.
 
     The message covers jobs that could not report their own failure, because they were killed or did not start.
-    Variables of systemd have the result of the unit. No message is sent if the unit succeeded or another run was in
-    progress (exit code 75).
+    Variables that systemd sets contain the unit's result. No message is sent if the unit succeeded or another run was
+    in progress (exit code 75).
 
     Exit codes: 0 every target was reached, 9 one was not.
     """

@@ -76,9 +76,9 @@ def _environment(config: Path | None) -> dict[str, str]:
 def worker(config: ConfigFile = None) -> None:
     """Run jobs of the fleet on this host until SIGTERM, as far as [fleet] of the configuration allows.
 
-    Each job is a process `zsnapdb VERB INSTANCE --json --once RUN`. The fleet chooses verb and instance; this host has
-    the rest of the configuration. Needs the extra zsnapdb[fleet]. It runs next to `zsnapdb agent`, which lists its
-    runs.
+    Each job is a process `zsnapdb VERB INSTANCE --json --once RUN`. The fleet chooses verb and instance; this host's
+    configuration decides everything else. Needs the extra zsnapdb[fleet]. It runs next to `zsnapdb agent`, which lists
+    its runs.
     """
     from functools import partial
 
@@ -108,7 +108,7 @@ def worker(config: ConfigFile = None) -> None:
 def control(jobs: JobsFile = None) -> None:
     """Schedule the fleet's jobs over time and hosts until SIGTERM. It runs next to the engine, not on a host.
 
-    Several may run at once. Without one no job of the fleet starts. Needs the extra zsnapdb[fleet].
+    Several may run at once. If no control process is running, no fleet job starts. Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
 
@@ -226,7 +226,7 @@ def run(
 ) -> None:
     """Start a job now on every instance selected by --where or --all, within the limits of buckets.
 
-    --wait shows each host's progress, and why a job waits or failed. Ctrl-C ends the wait alone: the runs go on.
+    --wait shows each host's progress, and why a job waits or failed. Ctrl-C ends only the wait: the runs continue.
     Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.base.errors import INTERNAL, UsageError
@@ -352,7 +352,7 @@ def status(
 ) -> None:
     """Show all instances of all hosts with state, reason and time. Red ones come first.
 
-    All data comes from the repositories, which are only listed and read. No host, server or agent is asked, so the
+    All data comes from the repositories, which are only listed and read. No host, server or agent is queried, so the
     result is right even if hosts are down. Unchanged objects are not fetched again.
 
     The highest exit code of all shown instances and repositories counts.

@@ -29,7 +29,7 @@ def list_backups(
     """List the backups of an instance, oldest first.
 
     Exit code 7: a manifest cannot be read, or the repository lacks a backup that this host stored. With --instances,
-    exit code 6: a repository cannot be reached, or has nothing.
+    exit code 6: a repository cannot be reached, or is empty.
     """
     if instances:
         if instance is not None or local:

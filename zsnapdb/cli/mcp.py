@@ -59,7 +59,7 @@ def mcp(
 ) -> None:
     """Give the agent of a developer clones, by the Model Context Protocol on stdin and stdout, until stdin ends.
 
-    It uses the service of ZSNAPDB_URL with the rights of ZSNAPDB_TOKEN. Needs the extra zsnapdb[mcp].
+    It uses the service at ZSNAPDB_URL with the rights of ZSNAPDB_TOKEN. Needs the extra zsnapdb[mcp].
     """
     from zsnapdb.base.errors import missing_library
     from zsnapdb.base.quantities import parse_duration

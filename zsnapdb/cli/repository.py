@@ -162,7 +162,7 @@ def consolidate(
     """Make a full backup from a chain of increments, without the server.
 
     Receive the chain into scratch datasets of this host, store full streams of the same snapshots as a new backup, and
-    remove the datasets. The next backup is an increment of it, and the earlier chain may expire.
+    remove the datasets. The next backup is an increment of the new backup, and the earlier chain may expire.
     """
     from zsnapdb.jobs.trial import consolidate as job
     from zsnapdb.report import trial as report

@@ -73,7 +73,7 @@ def restore(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Restore an instance to a backup, a time or a GTID. With --plan: 4 if the restore would be refused.
+    """Restore an instance to a backup, a time or a GTID. With --plan: exit code 4 if it would be refused.
 
     The data goes to a new dataset. A server is started there to check that the data is exactly in the requested state.
 
@@ -416,7 +416,7 @@ def rewind(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Rewind the server of an instance to a point, in place. With --plan: 4 if it would be refused.
+    """Rewind the server of an instance to a point, in place. With --plan: exit code 4 if it would be refused.
 
     The state is prepared and checked next to the running server, from the snapshots and binlogs on this host. Then the
     server is stopped, its datasets are replaced and kept, and it is started again. A backup of the new history follows.

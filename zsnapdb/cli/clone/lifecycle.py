@@ -314,8 +314,8 @@ def destroy(
 ) -> None:
     """Stop the server of a clone or clone set, and destroy its datasets and commits.
 
-    A commit that another clone was made from becomes a commit of that clone. A clone that does not exist is not an
-    error. With --once a newer clone of the same name is kept.
+    If another clone was created from a commit, the commit becomes a commit of that clone. A clone that does not exist
+    is not an error. With --once a newer clone of the same name is kept.
     """
     from zsnapdb.jobs.clone import destroy as job
     from zsnapdb.jobs.dataset_copies.sweep import ExtraRemoval

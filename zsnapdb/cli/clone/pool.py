@@ -22,7 +22,7 @@ def pool(
 ) -> None:
     """Fill the pool of an instance with clones for `zsnapdb clone create`.
 
-    It destroys and recreates clones whose data is too old, that have no server, or that other rules masked.
+    It destroys and recreates clones that have no server, too old data, or outdated masking.
     """
     from zsnapdb.jobs.clone import pool_filling as job
     from zsnapdb.report.clone import create as report
@@ -100,7 +100,7 @@ def reap(
 ) -> None:
     """Destroy expired clones and virtual machines, and the leftovers of interrupted runs.
 
-    Servers that such runs left running are ended.
+    Servers that such runs left running are stopped.
     """
     from zsnapdb.jobs.base import clock_record
     from zsnapdb.jobs.clone import reaper

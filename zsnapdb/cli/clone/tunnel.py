@@ -40,7 +40,7 @@ def tunnel(
 ) -> None:
     """Lead a port of this computer to a clone on another host, by ssh, until Ctrl-C.
 
-    It starts ssh with the configuration and the keys of the user. It needs neither the password nor root.
+    It starts ssh with the user's configuration and keys. It needs neither the password nor root.
     """
     from zsnapdb.base import program_start
     from zsnapdb.base.errors import PreflightError, UsageError
