@@ -56,7 +56,7 @@ class Records:
         return self._made(self._file(name, ".fleet.log"))
 
     def given(self, name: JobName) -> datetime | None:
-        """Return when the fleet last gave the job to this host (UTC). Return None if that is unknown."""
+        """Return when the fleet last gave the job to this host (UTC); None if that is unknown."""
         record = _read(self._file(name, ".fleet.json"), FleetContact)
         return record.given if record is not None else None
 

@@ -127,7 +127,7 @@ GREATEST_SEQUENCE = 2**53 - 1
 """Largest sequence number that every JSON parser represents exactly."""
 
 SequenceNumber = Annotated[int, Field(ge=1, le=GREATEST_SEQUENCE)]
-"""The order of a document among those of its kind in a repository (`planning/creation_order.py`)."""
+"""Place of a document in the order of its kind in a repository (`planning/creation_order.py`)."""
 
 RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
 InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
@@ -230,7 +230,7 @@ _PATTERN = re.compile(
 )
 _ISSUER = re.compile(r"https://[!-~]{1,1000}")
 _MOST = 100
-"""Longest owner name of a clone (`jobs/dataset_copies/properties.py`)."""
+"""Maximum length of a clone's owner name (`jobs/dataset_copies/properties.py`)."""
 
 
 def is_subject(text: str) -> bool:

@@ -22,7 +22,7 @@ _read: ContextVar[dict[Path | None, Settings | ZsnapdbError] | None] = ContextVa
 
 @contextlib.contextmanager
 def cached_configuration(known: Mapping[Path | None, Settings] | None = None) -> Iterator[None]:
-    """Run the block, a command, and read each configuration only once in it.
+    """Run the block, a command. In it, each configuration is read only once.
 
     `known`: configurations that were read before.
     """
@@ -59,7 +59,7 @@ def configuration(file: Path | None) -> Settings:
 
 
 def host_context(config: Path | None) -> tuple[Settings, Host]:
-    """Return the configuration and this host. The clocks of the host are recorded."""
+    """Return the configuration and this host. The host's clocks are recorded."""
     from zsnapdb.jobs.base.clock_record import removal_time
     from zsnapdb.jobs.base.host import THIS_HOST
 

@@ -31,7 +31,7 @@ JobsFile = Annotated[
 
 @contextlib.contextmanager
 def require_engine_client() -> Iterator[None]:
-    """Run the block, which imports the client of the engine.
+    """Run the block, which imports the engine's client.
 
     Raises: ConfigError if the client is not installed.
     """

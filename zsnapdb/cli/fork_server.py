@@ -207,7 +207,7 @@ def _forked(line: socket.socket) -> bool:
 
 
 def _become(request: StartRequest, streams: Streams, pipe: int) -> None:
-    """Set descriptors, environment and arguments of the job. Ends here if the owner does not adopt the job."""
+    """Set the descriptors, environment and arguments of the job. If the owner does not adopt the job, end here."""
     set_process_title(command_line(request.words))
     if os.read(pipe, len(GO)) != GO:
         os._exit(0)

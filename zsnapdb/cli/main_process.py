@@ -334,7 +334,7 @@ def _print_document(text: str) -> None:
 
 
 def unexpected_system_error(error: OSError) -> ZsnapdbError:
-    """Return the ZsnapdbError for an error of the system that no module expected."""
+    """Return the ZsnapdbError for a system error that no module expected."""
     what = error.strerror or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     known = ZsnapdbError(f"{where}{what}", hint="check that the file or folder exists, and that zsnapdb may use it")

@@ -91,7 +91,7 @@ def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
 
 
 def evidence_of_removed(settings: Settings, outcome: ReapOutcome) -> None:
-    """Record the removal of a clone by `reap` in the evidence log of its instance."""
+    """Record in the instance's evidence log that `reap` removed a clone of the instance."""
     from zsnapdb.jobs.health import evidence_records
 
     chosen = _keeping(settings, outcome.instance) if outcome.what == _CLONE and outcome.instance else None
@@ -101,7 +101,7 @@ def evidence_of_removed(settings: Settings, outcome: ReapOutcome) -> None:
 
 
 def evidence_of_pool(instance: Instance, changed: str) -> None:
-    """Record a change of the instance's pool in its evidence log. An empty `changed` means no change and no record."""
+    """Record a change of the instance's pool in the instance's evidence log. If `changed` is empty, record nothing."""
     from zsnapdb.jobs.health import evidence_records
 
     if changed and instance.repository.evidence:

@@ -234,7 +234,7 @@ def guid_option() -> Any:
 
 
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
-    """Return the GUIDs of the clones of that name. The search is imported only for a repeatable command."""
+    """Return the GUIDs of the clones with this name. The search is imported only for a repeatable command."""
     from zsnapdb.jobs.clone.run_results import guids
 
     return guids(settings, host, name)

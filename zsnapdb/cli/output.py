@@ -26,10 +26,10 @@ class Printable(Protocol):
     """A printable result: a view, or the answer of an earlier run."""
 
     def text(self) -> str:
-        """Return the text for people."""
+        """Return the text as people read it."""
 
     def document(self) -> str:
-        """Return the document for programs."""
+        """Return the document as programs read it."""
 
 
 def show(view: Printable, json: bool) -> None:
@@ -71,7 +71,7 @@ def renamed(old: str, new: str) -> None:
 
 
 def show_missing(findings: Iterable[StoredFinding]) -> bool:
-    """Print to stderr the backups that this host stored and the repository lacks. Return whether data may be lost."""
+    """Print to stderr the missing backups, which this host stored. Return whether data may be lost."""
     from zsnapdb.cli import log_writer
     from zsnapdb.report.log_lines import LogLevel
 
@@ -99,7 +99,7 @@ _STYLES = {
         "bold red",
     ),
 }
-"""Styles of cells with exactly this text. rich omits colours if NO_COLOR is set (no-color.org)."""
+"""Styles of cells with exactly these texts. rich omits colours if NO_COLOR is set (no-color.org)."""
 
 
 def are_wanted() -> bool:
@@ -110,7 +110,7 @@ def are_wanted() -> bool:
 def show_parts(parts: Sequence[Part], file: TextIO, width: int | None = None) -> None:
     """Print lines unchanged, and tables fitted to the terminal.
 
-    `width`: columns, if the terminal does not report them.
+    `width`: number of columns, if the terminal does not report it.
     """
     from rich.console import Console
 
@@ -134,6 +134,6 @@ def _show_table(console: object, part: PlainTable) -> None:
     for heading in part.headings or ("",) * len(part.rows[0]):
         shown.add_column(Text(heading), overflow="fold")
     for row in part.rows:
-        # Cells have untrusted text: a Text is never parsed as markup.
+        # Cells contain untrusted text. A Text is never parsed as markup.
         shown.add_row(*(Text(printed(cell), style=_STYLES.get(cell, "")) for cell in row))
     console.print(shown)

@@ -30,7 +30,7 @@ def collect_rarely() -> None:
 
 
 def set_process_title(words: Sequence[str]) -> None:
-    """Set /proc/self/cmdline, and so the text of `ps`, to these words, as far as they fit.
+    """Set /proc/self/cmdline, which `ps` shows, to these words, shortened if necessary.
 
     The available space is that of the original command line. If the kernel does not report its address, the text is not
     changed. Source: proc_pid_stat(5), arg_start and arg_end.

@@ -67,7 +67,7 @@ def clean_environment() -> None:
 
 
 def main() -> None:
-    """Run the command line of a person without root, and end with its exit code."""
+    """Run the command line of a person without root, and exit with its exit code."""
     main_process.open_standard_streams()
     main_process.own_umask()
     main_process.interrupt_on_signals()

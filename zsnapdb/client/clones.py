@@ -56,7 +56,7 @@ class LocalClones:
         return reachable(self._document(MadeClone, "create", *words), "127.0.0.1")
 
     def login(self, clone: ReachableClone, *, new: bool = False) -> ReachableClone:
-        """Return the clone with its login. `new`: it first gets a new password, and its sessions end."""
+        """Return the clone with its login. `new`: the clone first gets a new password, and its sessions end."""
         shown = self._document(ShownLogin, "login", *_words_of(clone), *(["--new"] if new else []))
         return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
@@ -76,7 +76,7 @@ class LocalClones:
         self._run("heartbeat", *_words_of(clone))
 
     def destroy(self, clone: ReachableClone) -> None:
-        """Destroy the clone. A clone that no longer exists is no error, and a later clone with its name stays."""
+        """Destroy the clone. If it no longer exists, that is no error. A later clone with its name is not destroyed."""
         try:
             self._run("destroy", *_words_of(clone))
         except CloneCommandError as error:

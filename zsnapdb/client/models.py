@@ -161,8 +161,9 @@ class Problem(Document):
 class ReachableClone:
     """A running clone with its address and login. `of_pool`: it came from the pool.
 
-    `expires` (UTC) is the end of its lease at its creation. `local_only`: only clients on its host reach it. `guid`
-    tells it apart from a later clone with its name ("": a host of an earlier version does not state it).
+    `expires` (UTC) is the end of the lease as of the creation. `local_only`: only clients on its host can reach it.
+    `guid` distinguishes it from a later clone with the same name ("": a host with an earlier version does not report
+    it).
     """
 
     name: str

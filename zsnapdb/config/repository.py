@@ -27,7 +27,7 @@ STORE_ADDRESSES = {
     "gs://bucket[/prefix]": r"gs://[^/]+",
     "file:///folder": r"file:///",
 }
-"""The address of each kind of store as users write it, and its pattern. `zsnapdb.store.layers` has the stores."""
+"""The address form of each kind of store, as documented, and its pattern. `zsnapdb.store.layers` creates the stores."""
 
 _ASCII = r"A-Za-z0-9._~!$&'()*+,;=:@ -"
 _BUCKETS = {
@@ -68,7 +68,7 @@ class StoreAddress:
 
 
 def parse_address(url: str) -> StoreAddress:
-    """Return the parts of the address. Raise ValueError with the unusable part."""
+    """Return the parts of the address. Raise ValueError that names the unusable part."""
     places = 2 if url.startswith("azure:") else 1
     if "@" in "".join(re.split(r"[/?#]", url.partition("://")[2], maxsplit=places)[:places]):
         raise ValueError("url must not contain an account or a password; use credentials_file")
@@ -242,7 +242,7 @@ class ProviderSettings(ConfigSection):
 
 
 class S3Settings(ProviderSettings):
-    """Access to the bucket of an s3:// url, and storage options of its objects."""
+    """Access to the bucket of an `s3://` url, and storage options of the objects in it."""
 
     region: str | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"

@@ -1,4 +1,4 @@
-"""Reads and changes the fleet in the engine: schedules, slots of buckets, and runs of jobs.
+"""The fleet's state in the engine: schedules, slots of buckets, and runs of jobs. This module reads and changes it.
 
 The engine compares times literally with the clock of a zone (Temporal's API, `ScheduleSpec.timezone_name`). A time that
 the clock skips when it is set forward does not occur on that day. When the clock is set back, Temporal 1.32 skips times
@@ -60,21 +60,21 @@ from zsnapdb.planning.fleet.jobs import (
 from zsnapdb.planning.fleet.schedule_plan import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
 
 YEARS = 10
-"""The years for which times around changes of the clock are added."""
+"""Number of years for which times around changes of the clock are added."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY, _HOUR, _MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 _ONCE = timedelta(days=2 * YEARS * 365)
-"""An interval with one occurrence in the period. The engine has no other form for a single time."""
+"""An interval that occurs only once in the period. The engine has no other form for a single time."""
 
 
 def specification(schedule: FleetScheduleSettings, now: datetime) -> ScheduleSpec:
-    """Return the times of the schedule from now (UTC) on: the same as the agent's."""
+    """Return the times of the schedule from `now` (UTC) on. They equal the agent's times."""
     jitter = timedelta(seconds=schedule.jitter) if schedule.jitter else None
     if schedule.every is not None:
         return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=schedule.every))], jitter=jitter)
     assert schedule.cron is not None
     times = cron_times(schedule.cron)
-    # For cron a matching day of the month or weekday suffices; the engine needs both.
+    # In cron, either the day of the month or the weekday must match. The engine requires both.
     lines = [f"{times.minute} {times.hour} {days.day} {times.month} {days.weekday}" for days in times.days]
     changes = _around_changes(schedule.cron, schedule.timezone, now.year)
     return ScheduleSpec(
@@ -87,7 +87,7 @@ def specification(schedule: FleetScheduleSettings, now: datetime) -> ScheduleSpe
 
 @functools.lru_cache(maxsize=256)
 def _around_changes(cron: str, timezone: str, year: int) -> tuple[datetime, ...]:
-    """Return the agent's times (UTC) from an hour before each change of the clock to two hours after it."""
+    """Return the agent's times (UTC) from an hour before to two hours after each change of the clock."""
     schedule, found = JobSchedule.of(ScheduleSettings(cron=cron), timezone), []
     for change in _changes(ZoneInfo(timezone), year):
         at, end = change - _HOUR - _MINUTE, change + 2 * _HOUR

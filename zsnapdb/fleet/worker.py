@@ -198,19 +198,19 @@ WORKFLOWS: Sequence[type] = (JobWorkflow, SlotsWorkflow)
 
 
 class ControlActivities:
-    """The questions that workflows ask the engine."""
+    """The queries that workflows send to the engine."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @activity.defn(name=CLOSED)
     async def closed(self, workflow_ids: list[str]) -> list[str]:
-        """Return the workflows that no longer run."""
+        """Return those of the workflows that are no longer running."""
         return [one for one in workflow_ids if not await self._runs(one)]
 
     @activity.defn(name=SERVED)
     async def served(self, host: str) -> list[str]:
-        """Return the machines that have recently asked for jobs of this host."""
+        """Return the machines that have recently requested jobs of this host."""
         asked = DescribeTaskQueueRequest(
             namespace=self._client.namespace,
             task_queue=TaskQueue(name=queue_of(host)),
@@ -230,13 +230,13 @@ class ControlActivities:
 
 
 def machines(identities: Sequence[str]) -> list[str]:
-    """Return the machines in the names of workers, each once."""
+    """Return the machines in these names of workers, without duplicates."""
     return sorted({one.rpartition("/")[2] for one in identities})
 
 
 def workflow_runner() -> SandboxedWorkflowRunner:
-    """Return the runner of workflows. It prevents actions that a replay of the history could not repeat."""
-    # Modules of zsnapdb are loaded once, not for each workflow: workflows use only pure code of them.
+    """Return the runner of workflows. It prevents actions that could differ when the history is replayed."""
+    # Modules of zsnapdb are loaded once, not for each workflow, because workflows use only pure code of them.
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("zsnapdb"))
 
 
@@ -253,7 +253,7 @@ def control_worker(client: Client) -> Worker:
 
 
 def serve_control(settings: EngineSettings, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
-    """Run the workflows until SIGTERM or SIGINT. An unreachable engine is tried again."""
+    """Run the workflows until SIGTERM or SIGINT. If the engine is unreachable, try again."""
     begins = f"control runs the workflows of {settings.server}, namespace {settings.namespace}"
     running = serve_until_stopped(
         settings, CONTROL, lambda client: [control_worker(client)], (begins, CONTROL), tell, ready

@@ -85,12 +85,12 @@ class Toolbox:
         return {"clone": self._made_clone(made, self._keep_login(chosen, made))}
 
     def reset(self, name: str) -> Mapping[str, Any]:
-        """Return a clone to its first state."""
+        """Reset a clone to its original data."""
         self.api.reset(self._meant(name))
         return {"done": "reset", "name": name}
 
     def destroy(self, name: str) -> Mapping[str, Any]:
-        """Destroy a clone. An unknown clone is an error, because an AI agent may have mistaken its name."""
+        """Destroy a clone. An unknown clone is an error, because an AI agent may have chosen the wrong name."""
         self.api.destroy(self.api.get(self._meant(name)))
         self._forget(name)
         return {"done": "destroyed", "name": name}

@@ -57,7 +57,7 @@ def drop(session: Session, user: str) -> None:
 
 
 def unlocked_accounts(session: Session, flavour: Flavour) -> tuple[str, ...]:
-    """Return the accounts (user@host) that can log in, without those of the clone itself."""
+    """Return the accounts (user@host) that can log in, except the accounts that zsnapdb created for the clone."""
     return tuple(str(row[0]) for row in session.query(awake_accounts_query(flavour)))
 
 

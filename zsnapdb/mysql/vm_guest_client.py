@@ -144,7 +144,7 @@ def check_results(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, l
 def answered(
     known: Mapping[str, str], logs: tuple[tuple[str, int], ...], listed: Gtids | None, now: Gtids | None
 ) -> GuestServerAnswer:
-    """Return all answers of the server combined. Raise DamagedError if its identity is malformed."""
+    """Return all answers of the server as one object. Raise DamagedError if the server's identity is malformed."""
     number, uuid = known.get("server_id", "0"), known.get("server_uuid", "").lower() or None
     if not _NUMBER.fullmatch(number) or (uuid is not None and not _UUID.fullmatch(uuid)):
         raise _strange("its identity")

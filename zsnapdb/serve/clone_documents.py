@@ -49,7 +49,7 @@ class PublicClone(ListedClone):
 
     @property
     def meant(self) -> ExpectedClone:
-        """The identity that a command gets, so that it changes no other clone."""
+        """The identity that a command gets, so that it cannot change another clone of the same name."""
         return ExpectedClone(owner=self.owner, id=self.id, guid=self.guid)
 
     def is_same_as(self, other: PublicClone) -> bool:

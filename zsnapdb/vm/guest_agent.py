@@ -36,7 +36,7 @@ class Thawed:
 
 
 def is_frozen(hypervisor: Agent, uuid: str) -> bool:
-    """Whether the agent reports frozen file systems. CommandError without an answer."""
+    """Whether the agent reports frozen file systems. CommandError if it does not answer."""
     return guest_agent_messages.is_frozen(hypervisor.ask_agent(uuid, guest_agent_messages.STATUS, _ANSWER_SECONDS))
 
 

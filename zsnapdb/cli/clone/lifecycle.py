@@ -240,7 +240,7 @@ def keep(name: options.CloneName, config: options.ConfigFile = None, json: optio
 
     def reset(meant: CloneInfo) -> None:
         try:
-            # The reset uses the present configuration, for example its masking rules.
+            # Each reset uses the current configuration, for example its masking rules.
             settings, host = host_context(config)
             with evidence_of_clone(settings, meant.id):
                 done = resetting.reset(settings, host, meant.id, None, Terminal(), meant=meant)

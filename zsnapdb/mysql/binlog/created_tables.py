@@ -87,7 +87,7 @@ def _bare(statement: str) -> str:
 
 
 def unnamed_options(statement: str) -> frozenset[str]:
-    """Return which of ENGINE and ROW_FORMAT a statement that creates a table or sequence does not name.
+    """Return those of ENGINE and ROW_FORMAT that a statement that creates a table or sequence does not name.
 
     Quoted names and texts are ignored. CREATE TABLE ... LIKE takes both from the other table.
     """
@@ -174,7 +174,7 @@ class CreatedTables:
         self._changed: set[tuple[str, str]] = set()
 
     def see(self, event: Event, walk: TransactionTracker, number: int, *, is_end: bool) -> None:
-        """Process the next event, after `walk` has. `is_end`: it ended a transaction."""
+        """Process the next event, which `walk` has already processed. `is_end`: the event ended a transaction."""
         if event.kind == FORMAT:
             version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
             since = family(flavour_in(version)).ddl_xids_from

@@ -141,7 +141,7 @@ def query_text(body: memoryview) -> bytes:
 
 
 class GtidCollector:
-    """A growing set of GTIDs, stored as intervals: memory grows with the gaps, not with the transactions."""
+    """A growing set of GTIDs, stored as intervals. Memory use grows with the gaps, not with the transactions."""
 
     def __init__(self) -> None:
         self._runs: dict[str, list[list[int]]] = {}
@@ -191,7 +191,7 @@ class TransactionTracker:
 
     @classmethod
     def after(cls, gtids: Gtids) -> TransactionTracker:
-        """Return a walk that starts after the head of a file and after transactions with these GTIDs."""
+        """Return a walk that starts behind a file's head, after transactions with these GTIDs."""
         walk = cls()
         if isinstance(gtids, GtidPosition):
             walk.family, walk.has_gtids, walk.heads = Flavour.MARIADB, True, dict(gtids.heads)

@@ -172,7 +172,7 @@ def service_of(settings: ControlSettings, process: ServingProcess | None, known:
 
 
 def unit_of(pid: int) -> str | None:
-    """Return the unit whose main process this is, by its control group and by systemd. None if there is none."""
+    """Return the unit whose main process this is, if control group and systemd agree; else None."""
     unit = discovery.service_of(pid) if process_managers.SYSTEMD_RUNS.is_dir() else ""
     if not unit:
         return None
