@@ -502,7 +502,7 @@ def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
                 for volume, number in zip(manifest.volumes, numbers, strict=True)
             )
             return manifest.model_copy(update={"volumes": tuple(volumes)})
-    # A table is damaged, or a field outside of the volumes looks like one.
+    # A table is damaged, or a field outside the volumes looks like a table.
     return Manifest.decode(bytes(line), name)
 
 

@@ -151,8 +151,8 @@ class Marker(BaseModel):
         """Write the marker.
 
         Raises:
-            ExistsError: the repository has a marker. PreflightError: the store ignores conditional writes. In this case
-            the marker is removed again.
+            ExistsError: the repository has a marker.
+            PreflightError: the store ignores conditional writes. In this case the marker is removed again.
         """
         objects.put_alone(layout.MARKER, self.encode())
         try:
