@@ -24,11 +24,11 @@ from pathlib import Path
 import uvicorn
 
 from tests.unit.support.serve_host import ServeHost
+from zsnapdb.serve.api_answers import AsgiApp, Receive, Scope, Send
+from zsnapdb.serve.browser_pages import BrowserPages
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.page_requests import COOKIE, cookie_name
-from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.web_answers import AsgiApp, Receive, Scope, Send
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "img"
 MOST_BYTES = 150_000

@@ -218,7 +218,7 @@ def run(what: str, config: Path, folder: Path) -> None:
     if what == "bare":
         print(sum(1 for _ in listed_by_boto3(config)))
         return
-    from zsnapdb.cli.process import collect_rarely
+    from zsnapdb.cli.process_attributes import collect_rarely
 
     collect_rarely()
     from zsnapdb.config.settings import load
@@ -242,10 +242,10 @@ def list_all(instance: Instance) -> None:
 
 def judge(instance: Instance) -> None:
     """Do what `zsnapdb status` does."""
-    from zsnapdb.jobs.repository import status
-    from zsnapdb.report.repository.status import StatusView
+    from zsnapdb.jobs.repository import protection_status
+    from zsnapdb.report.repository.protection import StatusView
 
-    state = status.observed(instance)
+    state = protection_status.observed(instance)
     assert state.status is not None
     print(StatusView(state.status).text())
 
@@ -260,7 +260,7 @@ def plan_prune(instance: Instance) -> None:
 
 def plan_backup(instance: Instance) -> None:
     """Do what a backup does with the repository before it begins: it chooses its base, and compares with the record."""
-    from zsnapdb.jobs.record import host_record
+    from zsnapdb.jobs.record import host_backup_record
     from zsnapdb.planning.backup_chain import choose_base
     from zsnapdb.repository.backup_marks import unfinished
     from zsnapdb.repository.verifications import known_damage
@@ -269,7 +269,7 @@ def plan_backup(instance: Instance) -> None:
     known = instance.summaries(repository)
     unfinished(repository, instance.name, known.listed)
     known_damage(repository, instance.name).of(backup.backup_id for backup in known.backups)
-    checked = host_record.check(instance, repository, known.backups, known.unread, is_writing=True, seen=[])
+    checked = host_backup_record.check(instance, repository, known.backups, known.unread, is_writing=True, seen=[])
     newest = known.backups[-1]
     plan = choose_base(
         known.backups,
@@ -285,11 +285,13 @@ def plan_backup(instance: Instance) -> None:
 
 def record(instance: Instance) -> None:
     """Record all backups of the repository as stored by this host."""
-    from zsnapdb.jobs.record import host_record
+    from zsnapdb.jobs.record import host_backup_record
     from zsnapdb.jobs.record.record_file import HostRecord
 
     repository = instance.open_repository()
-    stored = tuple(host_record._recorded(backup, backup.digest) for backup in instance.summaries(repository).backups)
+    stored = tuple(
+        host_backup_record._recorded(backup, backup.digest) for backup in instance.summaries(repository).backups
+    )
     known = HostRecord.of(instance, repository)
     assert known is not None
     known.change_backups(lambda before: before.model_copy(update={"stored": stored}))

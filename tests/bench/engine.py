@@ -110,7 +110,7 @@ def parts(stream: Path) -> None:
 
     from zsnapdb.stream.chunks import Workspace, plain_hash, room_for
     from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
-    from zsnapdb.stream.record_checks import Walker
+    from zsnapdb.stream.send_stream_checks import Walker
 
     chunk, level = 32 << 20, int(os.environ["BENCH_LEVEL"])
     workspace, walker, cipher = Workspace(), Walker(), ChunkCipher(bytes(32), "1")
@@ -138,7 +138,7 @@ def parts(stream: Path) -> None:
 
 def main() -> None:
     """Do what the arguments say, in a process like that of a command."""
-    from zsnapdb.cli.process import collect_rarely
+    from zsnapdb.cli.process_attributes import collect_rarely
 
     collect_rarely()
     what, *words = sys.argv[1:]

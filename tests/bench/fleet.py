@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 if TYPE_CHECKING:
     from zsnapdb.config.repository import RepositorySettings
-    from zsnapdb.jobs.repository.fleet import FleetState
+    from zsnapdb.jobs.repository.fleet_status import FleetState
     from zsnapdb.store.base import Store
 
 LIMIT = 1.0
@@ -145,7 +145,7 @@ def look(what: str, text: str) -> tuple[Look, FleetState]:
     from tests.unit.support.fleet_yard import CountingStore
     from zsnapdb.config.fleet import parse
     from zsnapdb.jobs.base.host import Host
-    from zsnapdb.jobs.repository import fleet
+    from zsnapdb.jobs.repository import fleet_status
     from zsnapdb.store.layers import open_store
 
     asked: Counter[str] = Counter()
@@ -155,7 +155,7 @@ def look(what: str, text: str) -> tuple[Look, FleetState]:
         return CountingStore(store, asked, []), prefix
 
     began, cpu = time.monotonic(), _cpu()
-    state = fleet.status(parse(text, "bench"), fleet.FleetRequest(), Host(open_store=opened))
+    state = fleet_status.status(parse(text, "bench"), fleet_status.FleetRequest(), Host(open_store=opened))
     changed = sum(one.changed for one in state.repositories)
     assert all(one.error is None for one in state.repositories), state.repositories
     return Look(what, time.monotonic() - began, _cpu() - cpu, asked["list"], asked["get"], changed), state

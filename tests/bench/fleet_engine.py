@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.bench.figures import Figure
 from tests.unit.support import fleet_host, trial_engine
 from zsnapdb.base import run_context
-from zsnapdb.config.tables import EngineSettings, FleetVerb
+from zsnapdb.config.services import EngineSettings, FleetVerb
 from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob, JobAnswer
 
 HOSTS, PER_HOST, BUSY = 400, 5, 100
@@ -185,7 +185,7 @@ class QuickChild:
 
 def host_workers(folder: Path, port: int, client: Any, name: str, *, drills: bool) -> list[Any]:
     """Return the workers of a host, whose commands end after a second and are no processes."""
-    from zsnapdb.fleet.job_runner import JobRunner
+    from zsnapdb.fleet.host_job import JobRunner
     from zsnapdb.fleet.worker import workers
 
     settings = fleet_host.settings(folder, port, name, drills=drills, at_once=2)

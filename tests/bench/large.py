@@ -104,7 +104,7 @@ def once(what: str, place: Place) -> Used:
 def run(what: str, folder: Path, target: str) -> None:
     """Do what the command does, and print what it took."""
     from tests.bench.metadata_store import MetadataStore
-    from zsnapdb.cli.process import collect_rarely
+    from zsnapdb.cli.process_attributes import collect_rarely
 
     collect_rarely()
     from zsnapdb.config.settings import load
@@ -133,11 +133,11 @@ def plan_verify(instance: Instance, target: str) -> None:
 
 def plan_restore(instance: Instance, target: str) -> None:
     """Choose the backups and binlogs of a restore to a time, as `zsnapdb restore --plan` does."""
-    from zsnapdb.jobs.restore import plan, target_selection
+    from zsnapdb.jobs.restore import backup_selection, plan
     from zsnapdb.planning.binlog.route import RouteFile, commit_time
     from zsnapdb.planning.restore.replays import Scanned
 
-    def scan(reader: target_selection.TransactionReader, binlog: RouteFile) -> Iterator[Scanned]:
+    def scan(reader: backup_selection.TransactionReader, binlog: RouteFile) -> Iterator[Scanned]:
         assert binlog.first_commit is not None
         assert binlog.last_commit is not None
         bounds = [binlog.start + (binlog.end - binlog.start) * at // SCANNED for at in range(SCANNED + 1)]
@@ -145,7 +145,7 @@ def plan_restore(instance: Instance, target: str) -> None:
         for number, (start, end) in enumerate(itertools.pairwise(bounds), 1):
             yield Scanned(None, start, end, commit_time(first + whole * number // SCANNED))
 
-    setattr(target_selection.TransactionReader, "scan", scan)  # noqa: B010
+    setattr(backup_selection.TransactionReader, "scan", scan)  # noqa: B010
     repository = instance.open_repository()
     decided = plan._decide(instance, repository, plan.RestoreRequest(to=target))
     print(decided.manifest.backup_id, len(decided.chain), len(decided.chosen.choice.files))
@@ -153,15 +153,15 @@ def plan_restore(instance: Instance, target: str) -> None:
 
 def record(instance: Instance, target: str) -> None:
     """Record all backups and binlogs of the repository as stored by this host."""
-    from zsnapdb.jobs.base.document_digests import documents_of, files_of
-    from zsnapdb.jobs.record import archive_record
+    from zsnapdb.jobs.base.own_document_digests import documents_of, files_of
+    from zsnapdb.jobs.record import own_archived_binlogs
     from zsnapdb.repository.binlog_archive import BinlogArchive
 
     catalogue.record(instance)
     repository = instance.open_repository()
     archive = BinlogArchive(repository, instance.name).load()
     incarnations = [incarnation.id for incarnation in archive.incarnations]
-    archive_record.note_archived_files(instance, repository, archive.files, incarnations, archive.lines)
+    own_archived_binlogs.note_archived_files(instance, repository, archive.files, incarnations, archive.lines)
     files_of(instance).begin(documents_of(repository, instance.name, archive))
 
 

@@ -33,7 +33,7 @@ from zsnapdb.agent.job_starter import JobStarter
 GOAL, JOB_GOAL = "<= 0.2", "<= 0.05"
 CONNECTING = ("snapshot", "backup", "clone create", "query", "doctor")
 """Commands that open a connection to a server as a rule: the library of connections is counted, too."""
-AS_MAIN = "import zsnapdb.cli.app\nfrom zsnapdb.cli.process import collect_rarely\ncollect_rarely()"
+AS_MAIN = "import zsnapdb.cli.app\nfrom zsnapdb.cli.process_attributes import collect_rarely\ncollect_rarely()"
 """What `zsnapdb.cli.app.main` does before a command imports anything."""
 CONFIGURATION = """
 [repository.here]

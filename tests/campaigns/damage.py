@@ -32,10 +32,10 @@ from tests.unit.support.manifests import readable_manifests
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.jobs.backup.run import backup
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import verify
 from zsnapdb.planning.backup_chain import restore_chain
-from zsnapdb.repository import keys
+from zsnapdb.repository import crypto_keys
 from zsnapdb.repository.manifest import expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth
@@ -71,7 +71,7 @@ class Site:
         folder = self.world.folder
         options: dict[str, object] = {"identity_file": folder / "identity"} if reads and self.is_encrypted else {}
         if self.is_signed:
-            signer = keys.SigningKey.read(folder / "signing").public
+            signer = crypto_keys.SigningKey.read(folder / "signing").public
             options |= {"signing_key_file": folder / "signing", "signers": (signer,)}
         return options
 
@@ -106,7 +106,7 @@ def prepared(*, is_encrypted: bool, is_signed: bool) -> Iterator[Site]:
         if not is_encrypted:
             world.recipients = ()
         if is_signed:
-            keys.write_secret(Path(folder) / "signing", keys.SigningKey.new().file())
+            crypto_keys.write_secret(Path(folder) / "signing", crypto_keys.SigningKey.new().file())
         for full in (True, False, False, True, False):
             backup(site.instance(cached=True), opener=world.open_source, full=full)
         repository = site.instance(cached=True).open_repository()
@@ -161,7 +161,7 @@ def judged(site: Site, instance: Instance) -> tuple[str, list[str]]:
     try:
         repository = instance.open_repository()
         known = instance.summaries(repository)
-        missing = host_record.check(instance, repository, known.backups, known.unread).findings
+        missing = host_backup_record.check(instance, repository, known.backups, known.unread).findings
         is_whole = verify.verify(instance, Depth.READ).is_whole and not missing
     except ZsnapdbError as error:
         return f"refused at once ({error.code})", wrong

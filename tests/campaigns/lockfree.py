@@ -35,7 +35,7 @@ from zsnapdb.jobs.base.host import backup_id_at, system_now
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.server_copy import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.server_copy.copy_options import Access, PathMap
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, PathMap
 from zsnapdb.zfs import datasets, destruction
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
@@ -207,7 +207,7 @@ class Campaign:
         copy.make_private()
         process = copy.process()
         try:
-            identity = copy.identity(server_id=observed.facts.server_id, port=None, access=Access.PRIVATE_SOCKET)
+            identity = copy.identity(server_id=observed.facts.server_id, port=None, access=LoginAccess.PRIVATE_SOCKET)
             copy.start(identity, "root", SecretStr("")).close()
             with ledger.connect(str(process.socket), "root", "", "ledger") as connection:
                 return differences(connection, self.truth, self.flavour, taken.proof.position.gtids)

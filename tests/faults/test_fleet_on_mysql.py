@@ -19,7 +19,7 @@ from tests.lab.guest import Guest, Lab
 from tests.unit.support import site_engine, trial_engine
 from tests.unit.support.site_engine import MySQL, SiteEngine
 from zsnapdb.base import run_context
-from zsnapdb.config.tables import FleetVerb
+from zsnapdb.config.services import FleetVerb
 from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob, JobAnswer
 
 from .in_guest import PYTHON, QUICK

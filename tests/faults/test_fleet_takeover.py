@@ -18,7 +18,7 @@ import pytest
 from tests.lab import relay
 from tests.lab.guest import SYSTEMD, Guest, Lab, Running
 from tests.unit.support import trial_engine
-from zsnapdb.config.tables import EngineSettings
+from zsnapdb.config.services import EngineSettings
 
 from .in_guest import CONFIG, QUICK
 

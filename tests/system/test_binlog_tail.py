@@ -20,7 +20,7 @@ from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, parse_gtids
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC
-from zsnapdb.mysql.binlog.read import KnownTail, find_position
+from zsnapdb.mysql.binlog.tail import KnownTail, find_position
 
 from .binlog_flavours import EVERYTHING, FLAVOUR, KINDS, WORDS
 from .in_guest import SOCKET, Lab, run

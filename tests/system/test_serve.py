@@ -194,7 +194,7 @@ def check_that_a_clone_that_took_the_name_stays(service: Service, token: str) ->
     """
     answers: list[Answer] = []
     ends = threading.Thread(target=lambda: answers.append(service.request("DELETE", "/clones/mine", token)))
-    with locks.on_clone("mine"):
+    with locks.lock_clone("mine"):
         ends.start()
         service.until(
             lambda: any(is_running("clone destroy", pid) for pid in descendants(service.running["helper"].pid))

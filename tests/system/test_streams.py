@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream, Senders, Walker
-from zsnapdb.stream.wrapped_key import FIRST_BYTES, wrapped_key
+from zsnapdb.stream.raw_stream_key import FIRST_BYTES, wrapped_key
+from zsnapdb.stream.send_stream_checks import DatasetKind, ExpectedStream, Senders, Walker
 from zsnapdb.zfs import datasets
 
 from .in_guest import run

@@ -125,7 +125,7 @@ from pathlib import Path
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import address, reset
+from zsnapdb.jobs.clone import kept_ports, reset
 
 def dies(*_words, **_named):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -143,7 +143,7 @@ def second_dies(values):
 place, name, work = {
     "given the password": (reset, "_make_ready", made_ready),
     "the server is ended": (reset.datasets, "set_together", second_dies),
-    "exchanged": (address, "route_port", dies),
+    "exchanged": (kept_ports, "route_port", dies),
 }[sys.argv[1]]
 assert hasattr(place, name)
 setattr(place, name, work)

@@ -14,7 +14,7 @@ from zsnapdb.base.run_context import Audience
 from zsnapdb.report import view
 
 ANN = Audience("ann")
-AUDIENCE = ("current_audience", "AUDIENCE_VARIABLE", "ASK", "told_of")
+AUDIENCE = ("current_audience", "AUDIENCE_VARIABLE", "ASK", "describe_exit_code")
 
 
 def test_error_that_does_not_say_what_it_names_is_told_by_its_class() -> None:
@@ -55,13 +55,13 @@ def test_only_the_boundary_asks_who_reads() -> None:
     assert users == {
         "cli/clone/lifecycle.py",
         "cli/sudo_cli.py",
-        "cli/exit_codes.py",
-        "cli/log.py",
+        "cli/main_process.py",
+        "cli/log_writer.py",
         "jobs/clone/sources.py",
         "documents/clone.py",
         "documents/base.py",
         "report/clone/change.py",
         "serve/command_processes.py",
-        "serve/request_handler.py",
+        "serve/helper_request_handler.py",
         "serve/operations.py",
     }

@@ -21,8 +21,8 @@ import zsnapdb.config
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base.errors import ConfigError, ServerError, UsageError
 from zsnapdb.base.quantities import WRITTEN, _duration, _size, parse_size
+from zsnapdb.config.services import ConfigSection
 from zsnapdb.config.settings import load, parse
-from zsnapdb.config.tables import ConfigSection
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.agent_jobs import jobs_of
 from zsnapdb.report.setup import ConfigurationView

@@ -33,11 +33,11 @@ from zsnapdb.base.errors import (
 from zsnapdb.client import http as client_http
 from zsnapdb.client.api_protocol import ApiRequest
 from zsnapdb.client.errors import CloneCommandError
-from zsnapdb.config.tables import AddressSettings
-from zsnapdb.fleet import operator_commands
+from zsnapdb.config.services import AddressSettings
+from zsnapdb.fleet import operator_orders
 from zsnapdb.hooks import Hook, When
 from zsnapdb.hooks import run as run_hook
-from zsnapdb.jobs.clone import haproxy
+from zsnapdb.jobs.clone import haproxy_socket
 from zsnapdb.mysql.connection import Connection
 from zsnapdb.mysql.connection import greeting as version_of
 from zsnapdb.mysql.session import Address, Session
@@ -71,10 +71,10 @@ def manner(request: pytest.FixtureRequest) -> Manner:
 def test_haproxy_holds_no_lock_for_longer_than_its_limit(
     manner: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(haproxy, "_SECONDS", _SECONDS)
+    monkeypatch.setattr(haproxy_socket, "_SECONDS", _SECONDS)
     settings = AddressSettings(socket=tmp_path / "admin")
     with slow_peer(manner, at=settings.socket), in_time(), pytest.raises(PreflightError):
-        haproxy.routes(settings)
+        haproxy_socket.routes(settings)
 
 
 @pytest.mark.parametrize("prefix", [b"", packet(0, b"x" * 200)[:9]], ids=["nothing", "a packet's head"])
@@ -209,11 +209,11 @@ def test_engine_of_the_fleet_has_one_limit_for_a_command(monkeypatch: pytest.Mon
     async def silent(_: object) -> None:
         await asyncio.sleep(30)
 
-    monkeypatch.setattr(operator_commands, "connect", connected)
-    monkeypatch.setattr(operator_commands, "_SECONDS", _SECONDS)
+    monkeypatch.setattr(operator_orders, "connect", connected)
+    monkeypatch.setattr(operator_orders, "_SECONDS", _SECONDS)
     settings = SimpleNamespace(engine=SimpleNamespace(server="engine:7233"))
     with in_time(), pytest.raises(UnreachableError, match="has not answered"):
-        operator_commands._ask(settings, "planning", silent)  # type: ignore[arg-type]
+        operator_orders._ask(settings, "planning", silent)  # type: ignore[arg-type]
 
 
 def test_helper_has_one_limit_for_each_answer(manner: Manner, tmp_path: Path) -> None:
@@ -315,8 +315,8 @@ def test_only_modules_with_one_deadline_read_from_a_socket() -> None:
 WAITS_WITHOUT_LIMIT = {
     # Its processes were killed, or are to end by a deadline that the line before waits for.
     ("mysql/process/programs.py", "process.wait"),
-    ("mysql/process/processes.py", "self.process.wait"),
-    ("client/keep_alive.py", "process.wait"),
+    ("mysql/process/process_managers.py", "self.process.wait"),
+    ("client/clone_holder.py", "process.wait"),
     ("fleet/trial_fleet.py", "process.wait"),
     # Events of threads and tasks of our own.
     ("zfs/snapshots.py", "self._decided.wait"),
@@ -360,7 +360,7 @@ def test_every_folder_of_objects_may_hang() -> None:
     bare = {(module, ast.unparse(call)) for module, call in calls("LocalStore")}
     wrapped = {call.args[0] for module, call in calls("TimedFolder")}
     assert {ast.unparse(one) for one in wrapped} == {"LocalStore(folder)"}
-    assert {module for module, _ in bare} == {"store/local.py", "jobs/restore/offline_restore.py"}
+    assert {module for module, _ in bare} == {"store/local.py", "jobs/restore/offline_repository.py"}
 
 
 def test_every_question_to_a_guest_has_a_limit() -> None:
@@ -374,5 +374,5 @@ def test_every_question_to_a_guest_has_a_limit() -> None:
 
 def test_every_stream_of_zfs_is_watched() -> None:
     starts = {module for module, call in calls("start") if ast.unparse(call.func) == "program_start.start"}
-    assert starts == {"zfs/streams.py", "mysql/process/programs.py", "mysql/process/processes.py"}
+    assert starts == {"zfs/streams.py", "mysql/process/programs.py", "mysql/process/process_managers.py"}
     assert "_WatchedPipe" in ast.unparse(parsed("zfs/streams.py"))

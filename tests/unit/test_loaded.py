@@ -51,7 +51,11 @@ OF_SERVERS = ("pymysql", "cryptography", "ssl")
 COMMANDS = {
     "snapshot": ((("backup", "snapshot"),), ("pyrage", "zsnapdb.planning.advice"), 279),
     "backup": ((("backup", "backup"),), ("zsnapdb.planning.advice",), 335),
-    "restore --plan": ((("restore", "restore"), ("restore", "_show_plan")), ("zsnapdb.jobs.restore.run",), 371),
+    "restore --plan": (
+        (("restore", "restore"), ("restore", "_show_plan")),
+        ("zsnapdb.jobs.restore.server_restore",),
+        371,
+    ),
     "clone create": ((("clone.create", "create"), ("clone.create", "_carry_out")), (), 321),
     "clone list": ((("clone.lifecycle", "list_clones"),), (*OF_REPOSITORIES, *OF_SERVERS), 211),
     "status": ((("inventory", "_show"),), ("zsnapdb.notify.notifier", "zsnapdb.jobs.clone", *OF_SERVERS), 245),

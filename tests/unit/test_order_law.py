@@ -1,4 +1,4 @@
-"""Only `planning/order.py` compares ids, transaction groups, numbers or times of what was made to order it.
+"""Only `planning/creation_order.py` compares ids, transaction groups, numbers or times of what was made to order it.
 
 A clock is often wrong and an id is a clock. So whoever needs the latest, the oldest or the next one asks that module. A
 comparison elsewhere has a reason here, which says why no clock decides what is latest by it.
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "zsnapdb"
-HOME = "planning/order.py"
+HOME = "planning/creation_order.py"
 
 PLACES = {
     *("backup_id", "drill_id", "set_id", "restore_id", "incarnation_id", "backup_ids", "drill_ids", "ids"),
@@ -41,18 +41,18 @@ ALLOWED = {
     "jobs/binlog/undo.py": {"began": SERVER_TIME},
     "jobs/binlog/purge.py": {"_unread": AGE},
     "jobs/clone/catalogue.py": {"known_clones": SHOWN},
-    "jobs/clone/prepare.py": {"forms_of": SHOWN},
+    "jobs/clone/set_preparation.py": {"forms_of": SHOWN},
     "jobs/clone/migration.py": {"_set_of": AGE},
-    "jobs/copies/sweep.py": {"sweep": OTHER},
-    "jobs/host/archived_binlogs.py": {"points_of": AT_A_TIME, "point_of": AT_A_TIME},
+    "jobs/dataset_copies/sweep.py": {"sweep": OTHER},
+    "jobs/host/binlog_spans.py": {"points_of": AT_A_TIME, "point_of": AT_A_TIME},
     "jobs/repository/copy.py": {"_plan": "bases go before increments; the order of the backups stays"},
     "jobs/repository/evidence_report.py": {"_drills": "the drills of the days that a report is about"},
-    "jobs/restore/restore_inputs.py": {"_newer_future": "places in an order of `planning/order.py`"},
-    "jobs/restore/once.py": {"_refuse_exchange": AGE},
+    "jobs/restore/restore_inputs.py": {"_newer_future": "places in an order of `planning/creation_order.py`"},
+    "jobs/restore/run_results.py": {"_refuse_exchange": AGE},
     "mysql/binlog/transaction_changes.py": {"add": SERVER_TIME},
     "mysql/binlog/transactions.py": {"commit_time_of": SERVER_TIME},
     "planning/advice/dataset_rules.py": {"_trim": AGE},
-    "planning/binlog/archive_start.py": {
+    "planning/binlog/route_start.py": {
         "begin_of": SERVER_TIME,
         "_if_not_left": SERVER_TIME,
         "_begun_before": SERVER_TIME,
@@ -61,14 +61,16 @@ ALLOWED = {
     },
     "planning/binlog/purge.py": {"_one": AT_A_TIME},
     "planning/binlog/row_values.py": {"logged_difference": SERVER_TIME},
-    "planning/binlog/window.py": {"_is_beyond": SERVER_TIME, "_is_on": AT_A_TIME},
-    "planning/clone/addresses.py": {"choose": OTHER},
+    "planning/binlog/recoverable_ranges.py": {"_is_beyond": SERVER_TIME, "_is_on": AT_A_TIME},
+    "planning/clone/kept_ports.py": {"choose": OTHER},
     "planning/clone/pool.py": {"objection": AGE},
-    "planning/clone/removal.py": {"promote": "the kernel moves the snapshots up to the origin's transaction group"},
+    "planning/clone/destroy_plan.py": {
+        "promote": "the kernel moves the snapshots up to the origin's transaction group"
+    },
     "planning/fleet/jobs.py": {"refusal": "times of runs", "served_until": "times of runs"},
-    "planning/repository/host_record.py": {
+    "planning/repository/host_backup_record.py": {
         "with_pinned": SHOWN,
-        "with_adopted": "places in an order of `planning/order.py`",
+        "with_adopted": "places in an order of `planning/creation_order.py`",
     },
     "planning/repository/local_snapshot_sets.py": {
         "decide": SHOWN,
@@ -80,13 +82,13 @@ ALLOWED = {
         "_needing": "an unreadable manifest that has no place protects by its time, and removes nothing",
     },
     "planning/repository/leftover_sweep.py": {"decide": SHOWN, "_one": AGE},
-    "planning/restore/points.py": {
+    "planning/restore/route_choice.py": {
         "_is_before": AT_A_TIME,
         "_choose_in": AT_A_TIME,
         "_choose_time": AT_A_TIME,
         "_view": SERVER_TIME,
     },
-    "planning/restore/newest.py": {"_is_covered": "GTIDs decide; a time that does not fit only adds doubt"},
+    "planning/restore/newest_state_check.py": {"_is_covered": "GTIDs decide; a time that does not fit only adds doubt"},
     "planning/restore/replays.py": {"_between": AT_A_TIME},
     "repository/repository.py": {"backup_ids": SHOWN},
     "serve/tokens.py": {"is_valid": AGE},
@@ -143,7 +145,7 @@ def test_nothing_is_ordered_outside_of_the_module_that_orders() -> None:
         for (module, function), line in found.items()
         if (module, function) not in allowed
     ]
-    assert wrong == [], "ask planning/order.py which one is the latest"
+    assert wrong == [], "ask planning/creation_order.py which one is the latest"
     assert sorted(allowed - set(found)) == [], "these need no exception"
 
 

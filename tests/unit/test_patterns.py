@@ -126,7 +126,7 @@ def test_no_pattern_accepts_digits_of_other_alphabets_or_a_line_break_at_its_end
     assert [one for one in patterns if r"\d" in one[1]] == []
     # The patterns of fields are those of a regex library whose `$` is the end of the text.
     bare = re.compile(r're\.\w+\(\s*r?f?"\^[^"\n]*\$"')
-    multiline = {"processes.py", "startup_check.py", "program_start.py"}
+    multiline = {"process_managers.py", "startup_requirements.py", "program_start.py"}
     assert {file.name for file, text in sources.items() if bare.search(text)} <= multiline
 
 

@@ -48,9 +48,9 @@ STARTERS = {
     "agent/children.py",
     "agent/job_starter.py",
     "client/clones.py",
-    "client/keep_alive.py",
+    "client/clone_holder.py",
     "fleet/trial_fleet.py",
-    "jobs/binlog/archive.py",
+    "jobs/binlog/archive_run.py",
     "vm/thaw_guard.py",
 }
 

@@ -18,7 +18,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.program_start import for_programs, for_site, for_terminal, is_secret_name
 from zsnapdb.config.settings import parse
 from zsnapdb.hooks import Hook, When
-from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process import process_managers
 from zsnapdb.zfs import command
 
 
@@ -32,7 +32,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_program_that_is_started_gets_a_secret_of_the_environment() -> None:
     printed = [
         command.run(["env"]),
-        processes.run(["env"], timeout=30),
+        process_managers.run(["env"], timeout=30),
         hooks.run(Hook(When.BEFORE, ("/usr/bin/env",), 30), {"ZSNAPDB_INSTANCE": "main"}),
         str(for_programs()),
         str(for_terminal()),

@@ -10,7 +10,7 @@ import pytest
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.files import open_regular, password_in, secret_in
-from zsnapdb.repository.keys import AgeIdentity, SigningKey, read_identities
+from zsnapdb.repository.crypto_keys import AgeIdentity, SigningKey, read_identities
 from zsnapdb.store.s3_client import credentials_of
 
 NOBODY = 65534

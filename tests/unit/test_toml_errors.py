@@ -17,7 +17,7 @@ import zsnapdb.config
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.effective import metadata_of
 from zsnapdb.config.errors import read_toml
-from zsnapdb.config.tables import HIDDEN
+from zsnapdb.config.services import HIDDEN
 
 ABOVE = '# a host\n[instance.main]\nsocket = "/run/mysqld.sock"\n\n'
 """Four valid lines: the mistake is in line 5."""

@@ -290,7 +290,7 @@ def from_nothing(request: StartRequest, streams: Streams, program: Sequence[str]
     )
 
 
-def apart(
+def start_detached(
     words: Sequence[str], environment: Mapping[str, str], streams: Streams, program: Sequence[str] = ZSNAPDB
 ) -> Process:
     """Start `zsnapdb` with these arguments in the folder /, as the first process of its own group.

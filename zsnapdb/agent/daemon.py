@@ -25,7 +25,7 @@ from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning.agent_jobs import JobKind, JobName, jobs_of
-from zsnapdb.planning.health.objectives import ShortLimit, archive_damage, schedule_metrics
+from zsnapdb.planning.health.objectives import ShortLimit, archive_short_limits, schedule_short_limits
 
 
 def notify(state: str) -> None:
@@ -155,7 +155,7 @@ def _short_limits(
     name: str, instance: InstanceSettings, schedules: Mapping[JobName, tuple[Schedule, float]], now: datetime
 ) -> Iterator[ShortLimit]:
     objectives = instance.objectives
-    yield from archive_damage(objectives, instance.binlog.interval)
+    yield from archive_short_limits(objectives, instance.binlog.interval)
     for key, limit, kinds in (
         ("backup_age", objectives.backup_age, (JobKind.BACKUP, JobKind.FULL)),
         ("drill_age", objectives.drill_age, (JobKind.DRILL,)),
@@ -166,7 +166,7 @@ def _short_limits(
         if known and limit is not None:
             pauses = {kind: _longest_pause(schedule, now) + jitter for kind, (schedule, jitter) in known.items()}
             often = min(pauses, key=lambda kind: pauses[kind])
-            yield from schedule_metrics(key, limit, f"the agent's job {often.value}", pauses[often])
+            yield from schedule_short_limits(key, limit, f"the agent's job {often.value}", pauses[often])
 
 
 def _longest_pause(schedule: Schedule, now: datetime) -> float:

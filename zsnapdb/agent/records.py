@@ -24,7 +24,7 @@ from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.notify.notifier import Notifier, Tell
-from zsnapdb.planning.agent_jobs import GivenRecord, JobKind, JobName, PauseRecord, RunRecord, jobs_of
+from zsnapdb.planning.agent_jobs import FleetContact, JobKind, JobName, PauseRecord, RunRecord, jobs_of
 from zsnapdb.planning.health.notification_events import Occasion
 
 R = TypeVar("R", bound=BaseModel)
@@ -57,12 +57,12 @@ class Records:
 
     def given(self, name: JobName) -> datetime | None:
         """Return when the fleet last gave the job to this host (UTC). Return None if that is unknown."""
-        record = _read(self._file(name, ".fleet.json"), GivenRecord)
+        record = _read(self._file(name, ".fleet.json"), FleetContact)
         return record.given if record is not None else None
 
     def set_given(self, name: JobName, at: datetime) -> None:
         """Store when the fleet last gave the job to this host. Raises OSError if it cannot be written."""
-        _write(self._file(name, ".fleet.json"), GivenRecord(given=at))
+        _write(self._file(name, ".fleet.json"), FleetContact(given=at))
 
     def pause(self, instance: str) -> PauseRecord | None:
         """Return the pause of the instance, even if it is over. Return None if there is none."""

@@ -17,8 +17,8 @@ from zsnapdb.agent.children import StartChild
 from zsnapdb.agent.records import Records
 from zsnapdb.base import run_context
 from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.services import ScheduleSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import ScheduleSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, cron_times, is_good, run_one_job
 

@@ -12,8 +12,8 @@ from zsnapdb.agent.records import Records, notify_of_killed
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base import run_context
 from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.config.services import FleetVerb
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import FleetVerb
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.steps import move_state, restore_journal
 from zsnapdb.planning.agent_jobs import (
@@ -25,12 +25,12 @@ from zsnapdb.planning.agent_jobs import (
     PlannedJob,
     RunRecord,
     before_clock,
+    find_retry_time,
     is_good,
     is_later,
     jitter,
     jobs_of,
     left_to_fleet,
-    retry_delay,
     starts_at,
 )
 from zsnapdb.planning.fleet.jobs import is_shared, run_id_of
@@ -176,7 +176,7 @@ class Supervisor:
             self._run(due.name, now, self.steady() + timeout if timeout is not None else None)
         for name, job in self._jobs.items():
             if job.is_continuous and name not in self._running and name.instance not in self._held:
-                again = retry_delay(self._record(name), is_continuous=True)
+                again = find_retry_time(self._record(name), is_continuous=True)
                 if (again is None or again <= now) and not self.records.is_paused(name.instance, now):
                     self._run(name, now, None)
         # A due job that does not start waits for the end of another job, or of a pause.
@@ -213,7 +213,7 @@ class Supervisor:
                 continue
             self._begun[name] = min(now, self._begun[name])
             record = self._record(name)
-            again = retry_delay(record, is_continuous=False)
+            again = find_retry_time(record, is_continuous=False)
             if again is not None:
                 due.append(DueJob(name, again, again))
                 continue

@@ -24,8 +24,8 @@ from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import suspended_instances
 from zsnapdb.base.errors import BusyError, ConfigError
 from zsnapdb.base.files import password_in
+from zsnapdb.config.services import HttpSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import HttpSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.record import record_file

@@ -126,7 +126,7 @@ GREATEST_SEQUENCE = 2**53 - 1
 """Largest sequence number that every JSON parser represents exactly."""
 
 SequenceNumber = Annotated[int, Field(ge=1, le=GREATEST_SEQUENCE)]
-"""The order of a document among those of its kind in a repository (`planning/order.py`)."""
+"""The order of a document among those of its kind in a repository (`planning/creation_order.py`)."""
 
 RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
 InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
@@ -227,7 +227,7 @@ _PATTERN = re.compile(
 )
 _ISSUER = re.compile(r"https://[!-~]{1,1000}")
 _MOST = 100
-"""Longest owner name of a clone (`jobs/copies/properties.py`)."""
+"""Longest owner name of a clone (`jobs/dataset_copies/properties.py`)."""
 
 
 def is_subject(text: str) -> bool:

@@ -68,12 +68,12 @@ class Audience:
         """Return the error as this audience may read it, with the same code and exit code."""
         if self.sees_all or (error.about is not None and all(self.sees(owner) for owner in error.about)):
             return error
-        reduced = ZsnapdbError(told_of(error.exit_code), hint=ASK, about=())
+        reduced = ZsnapdbError(describe_exit_code(error.exit_code), hint=ASK, about=())
         reduced.code, reduced.exit_code = error.code, error.exit_code
         return reduced
 
 
-def told_of(exit_code: int) -> str:
+def describe_exit_code(exit_code: int) -> str:
     """Return the public description of an error with this exit code: the meaning of that code."""
     return EXIT_CODES.get(exit_code, EXIT_CODES[ZsnapdbError.exit_code]).partition(";")[0]
 

@@ -9,7 +9,7 @@ import typer
 
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.exit_codes import stop_on_signals
+from zsnapdb.cli.main_process import stop_on_signals
 from zsnapdb.cli.options import AsJson, ConfigFile, argument, option
 from zsnapdb.cli.output import show
 
@@ -34,10 +34,10 @@ class HangUp:
 
 
 def _tell(text: str) -> None:
-    from zsnapdb.cli import log
+    from zsnapdb.cli import log_writer
     from zsnapdb.report.log_lines import LogLevel
 
-    log.write(LogLevel.INFO, text)
+    log_writer.write(LogLevel.INFO, text)
 
 
 def _environment(config: Path | None) -> dict[str, str]:

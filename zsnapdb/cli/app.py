@@ -1,4 +1,4 @@
-"""The root of the command line. `exit_codes.py` turns exceptions into exit codes."""
+"""The root of the command line. `main_process.py` turns exceptions into exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from typer.main import get_command
 
 from zsnapdb import __version__
-from zsnapdb.cli import completion, exit_codes, options, process
+from zsnapdb.cli import completion, main_process, options, process_attributes
 from zsnapdb.cli.command_groups import load_all
 
 Command = Callable[..., object]
@@ -18,7 +18,7 @@ Command = Callable[..., object]
 
 app = typer.Typer(
     name="zsnapdb",
-    cls=exit_codes.Root,
+    cls=main_process.Root,
     help="Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS.",
     epilog="A variable can set each option: ZSNAPDB_BACKUP_WAIT=10m stands for `zsnapdb backup --wait 10m`.",
     no_args_is_help=True,
@@ -46,7 +46,7 @@ def root(
 
 def prepare() -> None:
     """Make later imports cheaper. Call it before the first large import."""
-    process.collect_rarely()
+    process_attributes.collect_rarely()
     # zsnapdb uses no plugins of pydantic. The search for plugins would read the description of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
@@ -61,12 +61,12 @@ def built() -> Command:
 def main(whole: Command | None = None) -> None:
     """Run the command line and end with its exit code. `whole` is the result of an earlier call of `built`."""
     prepare()
-    exit_codes.open_standard_streams()
-    exit_codes.own_umask()
-    exit_codes.interrupt_on_signals()
-    process.end_with_parent(os.environ)
+    main_process.open_standard_streams()
+    main_process.own_umask()
+    main_process.interrupt_on_signals()
+    process_attributes.end_with_parent(os.environ)
     completion.answer_shells()
-    exit_codes.leave(exit_codes.exit_code_of(lambda: _run(whole)))
+    main_process.leave(main_process.exit_code_of(lambda: _run(whole)))
 
 
 def _run(whole: Command | None) -> object:

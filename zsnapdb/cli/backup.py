@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.cli.command_context import instance_metrics
-from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.command_context import instance_context
+from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, Once, PlanOnly, WaitTime, flag, option
 from zsnapdb.cli.output import show
 
@@ -36,12 +36,12 @@ def backup(
 
     # The start of the program takes as long as the rest. With few processors it would delay the commits of the server.
     with at_low_priority():
-        from zsnapdb.cli import log
+        from zsnapdb.cli import log_writer
         from zsnapdb.jobs.backup import plan as backup_plan
         from zsnapdb.jobs.backup import run as job
         from zsnapdb.report import backup as report
 
-        _, chosen = instance_metrics(config, instance, wait=wait)
+        _, chosen = instance_context(config, instance, wait=wait)
 
     if plan and local_set is not None:
         raise UsageError("--plan does not apply to --set", hint="see the set with `zsnapdb list --local`")
@@ -53,7 +53,7 @@ def backup(
     else:
         result = job.backup(chosen, full=full, fresh=fresh, once=once is not None)
     lower_permanently()
-    log.about(backup_id=result.manifest.backup_id)
+    log_writer.add_log_fields(backup_id=result.manifest.backup_id)
     show(report.BackupView(result), json)
 
 
@@ -77,7 +77,7 @@ def snapshot(
         from zsnapdb.jobs.backup import local_snapshot as job
         from zsnapdb.report import backup as report
 
-        _, chosen = instance_metrics(config, instance, wait=wait)
+        _, chosen = instance_context(config, instance, wait=wait)
 
     if plan:
         show(report.LocalSnapshotPlanView(job.plan(chosen)), json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import configuration, instance_metrics
+from zsnapdb.cli.command_context import configuration, instance_context
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime, flag, option
 from zsnapdb.cli.output import show, show_at_once
 
@@ -57,26 +57,26 @@ def archive(
     """
     import signal
 
-    from zsnapdb.cli.exit_codes import stop_on_signals
-    from zsnapdb.jobs.binlog import archive
-    from zsnapdb.jobs.binlog import archive as job
+    from zsnapdb.cli.main_process import stop_on_signals
+    from zsnapdb.jobs.binlog import archive_run
+    from zsnapdb.jobs.binlog import archive_run as job
     from zsnapdb.report import binlog as report
 
-    _, chosen = instance_metrics(config, instance, wait=wait)
+    _, chosen = instance_context(config, instance, wait=wait)
     if once:
         outcome = job.archive_once(chosen)
     else:
         # A signal is the normal end of this command: it finishes the upload and archives the rest of the binlog.
         stop = stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-        command = archive.command_of(chosen.name, config)
-        outcome = job.archive_continuously(chosen, stop, lambda: archive.start_command(command))
+        command = archive_run.command_of(chosen.name, config)
+        outcome = job.archive_continuously(chosen, stop, lambda: archive_run.start_command(command))
     show(report.ArchivingView(chosen.name, outcome), json)
 
 
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """List the archived binlogs by incarnation, and the gaps."""
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.repository import status as job
+    from zsnapdb.jobs.repository import protection_status as job
     from zsnapdb.report import binlog as report
 
     archived = job.archived(Instance.of(configuration(config), instance))
@@ -99,7 +99,7 @@ def purge(
     from zsnapdb.jobs.binlog import purge as job
     from zsnapdb.report import binlog as report
 
-    _, chosen = instance_metrics(config, instance, wait=wait)
+    _, chosen = instance_context(config, instance, wait=wait)
     show(report.PurgePlanView(job.plan_now(chosen)) if plan else report.PurgeView(job.purge(chosen)), json)
 
 
@@ -124,7 +124,7 @@ def find(
     from zsnapdb.report import binlog as report
 
     request = job.FindRequest(table, kind, rows_at_least, between, user_time, largest, limit)
-    _, chosen = instance_metrics(config, instance)
+    _, chosen = instance_context(config, instance)
     if follow:
         _follow(chosen, request, json=json)
         return
@@ -137,7 +137,7 @@ def find(
 def _follow(instance: Instance, request: FindRequest, *, json: bool) -> None:
     import signal
 
-    from zsnapdb.cli.exit_codes import stop_on_signals
+    from zsnapdb.cli.main_process import stop_on_signals
     from zsnapdb.jobs.binlog import find as job
     from zsnapdb.report import binlog as report
 

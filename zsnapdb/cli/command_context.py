@@ -21,7 +21,7 @@ _read: ContextVar[dict[Path | None, Settings | ZsnapdbError] | None] = ContextVa
 
 
 @contextlib.contextmanager
-def reading_once(known: Mapping[Path | None, Settings] | None = None) -> Iterator[None]:
+def cached_configuration(known: Mapping[Path | None, Settings] | None = None) -> Iterator[None]:
     """Run the block, a command, and read each configuration only once in it.
 
     `known`: configurations that were read before.
@@ -58,7 +58,7 @@ def configuration(file: Path | None) -> Settings:
     return known
 
 
-def on_host(config: Path | None) -> tuple[Settings, Host]:
+def host_context(config: Path | None) -> tuple[Settings, Host]:
     """Return the configuration and this host. The clocks of the host are recorded."""
     from zsnapdb.jobs.base.clock_record import removal_time
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -67,7 +67,7 @@ def on_host(config: Path | None) -> tuple[Settings, Host]:
     return configuration(config), THIS_HOST
 
 
-def instance_metrics(
+def instance_context(
     config: Path | None,
     name: str | None,
     repository: str | None = None,

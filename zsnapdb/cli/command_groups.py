@@ -111,9 +111,9 @@ def _loaded(words: tuple[str, ...], entry: Command | Group) -> Any:
         return group
     function = _function(entry.run)
     if entry.notifies or entry.evidence is not None:
-        from zsnapdb.cli.notified_commands import with_operator
+        from zsnapdb.cli.notified_commands import wrap_with_notifications
 
-        function = with_operator(words[0], entry, function)
+        function = wrap_with_notifications(words[0], entry, function)
     info = CommandInfo(
         words[-1],
         callback=function,

@@ -96,7 +96,7 @@ _DECLARED: Mapping[str, Command | Group] = {
     ),
     "status": Command(
         "inventory.status",
-        "repository.status:StatusView,AllStatusView",
+        "repository.protection:StatusView,AllStatusView",
         Heading.BACKUP,
         examples=("main", "--all --metrics /var/lib/prometheus/node-exporter/zsnapdb.prom"),
     ),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli import completion, log
+from zsnapdb.cli import completion, log_writer
 from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, argument
 from zsnapdb.cli.output import show, show_errors
@@ -136,7 +136,7 @@ def notify_test(
     if not names or any(name not in known for name in names):
         what = f"no target {target} is configured" if target is not None else "no target is configured"
         raise ConfigError(what, hint=f"configured targets: {', '.join(sorted(known)) or 'none'}")
-    failed = send_test(settings, names, log.warn)
+    failed = send_test(settings, names, log_writer.warn)
     _show(names, failed, "the test message did not reach", json=json)
 
 
@@ -174,7 +174,7 @@ def notify_failed(
 
     settings = configuration(config)
     if not settings.notifications.to:
-        log.warn("no notification target is configured")
-    failed = send_failed_unit(settings, unit, os.environ, log.warn)
+        log_writer.warn("no notification target is configured")
+    failed = send_failed_unit(settings, unit, os.environ, log_writer.warn)
     # The sender chooses the targets by their rules. This command only knows the targets that were not reached.
     _show(failed, failed, f"the failure of {unit} was not told to", json=json)

@@ -14,13 +14,13 @@ import typer
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import configuration, instance_metrics
-from zsnapdb.cli.exit_codes import system_zone
+from zsnapdb.cli.command_context import configuration, instance_context
+from zsnapdb.cli.main_process import unexpected_system_error
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import renamed, show, show_errors
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
+    from zsnapdb.jobs.doctor.instance_checks import Diagnosis
 
 SizingChange = Annotated[
     str | None, option("--change", "RATE", "Changed bytes, for example 20GiB/day.", show_default="2% a day")
@@ -137,7 +137,7 @@ def doctor(
         raise UsageError("--for needs --load", hint="add --load")
     if fix and format is DoctorFormat.NAGIOS:
         raise UsageError("--fix has no output in Nagios format", hint="leave out --format nagios")
-    from zsnapdb.jobs.doctor import dependency_checks as job
+    from zsnapdb.jobs.doctor import instance_checks as job
     from zsnapdb.report.doctor import DoctorView
 
     is_json = json or format is DoctorFormat.JSON
@@ -177,7 +177,7 @@ def _ask(commands: Iterable[str], json: bool) -> None:
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002
     """Return the diagnoses. An error is printed in the format of the answer and ends the command."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.doctor import dependency_checks as job
+    from zsnapdb.jobs.doctor import instance_checks as job
     from zsnapdb.report import view
     from zsnapdb.report.doctor import nagios_line
 
@@ -191,7 +191,7 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
         print(nagios_line("UNKNOWN", error.message))
         raise typer.Exit(_UNKNOWN) from None
     except OSError as error:
-        show_errors([system_zone(error)])
+        show_errors([unexpected_system_error(error)])
         raise typer.Exit(_EXIT["unfit"]) from None
     except Exception:
         # Exit code 1 would mean "fit, with warnings" to a monitor.
@@ -223,5 +223,5 @@ def _show_load(instance: str | None, period: str, config: Path | None, json: boo
     from zsnapdb.jobs.doctor.rule_facts import watch
     from zsnapdb.report.doctor import LoadView
 
-    _, chosen = instance_metrics(config, instance)
+    _, chosen = instance_context(config, instance)
     show(LoadView(watch(chosen, parse_duration(period))), json)

@@ -9,8 +9,8 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import options
-from zsnapdb.cli.command_context import configuration, instance_metrics
-from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.command_context import configuration, instance_context
+from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import show
 
@@ -108,7 +108,7 @@ def drill(
     """
     from zsnapdb.jobs.trial import drill as job
 
-    settings, chosen = instance_metrics(config, instance, repository, binary=binary, wait=wait)
+    settings, chosen = instance_context(config, instance, repository, binary=binary, wait=wait)
     if chosen.settings.vm is not None:
         refuse_server_options(history=history, binary=binary)
     request = job.DrillRequest(to, seed, whole, accepts_older, history)

@@ -30,7 +30,7 @@ JobsFile = Annotated[
 
 
 @contextlib.contextmanager
-def extra() -> Iterator[None]:
+def require_engine_client() -> Iterator[None]:
     """Run the block, which imports the client of the engine.
 
     Raises: ConfigError if the client is not installed.
@@ -47,10 +47,10 @@ def extra() -> Iterator[None]:
 
 def tell(text: str) -> None:
     """Write a line to the log."""
-    from zsnapdb.cli import log
+    from zsnapdb.cli import log_writer
     from zsnapdb.report.log_lines import LogLevel
 
-    log.write(LogLevel.INFO, text)
+    log_writer.write(LogLevel.INFO, text)
 
 
 def ready() -> None:
@@ -67,10 +67,10 @@ def _environment(config: Path | None) -> dict[str, str]:
     """
     import os
 
-    from zsnapdb.cli import log, process
+    from zsnapdb.cli import log_writer, process_attributes
 
     own = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
-    return {**os.environ, log.PROGRESS: "1", process.VARIABLE: str(os.getpid()), **own}
+    return {**os.environ, log_writer.PROGRESS: "1", process_attributes.VARIABLE: str(os.getpid()), **own}
 
 
 def worker(config: ConfigFile = None) -> None:
@@ -94,10 +94,10 @@ def worker(config: ConfigFile = None) -> None:
             "no fleet is configured",
             hint="write [fleet] with server and host, as `zsnapdb example zsnapdb.toml` shows",
         )
-    with extra():
-        from zsnapdb.fleet.job_runner import JobRunner
+    with require_engine_client():
+        from zsnapdb.fleet.host_job import JobRunner
         from zsnapdb.fleet.worker import serve
-        from zsnapdb.jobs.host.startup_check import available_memory
+        from zsnapdb.jobs.host.startup_requirements import available_memory
     environment = _environment(config)
     starter = partial(start, environment=environment)
     runner = JobRunner(own.host, lambda: load(config), starter, environment, THIS_HOST.now, available_memory, tell)
@@ -113,7 +113,7 @@ def control(jobs: JobsFile = None) -> None:
     from zsnapdb.config.fleet_jobs import load_jobs
 
     settings = load_jobs(jobs)
-    with extra():
+    with require_engine_client():
         from zsnapdb.fleet.worker import serve_control
     serve_control(settings.engine, tell, ready)
 
@@ -143,10 +143,10 @@ def dev(
     from zsnapdb.jobs.base.run_locks import exclusive
 
     settings = configuration(config)
-    with extra():
-        from zsnapdb.fleet.job_runner import JobRunner
+    with require_engine_client():
+        from zsnapdb.fleet.host_job import JobRunner
         from zsnapdb.fleet.trial_fleet import TrialFleet, program, serve
-        from zsnapdb.jobs.host.startup_check import available_memory
+        from zsnapdb.jobs.host.startup_requirements import available_memory
     trial, environment = TrialFleet(folder, port, socket.gethostname()[:63]), _environment(config)
     chosen = program(temporal)
     runner = JobRunner(
@@ -208,12 +208,12 @@ def apply(
     from zsnapdb.report import fleet as report
 
     settings = load_jobs(file)
-    with extra():
-        from zsnapdb.fleet import operator_commands
+    with require_engine_client():
+        from zsnapdb.fleet import operator_orders
     if plan:
-        show(report.FleetApplyPlanView(operator_commands.plan(settings, waves)), json)
+        show(report.FleetApplyPlanView(operator_orders.plan(settings, waves)), json)
     else:
-        show(report.FleetAppliedView(operator_commands.apply(settings, waves, tell)), json)
+        show(report.FleetAppliedView(operator_orders.apply(settings, waves, tell)), json)
 
 
 def run(
@@ -231,17 +231,17 @@ def run(
     """
     from zsnapdb.base.errors import INTERNAL, UsageError
     from zsnapdb.config.fleet_jobs import load_jobs
-    from zsnapdb.config.tables import FleetVerb
+    from zsnapdb.config.services import FleetVerb
     from zsnapdb.report import fleet as report
 
     if verb not in set(FleetVerb):
         raise UsageError(f"{verb!r} is not a command of a fleet", hint=f"choose from: {', '.join(FleetVerb)}")
     filters = _selected_jobs(where, every)
     settings = load_jobs(jobs)
-    with extra():
-        from zsnapdb.fleet import operator_commands
+    with require_engine_client():
+        from zsnapdb.fleet import operator_orders
     try:
-        runs = operator_commands.run(settings, FleetVerb(verb), filters, _tell_run if wait else None)
+        runs = operator_orders.run(settings, FleetVerb(verb), filters, _tell_run if wait else None)
     except KeyboardInterrupt:
         tell(report.RUNS_GO_ON)
         raise
@@ -268,9 +268,9 @@ def pause(
     from zsnapdb.report import fleet as report
 
     filters, settings = _selected_jobs(where, every), load_jobs(jobs)
-    with extra():
-        from zsnapdb.fleet import operator_commands
-    show(report.FleetPausedView(operator_commands.pause(settings, filters, reason)), json)
+    with require_engine_client():
+        from zsnapdb.fleet import operator_orders
+    show(report.FleetPausedView(operator_orders.pause(settings, filters, reason)), json)
 
 
 def resume(
@@ -284,9 +284,9 @@ def resume(
     from zsnapdb.report import fleet as report
 
     filters, settings = _selected_jobs(where, every), load_jobs(jobs)
-    with extra():
-        from zsnapdb.fleet import operator_commands
-    show(report.FleetResumedView(operator_commands.resume(settings, filters, reason)), json)
+    with require_engine_client():
+        from zsnapdb.fleet import operator_orders
+    show(report.FleetResumedView(operator_orders.resume(settings, filters, reason)), json)
 
 
 def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None, json: AsJson = False) -> None:
@@ -298,9 +298,9 @@ def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None
     from zsnapdb.report import fleet as report
 
     filters, settings = _selected_jobs(where, every), load_jobs(jobs)
-    with extra():
-        from zsnapdb.fleet import operator_commands
-    show(report.CancelledRunsView(operator_commands.cancel(settings, filters)), json)
+    with require_engine_client():
+        from zsnapdb.fleet import operator_orders
+    show(report.CancelledRunsView(operator_orders.cancel(settings, filters)), json)
 
 
 def history(
@@ -315,9 +315,9 @@ def history(
     from zsnapdb.report import fleet as report
 
     filters, settings = [JobFilter.parse(text) for text in where or ()], load_jobs(jobs)
-    with extra():
-        from zsnapdb.fleet import operator_commands
-    show(report.FleetHistoryView(operator_commands.history(settings, filters, most)), json)
+    with require_engine_client():
+        from zsnapdb.fleet import operator_orders
+    show(report.FleetHistoryView(operator_orders.history(settings, filters, most)), json)
 
 
 FleetFile = Annotated[
@@ -364,7 +364,7 @@ def status(
     from zsnapdb.config import fleet as fleet_config
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.health import health
-    from zsnapdb.jobs.repository import fleet as job
+    from zsnapdb.jobs.repository import fleet_status as job
     from zsnapdb.report import fleet as report
 
     if metrics is not None:

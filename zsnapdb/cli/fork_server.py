@@ -31,7 +31,7 @@ import zsnapdb
 from zsnapdb.agent.children import StartRequest, Streams, command_line
 from zsnapdb.agent.job_starter import GO, LARGEST, NOT_STARTED, READY
 from zsnapdb.cli import app
-from zsnapdb.cli.process import show_as
+from zsnapdb.cli.process_attributes import set_process_title
 
 GRAIN = 2.0
 """Largest lag in seconds of a file system's clock behind the clock of the process."""
@@ -102,11 +102,11 @@ _NOT_OF_JOBS = (
     "zsnapdb.documents.fleet",
     "zsnapdb.documents.host",
     "zsnapdb.fleet.",
-    "zsnapdb.jobs.repository.fleet",
+    "zsnapdb.jobs.repository.fleet_status",
     "zsnapdb.jobs.repository.sizing",
     "zsnapdb.jobs.setup.",
     "zsnapdb.mcp.",
-    "zsnapdb.planning.clone.client_access",
+    "zsnapdb.planning.clone.client_commands",
     "zsnapdb.planning.repository.sizing",
     "zsnapdb.planning.setup.",
     "zsnapdb.report.clone.query",
@@ -204,7 +204,7 @@ def _forked(line: socket.socket) -> bool:
 
 def _become(request: StartRequest, streams: Streams, pipe: int) -> None:
     """Set descriptors, environment and arguments of the job. Ends here if the owner does not adopt the job."""
-    show_as(command_line(request.words))
+    set_process_title(command_line(request.words))
     if os.read(pipe, len(GO)) != GO:
         os._exit(0)
     for target, source in enumerate(streams):

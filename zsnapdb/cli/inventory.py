@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from zsnapdb.base.errors import DamagedError, UsageError, ZsnapdbError
-from zsnapdb.cli import completion, log
-from zsnapdb.cli.command_context import configuration, instance_metrics, on_host
-from zsnapdb.cli.exit_codes import system_zone
+from zsnapdb.cli import completion, log_writer
+from zsnapdb.cli.command_context import configuration, host_context, instance_context
+from zsnapdb.cli.main_process import unexpected_system_error
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName, argument, flag, option
 from zsnapdb.cli.output import show, show_errors, show_missing
 
@@ -44,7 +44,7 @@ def list_backups(
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.list import InventoryView
 
-    backups = inventory.inventory(instance_metrics(config, instance, repository)[1])
+    backups = inventory.inventory(instance_context(config, instance, repository)[1])
     show(InventoryView(backups), json)
     show_errors(backups.damaged)
     is_lacking = show_missing(backups.missing)
@@ -58,7 +58,7 @@ def _list_instances(repository: str | None, config: Path | None, json: bool) -> 
     from zsnapdb.jobs.repository import inventory as job
     from zsnapdb.report.repository.list import StoredInstancesView
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     found = job.list_instances(settings, host, repository)
     errors = [one.error for one in found if one.error is not None]
     if json or len(errors) < len(found):
@@ -87,7 +87,7 @@ def show_backup(
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.list import BackupDetailView
 
-    detail = inventory.detail(instance_metrics(config, instance, repository)[1], backup)
+    detail = inventory.detail(instance_context(config, instance, repository)[1], backup)
     show(BackupDetailView(detail), json)
     show_missing(detail.missing)
 
@@ -130,7 +130,7 @@ def status(
     except (ZsnapdbError, typer.Exit, BrokenPipeError):
         raise
     except OSError as error:
-        show_errors([system_zone(error)])
+        show_errors([unexpected_system_error(error)])
         code = _BROKEN
     except Exception:
         traceback.print_exc()
@@ -151,13 +151,13 @@ def _show(
     """Print the state, write the metrics, and return the exit code."""
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health import health
-    from zsnapdb.jobs.repository import status as job
+    from zsnapdb.jobs.repository import protection_status as job
     from zsnapdb.notify.sent_notifications import failed_deliveries
-    from zsnapdb.report.repository import status as report
+    from zsnapdb.report.repository import protection as report
 
     if metrics is not None:
         health.check_name(metrics)
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     states = (
         job.statuses(settings, repository) if every else [job.observed(Instance.at(settings, instance, repository))]
     )
@@ -173,7 +173,7 @@ def _show(
     if notify:
         from zsnapdb.notify.occasions import notify_of
 
-        notify_of(settings, states, host.now(), log.warn)
+        notify_of(settings, states, host.now(), log_writer.warn)
     failed = failed_deliveries(settings)
     if every:
         show(report.AllStatusView(states, failed), json)

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zsnapdb.base.errors import ZsnapdbError
-from zsnapdb.cli import log
-from zsnapdb.cli.command_context import configuration, instance_metrics
+from zsnapdb.cli import log_writer
+from zsnapdb.cli.command_context import configuration, instance_context
 from zsnapdb.cli.commands import Command, EvidenceKeeper
 from zsnapdb.cli.progress import Terminal
 
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.copies.sweep import ReapOutcome
-    from zsnapdb.jobs.health.evidence import PolicyChange
+    from zsnapdb.jobs.dataset_copies.sweep import ReapOutcome
+    from zsnapdb.jobs.health.evidence_records import PolicyChange
 
 _CLONE = "clone"
 
 
-def with_operator(job: str, command: Command, function: Callable[..., None]) -> Callable[..., None]:
+def wrap_with_notifications(job: str, command: Command, function: Callable[..., None]) -> Callable[..., None]:
     """Return the function of the command, wrapped so that it sends notifications and writes evidence.
 
     `job` is the first word of the command. The evidence records how the command ended. `--plan` leaves no evidence.
@@ -49,17 +49,17 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
         with contextlib.suppress(ZsnapdbError):
             settings = configuration(config)
             instance, _ = settings.one_instance(named)
-            log.about(instance=instance, job=job)
+            log_writer.add_log_fields(instance=instance, job=job)
             if settings.notifications.to:
                 from zsnapdb.config.notifications import NotifiedJob
                 from zsnapdb.notify.occasions import notified
 
-                stack.enter_context(notified(settings, NotifiedJob(job), instance, log.warn))
+                stack.enter_context(notified(settings, NotifiedJob(job), instance, log_writer.warn))
     if command.only_with is not None and not options.get(command.only_with):
         return
     if command.evidence is EvidenceKeeper.OF_INSTANCE:
         try:
-            _, chosen = instance_metrics(config, named, options.get("repository"))
+            _, chosen = instance_context(config, named, options.get("repository"))
         except ZsnapdbError:
             return
         stack.enter_context(evidence_of(chosen, job))
@@ -80,32 +80,32 @@ def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
         return
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import catalogue
-    from zsnapdb.jobs.health import evidence
+    from zsnapdb.jobs.health import evidence_records
 
     with contextlib.ExitStack() as stack:
         for instance in sorted(catalogue.instances_of(settings, THIS_HOST, name)):
             chosen = _keeping(settings, instance)
             if chosen is not None:
-                stack.enter_context(evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), name))
+                stack.enter_context(evidence_records.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), name))
         yield
 
 
 def evidence_of_removed(settings: Settings, outcome: ReapOutcome) -> None:
     """Record the removal of a clone by `reap` in the evidence log of its instance."""
-    from zsnapdb.jobs.health import evidence
+    from zsnapdb.jobs.health import evidence_records
 
     chosen = _keeping(settings, outcome.instance) if outcome.what == _CLONE and outcome.instance else None
     if chosen is not None:
-        with evidence.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), f"{outcome.name}: {outcome.reason}"):
+        with evidence_records.recorded(chosen, _CLONE, ("zsnapdb", *sys.argv[1:]), f"{outcome.name}: {outcome.reason}"):
             pass
 
 
 def evidence_of_pool(instance: Instance, changed: str) -> None:
     """Record a change of the instance's pool in its evidence log. An empty `changed` means no change and no record."""
-    from zsnapdb.jobs.health import evidence
+    from zsnapdb.jobs.health import evidence_records
 
     if changed and instance.repository.evidence:
-        with evidence.recorded(instance, _CLONE, ("zsnapdb", *sys.argv[1:]), changed):
+        with evidence_records.recorded(instance, _CLONE, ("zsnapdb", *sys.argv[1:]), changed):
             pass
 
 
@@ -115,14 +115,14 @@ def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]
 
     `about` names the object of the job, such as a clone.
     """
-    from zsnapdb.jobs.health import evidence
+    from zsnapdb.jobs.health import evidence_records
 
     typed = ("zsnapdb", *sys.argv[1:])
     if not instance.repository.evidence:
-        evidence.note_end(instance, typed)
+        evidence_records.note_end(instance, typed)
         yield
         return
-    with evidence.recorded(instance, job, typed, about):
+    with evidence_records.recorded(instance, job, typed, about):
         yield
 
 
@@ -143,7 +143,7 @@ def evidencing_keys(job: str, settings: Settings, repository: str | None = None)
     The logs are those of all instances whose repository keeps one. `repository` limits them to this repository.
     """
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.health.evidence import recorded_keys
+    from zsnapdb.jobs.health.evidence_records import recorded_keys
 
     known = [Instance.of(settings, name, Terminal()) for name in sorted(settings.instance)]
     chosen = [

@@ -199,7 +199,7 @@ def _use_guid(context: typer.Context, given: str | None) -> str | None:
     """
     if given is not None:
         from zsnapdb.jobs.clone.expected_clone import GUID_VARIABLE
-        from zsnapdb.verbs.vocabulary import CLONE_GUID
+        from zsnapdb.verbs.argument_patterns import CLONE_GUID
 
         if CLONE_GUID.fullmatch(given) is None:
             raise UsageError(f"--guid {given!r} is not a GUID", hint="copy `guid` of `zsnapdb clone list --json`")
@@ -235,7 +235,7 @@ def guid_option() -> Any:
 
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
     """Return the GUIDs of the clones of that name. The search is imported only for a repeatable command."""
-    from zsnapdb.jobs.clone.once import guids
+    from zsnapdb.jobs.clone.run_results import guids
 
     return guids(settings, host, name)
 

@@ -15,7 +15,7 @@ from zsnapdb.cli.progress_bars import SCREEN
 
 if TYPE_CHECKING:
     from zsnapdb.base.errors import ZsnapdbError
-    from zsnapdb.jobs.record.host_record import StoredFinding
+    from zsnapdb.jobs.record.host_backup_record import StoredFinding
     from zsnapdb.report.view import Part, View
     from zsnapdb.report.view import Table as PlainTable
 
@@ -37,7 +37,7 @@ def show(view: Printable, json: bool) -> None:
 
     In a pipe an empty list prints nothing on stdout and a note on stderr.
     """
-    from zsnapdb.cli import log
+    from zsnapdb.cli import log_writer
     from zsnapdb.report.view import TabularView, empty_note
 
     with SCREEN.cleared():
@@ -46,7 +46,7 @@ def show(view: Printable, json: bool) -> None:
         elif are_wanted():
             show_parts(view.parts(), sys.stdout)
         elif note := empty_note(view.parts()):
-            log.info(printed(note))
+            log_writer.info(printed(note))
         else:
             print(printed(view.text()))
 
@@ -64,31 +64,31 @@ def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
 
 def renamed(old: str, new: str) -> None:
     """Warn on stderr that a command has a new name. The old name still works."""
-    from zsnapdb.cli import log
+    from zsnapdb.cli import log_writer
     from zsnapdb.report.log_lines import LogLevel
 
-    log.write(LogLevel.WARNING, f"`zsnapdb {old}` is now `zsnapdb {new}`")
+    log_writer.write(LogLevel.WARNING, f"`zsnapdb {old}` is now `zsnapdb {new}`")
 
 
 def show_missing(findings: Iterable[StoredFinding]) -> bool:
     """Print to stderr the backups that this host stored and the repository lacks. Return whether data may be lost."""
-    from zsnapdb.cli import log
+    from zsnapdb.cli import log_writer
     from zsnapdb.report.log_lines import LogLevel
 
     is_alarming = False
     for finding in findings:
-        log.write(LogLevel.ERROR, f"{finding.text}\nhint: {finding.hint}")
+        log_writer.write(LogLevel.ERROR, f"{finding.text}\nhint: {finding.hint}")
         is_alarming = is_alarming or finding.is_alarming
     return is_alarming
 
 
 def show_errors(errors: Iterable[ZsnapdbError]) -> None:
     """Print an error line to stderr for each object that could not be read."""
-    from zsnapdb.cli import log
+    from zsnapdb.cli import log_writer
     from zsnapdb.report.log_lines import LogLevel
 
     for error in errors:
-        log.write(LogLevel.ERROR, str(error))
+        log_writer.write(LogLevel.ERROR, str(error))
 
 
 _STYLES = {

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from zsnapdb.base.domain_types import Progress
-from zsnapdb.cli import log
+from zsnapdb.cli import log_writer
 from zsnapdb.cli.progress_bars import Bars
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
@@ -53,7 +53,7 @@ class Pulse:
         while not ended.wait(every / 5):
             fields = self._due(every)
             if fields is not None:
-                log.write(LogLevel.INFO, str(fields["step"]), event="progress", **fields)
+                log_writer.write(LogLevel.INFO, str(fields["step"]), event="progress", **fields)
 
     def _due(self, every: float) -> Mapping[str, str | float] | None:
         with self._lock:
@@ -75,7 +75,7 @@ class Terminal:
     """Prints the events of a job to stderr: messages, and the progress of each step with rate and remaining time."""
 
     def __init__(self) -> None:
-        self._style = log.style()
+        self._style = log_writer.style()
         is_for_people = self._style.format is LogFormat.TEXT and sys.stderr.isatty()
         self._bars = Bars() if is_for_people else None
         self._step = ""
@@ -100,7 +100,7 @@ class Terminal:
             return
         self._shown = now
         PULSE.note(progress.step)
-        log.write(
+        log_writer.write(
             LogLevel.INFO,
             progress.step,
             event="progress",
@@ -114,12 +114,12 @@ class Terminal:
         """Print a permanent message."""
         self._step = ""
         PULSE.note(text)
-        log.write(LogLevel.INFO, text)
+        log_writer.write(LogLevel.INFO, text)
 
     def warn(self, text: str) -> None:
         """Print a permanent warning."""
         self._step = ""
-        log.write(LogLevel.WARNING, text)
+        log_writer.write(LogLevel.WARNING, text)
 
     def end(self) -> None:
         """Remove the bars from the terminal."""

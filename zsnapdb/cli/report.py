@@ -13,7 +13,7 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
 from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.health.evidence import EvidenceLog
+    from zsnapdb.jobs.health.evidence_records import EvidenceLog
 
 
 class ReportFormat(StrEnum):
@@ -68,7 +68,7 @@ def report_records(
 ) -> None:
     """Show records of the evidence log by number. `zsnapdb report verify` checks that the log is complete."""
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.health import evidence as job
+    from zsnapdb.jobs.health import evidence_records as job
     from zsnapdb.report.repository.evidence import EvidencePageView
 
     show(EvidencePageView(job.read_page(Instance.at(configuration(config), instance, repository), after, most)), json)
@@ -82,7 +82,7 @@ def report_verify(
     Exit codes: 0 the log is complete, 7 it was changed.
     """
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.health import evidence as job
+    from zsnapdb.jobs.health import evidence_records as job
     from zsnapdb.report.repository.evidence import EvidenceCheckView
 
     log = job.read(Instance.at(configuration(config), instance, repository))
@@ -92,7 +92,7 @@ def report_verify(
 
 def _day(text: str) -> date:
     from zsnapdb.base.errors import UsageError
-    from zsnapdb.planning.restore.targets import FIRST_YEAR, LAST_YEAR
+    from zsnapdb.planning.restore.point_forms import FIRST_YEAR, LAST_YEAR
 
     try:
         found = date.fromisoformat(text)

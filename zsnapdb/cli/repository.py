@@ -12,16 +12,16 @@ import typer
 
 from zsnapdb.base.errors import ConfigError, DamagedError, UsageError
 from zsnapdb.base.untrusted_text import printed
-from zsnapdb.cli import completion, log, options
-from zsnapdb.cli.command_context import configuration, instance_metrics
+from zsnapdb.cli import completion, log_writer, options
+from zsnapdb.cli.command_context import configuration, instance_context
+from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.notified_commands import evidencing_keys
-from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import renamed, show, show_errors, show_missing
 from zsnapdb.report.log_lines import LogLevel
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.health.evidence import PolicyChange
+    from zsnapdb.jobs.health.evidence_records import PolicyChange
     from zsnapdb.jobs.repository.prune import PrunePlan
 
 
@@ -86,7 +86,7 @@ def verify(
     from zsnapdb.jobs.repository import verify as job
     from zsnapdb.report.repository import prune as report
 
-    _, chosen = instance_metrics(config, instance, repository)
+    _, chosen = instance_context(config, instance, repository)
     seconds = parse_duration(older_than) if older_than is not None else None
     depth = job.Depth.READ if deep else job.Depth.LISTED
     if plan:
@@ -131,7 +131,7 @@ def copy(
     from zsnapdb.jobs.repository import copy as job
     from zsnapdb.report.repository import prune as report
 
-    settings, here = instance_metrics(config, instance, source)
+    settings, here = instance_context(config, instance, source)
     there = Instance.at(settings, instance, to, here.events).waiting(parse_duration(wait))
     if plan:
         show(report.CopyPlanView(job.plan(here, there)), json)
@@ -167,7 +167,7 @@ def consolidate(
     from zsnapdb.jobs.trial import consolidate as job
     from zsnapdb.report import trial as report
 
-    settings, chosen = instance_metrics(config, instance, repository, wait=wait)
+    settings, chosen = instance_context(config, instance, repository, wait=wait)
     if plan:
         show(report.ConsolidatePlanView(job.plan(chosen, chosen.open_repository(), backup)), json)
         return
@@ -198,7 +198,7 @@ def prune(
     from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
     from zsnapdb.report.repository import prune as report
 
-    settings, chosen = instance_metrics(config, instance, repository, wait=wait)
+    settings, chosen = instance_context(config, instance, repository, wait=wait)
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
     local = None if is_own else NOTHING_LOCAL
     policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
@@ -291,7 +291,7 @@ def adopt(
     from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.list import AdoptView
 
-    _, chosen = instance_metrics(config, instance, repository)
+    _, chosen = instance_context(config, instance, repository)
     planned = job.plan(chosen, tuple(backups or ()), is_deep=deep)
     if plan:
         show(AdoptView(planned, is_planned=True), json)
@@ -333,7 +333,7 @@ def acknowledge_removed(
     from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.list import ForgetView
 
-    _, chosen = instance_metrics(config, instance)
+    _, chosen = instance_context(config, instance)
     names = tuple(backups or ())
     show(ForgetView(job.plan_forget(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
 
@@ -398,7 +398,7 @@ def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
         settings = configuration(config)
     except ConfigError as error:
         if config is not None:
-            log.write(LogLevel.WARNING, f"that these keys are made is in no evidence log: {error.message}")
+            log_writer.write(LogLevel.WARNING, f"that these keys are made is in no evidence log: {error.message}")
         yield []
         return
     with evidencing_keys("key", settings) as changes:

@@ -12,7 +12,7 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import completion, options
-from zsnapdb.cli.command_context import configuration, instance_metrics
+from zsnapdb.cli.command_context import configuration, instance_context
 from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
@@ -87,7 +87,7 @@ def rescue(
     from zsnapdb.jobs.trial import rescue as job
     from zsnapdb.report import trial as report
 
-    settings, chosen = instance_metrics(config, instance, repository, binary=binary, wait=wait)
+    settings, chosen = instance_context(config, instance, repository, binary=binary, wait=wait)
     destination = job.destination(
         settings, into=into, instance=into_instance, user=user, password_file=password_file, tls=chosen.tls
     )
@@ -184,7 +184,7 @@ def undo(
     from zsnapdb.report import binlog as report
 
     refuse_part("undo", config, instance, table, schema, "10m")
-    settings, chosen = instance_metrics(config, instance)
+    settings, chosen = instance_context(config, instance)
     if gtid is None:
         raise UsageError(
             "undo needs a transaction", hint=f"`zsnapdb binlog find {chosen.name}` lists them; add --gtid GTID"

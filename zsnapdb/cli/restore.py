@@ -12,8 +12,8 @@ import typer
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import options
-from zsnapdb.cli.command_context import configuration, instance_metrics
-from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.command_context import configuration, instance_context
+from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
@@ -21,11 +21,11 @@ from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
 if TYPE_CHECKING:
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.jobs.restore.continue_restore import ContinueRequest
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
     from zsnapdb.jobs.restore.plan import RestoreRequest
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan
+    from zsnapdb.jobs.restore.roll_forward import ContinueRequest
     from zsnapdb.planning.restore.steps import MachineStep, Step
 
 RequestedPoint = Annotated[str, option("--to", "POINT", f"Point: {options.POINT}.")]
@@ -86,7 +86,7 @@ def restore(
 
     refuse_part("restore", config, instance, table, schema, "10m" if to == "latest" else to)
     _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan, once=once)
-    settings, chosen = instance_metrics(config, instance, repository, binary=binary)
+    settings, chosen = instance_context(config, instance, repository, binary=binary)
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     way = RestoreWay(target, resume, abandon, step, stop_after, with_foreign_snapshots, plan, once)
     if chosen.settings.vm is not None:
@@ -125,14 +125,14 @@ def restore_server(
 
     may_go = way.with_foreign_snapshots
     if way.abandon:
-        from zsnapdb.jobs.restore import run as giving_up
+        from zsnapdb.jobs.restore import server_restore as giving_up
 
         given_up = giving_up.abandon(settings, instance, way.target, with_foreign_snapshots=may_go)
         show(report.AbandonedView(given_up.plan, given_up.left), json)
         return
     later = None
     if further is not None:
-        from zsnapdb.jobs.restore.continue_restore import ContinueRequest
+        from zsnapdb.jobs.restore.roll_forward import ContinueRequest
 
         later = ContinueRequest(further, way.target, request.handover, request.origin, request.history)
     if way.plan:
@@ -140,21 +140,21 @@ def restore_server(
         return
 
     def make() -> CommandAnswer:
-        from zsnapdb.jobs.restore import continue_restore as continuing
-        from zsnapdb.jobs.restore import run as job
+        from zsnapdb.jobs.restore import roll_forward as continuing
+        from zsnapdb.jobs.restore import server_restore as job
 
         if way.resume:
             result = job.resume(
                 settings, instance, way.target, way.confirm, way.stop_after, with_foreign_snapshots=may_go
             )
         elif later is not None:
-            result = continuing.go_on(settings, instance, later, way.confirm, way.stop_after)
+            result = continuing.roll_forward(settings, instance, later, way.confirm, way.stop_after)
         else:
             result = job.restore(settings, instance, request, way.confirm, way.stop_after)
         return CommandAnswer(report.RestoreView(result))
 
     def made() -> CommandAnswer | None:
-        from zsnapdb.jobs.restore import once as of_run
+        from zsnapdb.jobs.restore import run_results as of_run
 
         known = of_run.restored(settings, instance, way.confirm, way.stop_after)
         return CommandAnswer(report.RestoreView(known)) if known is not None else None
@@ -218,12 +218,12 @@ def _show_plan(
     """
     from zsnapdb.jobs.restore import plan as restore_plan
     from zsnapdb.jobs.restore import preflight
-    from zsnapdb.jobs.restore.offline_restore import open_for_restore
+    from zsnapdb.jobs.restore.offline_repository import open_for_restore
     from zsnapdb.report import restore as report
 
     if later is not None:
         from zsnapdb.jobs.host import affected_replicas
-        from zsnapdb.jobs.restore import continue_restore as continuing
+        from zsnapdb.jobs.restore import roll_forward as continuing
 
         planned = continuing.plan_now(settings, instance, later).plan
         findings = affected_replicas.examine(instance, planned)
@@ -293,7 +293,7 @@ def restore_machine(
         return CommandAnswer(report.MachineRestoreView(result))
 
     def made() -> CommandAnswer | None:
-        from zsnapdb.jobs.restore import once as of_run
+        from zsnapdb.jobs.restore import run_results as of_run
 
         known = of_run.restored_machine(settings, instance, way.confirm, way.stop_after)
         return CommandAnswer(report.MachineRestoreView(known)) if known is not None else None
@@ -428,7 +428,7 @@ def rewind(
 
     if [to is not None, resume, replicas_rebuilt].count(True) != 1:
         raise UsageError("a rewind needs one of --to, --resume and --replicas-rebuilt", hint="for example --to 10m")
-    settings, chosen = instance_metrics(config, instance, binary=binary, wait=wait)
+    settings, chosen = instance_context(config, instance, binary=binary, wait=wait)
     if replicas_rebuilt:
         _forget_readers(chosen, json)
         return

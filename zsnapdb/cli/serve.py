@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from zsnapdb.cli.command_context import configuration
-from zsnapdb.cli.exit_codes import stop_on_signals
+from zsnapdb.cli.main_process import stop_on_signals
 from zsnapdb.cli.options import AsJson, ConfigFile, argument, flag, option
 from zsnapdb.cli.output import show
-from zsnapdb.cli.process import give_back_memory
+from zsnapdb.cli.process_attributes import give_back_memory
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from zsnapdb.serve.clone_documents import PublicCommit
+    from zsnapdb.serve.clone_documents import OwnedCommit
     from zsnapdb.serve.command_processes import RunCommand
+    from zsnapdb.serve.helper_logins import LoginHandler
     from zsnapdb.serve.helper_messages import ResultAnswer
     from zsnapdb.serve.issuer_keys import IssuerKeys
-    from zsnapdb.serve.login_handler import LoginHandler
     from zsnapdb.serve.tokens import CredentialBook
 
 _LOOPBACK = ("127.0.0.1", "::1")
@@ -83,7 +83,7 @@ def serve_helper(config: ConfigFile = None) -> None:
 
     [serve] of the configuration has the limits. systemd may pass the socket.
     """
-    from zsnapdb.agent.children import apart
+    from zsnapdb.agent.children import start_detached
     from zsnapdb.agent.daemon import notify
     from zsnapdb.agent.job_starter import JobStarter
     from zsnapdb.config.settings import load
@@ -93,10 +93,10 @@ def serve_helper(config: ConfigFile = None) -> None:
     from zsnapdb.report.fleet import FleetSnapshot
     from zsnapdb.serve.command_processes import CLEAN, ChildRunner
     from zsnapdb.serve.helper import HelperServer, answered_uids, listening
-    from zsnapdb.serve.login_handler import LOGINS_AT_ONCE
+    from zsnapdb.serve.helper_logins import LOGINS_AT_ONCE
+    from zsnapdb.serve.helper_request_handler import RequestHandler
     from zsnapdb.serve.operations import Operations
     from zsnapdb.serve.protection import ProtectionReader, RecentAnswers
-    from zsnapdb.serve.request_handler import RequestHandler
 
     give_back_memory()
     limits = configuration(config).serve
@@ -106,8 +106,8 @@ def serve_helper(config: ConfigFile = None) -> None:
     starter = JobStarter({**CLEAN, **environment}, frequent=math.inf)
     runner = ChildRunner(starter.apart, environment)
     reader = ChildRunner(starter.apart, environment, most=4, patience=10.0, grace=5.0)  # does not wait for changes
-    fetcher = ChildRunner(apart, environment, most=1)
-    exchanger = ChildRunner(apart, environment, most=LOGINS_AT_ONCE, grace=5.0)
+    fetcher = ChildRunner(start_detached, environment, most=1)
+    exchanger = ChildRunner(start_detached, environment, most=LOGINS_AT_ONCE, grace=5.0)
     recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
         operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now, lambda: removal_time(THIS_HOST).at)
@@ -152,12 +152,12 @@ def _clones(config: Path | None) -> ResultAnswer:
     return ResultAnswer.model_validate({"document": fields_of(listed)})
 
 
-def _commits(config: Path | None) -> Sequence[PublicCommit]:
+def _commits(config: Path | None) -> Sequence[OwnedCommit]:
     from zsnapdb.jobs.clone import catalogue, sources
-    from zsnapdb.serve.clone_documents import PublicCommit
+    from zsnapdb.serve.clone_documents import OwnedCommit
 
     seen = [one for top in catalogue.homes(configuration(config)) for one in sources.commits(top)]
-    return [PublicCommit(one.set.backup_id, one.owner) for one in seen]
+    return [OwnedCommit(one.set.backup_id, one.owner) for one in seen]
 
 
 def _beat(config: Path | None, clone: str) -> None:
@@ -180,9 +180,9 @@ def _credentials(
     from zsnapdb.base.errors import ConfigError, how_to_install, libraries_of
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
+    from zsnapdb.serve.helper_logins import LiveTokens, LoginHandler
     from zsnapdb.serve.issuer_keys import IssuerKeys, fetch_with
     from zsnapdb.serve.issuer_requests import exchange_with
-    from zsnapdb.serve.login_handler import LiveTokens, LoginHandler
     from zsnapdb.serve.tokens import CredentialStore, TokenBook
 
     fetch = fetch_with(fetcher)

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from zsnapdb.base import run_context
 from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
-from zsnapdb.cli import exit_codes
-from zsnapdb.cli.command_context import reading_once
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.cli import main_process
+from zsnapdb.cli.command_context import cached_configuration
+from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.verbs.delegation import DelegatedRequest, parse, usage
 
 _ROOT = "root"
@@ -67,10 +67,10 @@ def clean_environment() -> None:
 
 def main() -> None:
     """Run the command line of a person without root, and end with its exit code."""
-    exit_codes.open_standard_streams()
-    exit_codes.own_umask()
-    exit_codes.interrupt_on_signals()
-    sys.exit(exit_codes.exit_code_of(_run))
+    main_process.open_standard_streams()
+    main_process.own_umask()
+    main_process.interrupt_on_signals()
+    sys.exit(main_process.exit_code_of(_run))
 
 
 def _run() -> None:
@@ -112,7 +112,7 @@ def _run_request(request: DelegatedRequest, caller: Caller) -> None:
     destroys = request.command == "destroy" and "--plan" not in request.words
     ending = catalogue.names_of(settings, THIS_HOST, request.clone) if destroys else set()
     if request.command != "login" or not request.wants_login_file:
-        with reading_once({None: settings}):
+        with cached_configuration({None: settings}):
             _zsnapdb(request.words)
     if request.wants_login_file:
         catalogue.require_owner(settings, THIS_HOST, request.clone, caller.name)
@@ -137,12 +137,12 @@ def _hiding_unexpected() -> Iterator[None]:
     """Show an unexpected error of the block only to administrators, unless the caller is one."""
     try:
         yield
-    except (ZsnapdbError, OSError, exit_codes.Failure):
+    except (ZsnapdbError, OSError, main_process.Failure):
         raise
     except Exception as error:
         if run_context.current_audience().sees_all:
             raise
-        exit_codes.record_for_administrators(traceback.format_exc())
+        main_process.record_for_administrators(traceback.format_exc())
         raise ZsnapdbError("an unexpected error", about=()) from error
 
 

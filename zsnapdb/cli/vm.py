@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from zsnapdb.cli import options
-from zsnapdb.cli.command_context import configuration, on_host
+from zsnapdb.cli.command_context import configuration, host_context
 from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import show
 
@@ -53,7 +53,7 @@ def create(
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report import machines as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     request = job.BaseRequest(name, image, from_domain, domain_xml, parse_size(memory), cpus)
     if plan:
         show(report.BasePlanView(job.plan(settings, request)), json)
@@ -137,7 +137,7 @@ def clone(
     from zsnapdb.planning.vm.cloud_init import guest_identity
     from zsnapdb.report import machines as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     request = job.MachinesRequest(
         source=source,
         owner=owner or os.environ.get("SUDO_USER") or getpass.getuser(),
@@ -221,7 +221,7 @@ def extend(
     from zsnapdb.report import machines as report
 
     seconds = parse_duration(ttl) if ttl is not None else None
-    show(report.MachineChangedView(lifecycle.extend(*on_host(config), name, seconds), "extended"), json)
+    show(report.MachineChangedView(lifecycle.extend(*host_context(config), name, seconds), "extended"), json)
 
 
 def protect(
@@ -232,7 +232,10 @@ def protect(
     from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report import machines as report
 
-    show(report.MachineChangedView(lifecycle.protect(*on_host(config), name, parse_duration(time)), "protected"), json)
+    show(
+        report.MachineChangedView(lifecycle.protect(*host_context(config), name, parse_duration(time)), "protected"),
+        json,
+    )
 
 
 def destroy(

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 from zsnapdb.client.api_protocol import CloneOptions, given_options
+from zsnapdb.client.clone_holder import HEARTBEAT, CloneHolder, holding
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
-from zsnapdb.client.keep_alive import HEARTBEAT, CloneHolder, holding
 from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 from zsnapdb.documents.api import ShownLogin
 

@@ -20,9 +20,9 @@ import httpcore
 import httpx
 
 from zsnapdb.client import api_protocol
+from zsnapdb.client.clone_holder import HEARTBEAT, beating, beating_task
 from zsnapdb.client.connection import ApiConnection, connection, other_form, unusable
 from zsnapdb.client.errors import CloneCommandError
-from zsnapdb.client.keep_alive import HEARTBEAT, beating, beating_task
 from zsnapdb.client.models import ReachableClone
 
 

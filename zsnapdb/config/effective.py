@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 
 from zsnapdb.base import quantities
 from zsnapdb.base.program_start import is_secret_name
+from zsnapdb.config.services import HIDDEN
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import HIDDEN
 
 KeyPath = tuple[str | int, ...]
 """The names of the tables above a value and its key. A number is a place in an array of tables, from 0."""

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import WRITTEN, binary_size
-from zsnapdb.config.tables import CRON_NICKNAMES
+from zsnapdb.config.services import CRON_NICKNAMES
 
 _SECRET = re.compile(
     r"pass|secret|token|key|canar|webhook|ping|(^|\.)(run|script|command|start|stop|arguments|options|client|sql)$",

@@ -14,7 +14,7 @@ from zsnapdb.base.quantities import Seconds
 from zsnapdb.config.errors import settings_in
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.config.tables import AbsolutePath, ConfigSection
+from zsnapdb.config.services import AbsolutePath, ConfigSection
 
 DEFAULT_PATH = Path("/etc/zsnapdb/fleet.toml")
 VARIABLE = "ZSNAPDB_FLEET_CONFIG"

@@ -11,7 +11,7 @@ from zsnapdb.base.files import read_text
 from zsnapdb.base.patterns import InstanceName
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.config.errors import settings_in
-from zsnapdb.config.tables import ConfigSection, EngineSettings, FleetHostName, FleetVerb, Zone, five_fields
+from zsnapdb.config.services import ConfigSection, EngineSettings, FleetHostName, FleetVerb, Zone, five_fields
 
 JOBS_PATH = Path("/etc/zsnapdb/fleet-jobs.toml")
 _JOBS_EXAMPLE = "`zsnapdb example fleet-jobs.toml` prints an example"

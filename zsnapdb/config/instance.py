@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.config.tables import AbsolutePath, ConfigSection
+from zsnapdb.config.services import AbsolutePath, ConfigSection
 
 _Words = Annotated[
     tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)

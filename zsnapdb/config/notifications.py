@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from zsnapdb.base.quantities import Seconds
-from zsnapdb.config.tables import HIDDEN, AbsolutePath, ConfigSection
+from zsnapdb.config.services import HIDDEN, AbsolutePath, ConfigSection
 
 _URL = r"^https?://[^\s/@]+(/\S*)?$"
 _ADDRESS = r"^[A-Za-z0-9][A-Za-z0-9._%+=-]*@[A-Za-z0-9.-]+$"

@@ -19,7 +19,7 @@ from pydantic import (
 
 from zsnapdb.base.quantities import Level, Seconds, Size
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.config.tables import AbsolutePath, ConfigSection
+from zsnapdb.config.services import AbsolutePath, ConfigSection
 
 STORE_ADDRESSES = {
     "s3://bucket[/prefix]": r"s3://[^/]+",

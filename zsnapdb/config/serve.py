@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, fi
 
 from zsnapdb.base.patterns import FORMS, INSTANCE, is_subject
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.config.tables import AbsolutePath, ConfigSection
+from zsnapdb.config.services import AbsolutePath, ConfigSection
 
 _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 """RFC 6749, section 3.3."""

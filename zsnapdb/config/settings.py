@@ -19,7 +19,7 @@ from zsnapdb.config.instance import ControlSettings, DoctorSettings, ObjectiveSe
 from zsnapdb.config.notifications import NotificationSettings
 from zsnapdb.config.repository import KeepRules, KeepSettings, RepositorySettings
 from zsnapdb.config.serve import ServeSettings
-from zsnapdb.config.tables import (
+from zsnapdb.config.services import (
     AbsolutePath,
     AddressSettings,
     AgentSettings,

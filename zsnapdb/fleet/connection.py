@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from zsnapdb.base.errors import ServerError, UnreachableError
 from zsnapdb.base.files import read_text, secret_in
-from zsnapdb.config.tables import EngineSettings
+from zsnapdb.config.services import EngineSettings
 
 _PATIENCE = 20.0
 

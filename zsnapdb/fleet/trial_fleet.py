@@ -17,10 +17,10 @@ from pathlib import Path
 
 from zsnapdb.base import files
 from zsnapdb.base.errors import CommandError, ConfigError, UnreachableError, how_to_install
+from zsnapdb.config.services import EngineSettings, WorkerSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import EngineSettings, WorkerSettings
 from zsnapdb.fleet.connection import connect, identity_of, machine
-from zsnapdb.fleet.job_runner import JobRunner
+from zsnapdb.fleet.host_job import JobRunner
 from zsnapdb.fleet.worker import control_worker, pause, stop_by_signals, until_stopped, workers
 from zsnapdb.planning.fleet.jobs import CONTROL
 

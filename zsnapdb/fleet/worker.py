@@ -22,9 +22,9 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from zsnapdb.base.errors import ConfigError, UnreachableError
-from zsnapdb.config.tables import EngineSettings, FleetVerb, WorkerSettings
+from zsnapdb.config.services import EngineSettings, FleetVerb, WorkerSettings
 from zsnapdb.fleet.connection import connect, first_line, identity_of, machine
-from zsnapdb.fleet.job_runner import JobRefused, JobRunner
+from zsnapdb.fleet.host_job import JobRefused, JobRunner
 from zsnapdb.fleet.workflows import CLOSED, SERVED, JobWorkflow, SlotsWorkflow
 from zsnapdb.planning.fleet import jobs
 from zsnapdb.planning.fleet.jobs import (

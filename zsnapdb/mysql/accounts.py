@@ -56,7 +56,7 @@ def drop(session: Session, user: str) -> None:
     session.query(f"DROP USER {user}@localhost")
 
 
-def awake(session: Session, flavour: Flavour) -> tuple[str, ...]:
+def unlocked_accounts(session: Session, flavour: Flavour) -> tuple[str, ...]:
     """Return the accounts (user@host) that can log in, without those of the clone itself."""
     return tuple(str(row[0]) for row in session.query(awake_accounts_query(flavour)))
 

@@ -81,7 +81,7 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Terms:
+class LockTimeouts:
     """Time limits of a lock in seconds.
 
     `deadline` is from the first statement to the release, `patience` from the first statement to the grant.
@@ -103,7 +103,7 @@ class HeldLock:
 
 
 @contextmanager
-def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms) -> Iterator[HeldLock]:
+def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: LockTimeouts) -> Iterator[HeldLock]:
     """Hold the lock for the block. Afterwards it was released, or its connection was closed.
 
     Three limits bound the lock. Each statement waits only for the remaining time (lock_wait_timeout has whole seconds,
@@ -162,7 +162,7 @@ def _whole_seconds(left: float) -> int:
 
 
 def _acquire(
-    strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: Terms, patience: int
+    strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: LockTimeouts, patience: int
 ) -> None:
     """Acquire the lock. `patience` is the current lock_wait_timeout."""
     for statement in strategy.acquire:
@@ -346,8 +346,8 @@ __all__ = [
     "STRATEGIES",
     "GlobalReadLock",
     "HeldLock",
+    "LockTimeouts",
     "Strategy",
-    "Terms",
     "Watchdog",
     "holding",
     "properties",

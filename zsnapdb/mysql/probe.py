@@ -187,7 +187,7 @@ def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
     return server_flavour(session), dialect(session)
 
 
-def possibly_changed(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
+def refresh_facts(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
     """Return the facts with current values of settings that a snapshot depends on and that can change at any time.
 
     `engines`: also count the tables per engine again, which takes long with very many tables.

@@ -14,16 +14,16 @@ from zsnapdb.config.notifications import NotificationEvent, NotifiedJob
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone.space_limits import PoolRoom, pools_of_clones
-from zsnapdb.jobs.repository.status import InstanceStatus
+from zsnapdb.jobs.repository.protection_status import InstanceStatus
 from zsnapdb.notify.notifier import Notifier, Tell
 from zsnapdb.planning.health.notification_events import (
     UNIT_NAME,
     JudgedInstance,
     Occasion,
     UnitEnd,
-    judgement_metrics,
+    judgement_occasions,
     overall,
-    unit_properties_of,
+    unit_failure,
 )
 
 _AT_AN_INTERRUPT = 5.0
@@ -81,7 +81,7 @@ def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tel
     if re.fullmatch(UNIT_NAME, unit) is None:
         raise UsageError(f"{unit!r} is not the name of a unit", hint="write it without .service: zsnapdb-backup@main")
     result, status = (told.get(f"MONITOR_{name}", told.get(name, "")) for name in _TOLD)
-    courier, occasion = Notifier(settings, tell), unit_properties_of(UnitEnd(unit, result, status), THIS_HOST.now())
+    courier, occasion = Notifier(settings, tell), unit_failure(UnitEnd(unit, result, status), THIS_HOST.now())
     if occasion is None:
         return ()
     instance = settings.instance.get(occasion.instance)
@@ -112,7 +112,7 @@ def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime
     """
     judged = [_judged_instance(state) for state in states]
     courier = Notifier(settings, tell)
-    for occasion in (*judgement_metrics(judged, at), *(_of_pool(room, at) for room in _pools(settings))):
+    for occasion in (*judgement_occasions(judged, at), *(_of_pool(room, at) for room in _pools(settings))):
         courier.post(occasion)
     for name, target in settings.notifications.to.items():
         whole = overall(target, judged, settings.instance, at)

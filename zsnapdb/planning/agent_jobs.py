@@ -14,8 +14,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from zsnapdb.base.errors import BusyError, ConfigError
 from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.services import ScheduleSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import ScheduleSettings
 
 _NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
@@ -285,7 +285,7 @@ class PauseRecord(_FrozenRecord):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
 
-class GivenRecord(_FrozenRecord):
+class FleetContact(_FrozenRecord):
     """The time when the fleet last gave this host a job (UTC)."""
 
     format: Literal[1] = 1
@@ -335,7 +335,7 @@ def before_clock(record: RunRecord, now: datetime) -> RunRecord:
     return record.model_copy(update=changes) if changes else record
 
 
-def retry_delay(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
+def find_retry_time(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
     """Return when the job starts again because of its last run; None if only its schedule decides.
 
     An interrupted job starts again at once. A job that found another run active starts again soon. A continuous job

@@ -1,6 +1,6 @@
 """The base of the next increment, the due date of full backups, and the chain that a restore needs.
 
-Backups are linked by snapshot GUID alone. `planning/order.py` orders them.
+Backups are linked by snapshot GUID alone. `planning/creation_order.py` orders them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OTHER_ADDRESS_HINT = (
 """The hint if a restore finds no backups: the address or the name is probably wrong."""
 
 
-class Why(StrEnum):
+class ReasonKind(StrEnum):
     """The kind of reason for an increment, for a full backup, or against a stored backup as base."""
 
     INCREMENT = "increment"
@@ -72,7 +72,7 @@ class Why(StrEnum):
 class Reason:
     """A reason: its kind, and its text for the user."""
 
-    why: Why
+    why: ReasonKind
     text: str
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class BasePlan(Generic[L]):
     reasons: tuple[Reason, ...]
 
     @property
-    def why(self) -> Why:
+    def why(self) -> ReasonKind:
         return self.reasons[-1].why
 
 
@@ -114,20 +114,20 @@ def _unusable(
             f"backup {link.backup_id} has volumes {', '.join(sorted(roles))}, the instance has"
             f" {', '.join(sorted(local))}"
         )
-        return Reason(Why.OTHER_VOLUMES, text)
+        return Reason(ReasonKind.OTHER_VOLUMES, text)
     for volume in link.volumes:
         if volume.guid not in local[volume.role]:
             text = (
                 f"backup {link.backup_id}: the {volume.role} volume has no snapshot or"
                 f" bookmark with GUID {volume.guid} any more"
             )
-            return Reason(Why.SNAPSHOT_GONE, text)
+            return Reason(ReasonKind.SNAPSHOT_GONE, text)
         if volume.send_flags not in send_flags or volume.send_flags != link.volumes[0].send_flags:
             text = (
                 f"backup {link.backup_id} was sent with flags {' '.join(volume.send_flags)}, which must not change"
                 " within a chain"
             )
-            return Reason(Why.OTHER_FLAGS, text)
+            return Reason(ReasonKind.OTHER_FLAGS, text)
     return None
 
 
@@ -187,7 +187,7 @@ class Lineage(Generic[L]):
 def _known_damage(chain: Sequence[Link], damaged: Mapping[str, str]) -> Reason | None:
     for link in chain:
         if link.backup_id in damaged:
-            return Reason(Why.DAMAGED, f"full: {damaged[link.backup_id]}")
+            return Reason(ReasonKind.DAMAGED, f"full: {damaged[link.backup_id]}")
     return None
 
 
@@ -200,10 +200,11 @@ def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> R
             f"full: the chain's full backup {first} is {age / 86400:.1f} days old, and full_every is"
             f" {policy.full_every / 86400:.1f} days"
         )
-        return Reason(Why.CHAIN_AGE, text)
+        return Reason(ReasonKind.CHAIN_AGE, text)
     if policy.longest is not None and len(chain) >= policy.longest:
         return Reason(
-            Why.CHAIN_LENGTH, f"full: the chain of {first} has {len(chain)} backups, and longest is {policy.longest}"
+            ReasonKind.CHAIN_LENGTH,
+            f"full: the chain of {first} has {len(chain)} backups, and longest is {policy.longest}",
         )
     return None
 
@@ -231,34 +232,34 @@ def choose_base(
     - `unchosen`: the reasons against foreign backups and backups from the future, by id
     """
     if full:
-        return BasePlan(None, (Reason(Why.REQUESTED, "full: requested"),))
+        return BasePlan(None, (Reason(ReasonKind.REQUESTED, "full: requested"),))
     if not stored:
-        return BasePlan(None, (Reason(Why.FIRST, "full: the repository holds no backup of this instance yet"),))
+        return BasePlan(None, (Reason(ReasonKind.FIRST, "full: the repository holds no backup of this instance yet"),))
     lineage = Lineage(stored, damaged or {})
     reasons: list[Reason] = []
     for link in reversed(stored):
         reason = _unusable(link, local, send_flags)
         if unchosen is not None and link.backup_id in unchosen:
-            reason = Reason(Why.UNCHOSEN, f"backup {link.backup_id}: {unchosen[link.backup_id]}")
+            reason = Reason(ReasonKind.UNCHOSEN, f"backup {link.backup_id}: {unchosen[link.backup_id]}")
         if reason is None:
             try:
                 chain = lineage.chain(link)
                 due = _known_damage(chain, damaged or {}) or _full_is_due(chain, policy, now)
             except DamagedError as error:
-                reason = Reason(Why.CHAIN_BROKEN, error.message)
+                reason = Reason(ReasonKind.CHAIN_BROKEN, error.message)
             else:
                 increment = Reason(
-                    Why.INCREMENT, f"increment of {link.backup_id}: this host still has all its snapshots"
+                    ReasonKind.INCREMENT, f"increment of {link.backup_id}: this host still has all its snapshots"
                 )
                 return BasePlan(None if due else link, (*_short(reasons), due or increment))
         reasons.append(reason)
-    return BasePlan(None, (*_short(reasons), Reason(Why.NO_BASE, "full: no stored backup can be a base")))
+    return BasePlan(None, (*_short(reasons), Reason(ReasonKind.NO_BASE, "full: no stored backup can be a base")))
 
 
 def _short(reasons: Sequence[Reason]) -> Sequence[Reason]:
     if len(reasons) <= _REASONS_SHOWN:
         return reasons
-    return *reasons[:_REASONS_SHOWN], Reason(Why.MORE, f"and so with {len(reasons) - _REASONS_SHOWN} older ones")
+    return *reasons[:_REASONS_SHOWN], Reason(ReasonKind.MORE, f"and so with {len(reasons) - _REASONS_SHOWN} older ones")
 
 
 def restore_chain(stored: Sequence[L], target: L, damaged: Collection[str] = ()) -> tuple[L, ...]:

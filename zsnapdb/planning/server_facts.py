@@ -14,7 +14,7 @@ from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.base.patterns import ShortLine
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.time_zone import ServerZone
+from zsnapdb.planning.server_time_zone import ServerZone
 
 PluginName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")]
 PluginKind = Annotated[str, Field(pattern=r"^[A-Z][A-Z ]{0,63}$")]

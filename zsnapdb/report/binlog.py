@@ -18,7 +18,7 @@ from zsnapdb.planning.binlog.row_values import SqlValue
 from zsnapdb.planning.binlog.suggested_commands import remedies, sample_changed_rows
 from zsnapdb.planning.binlog.undo import RowChange
 from zsnapdb.report.view import View, moment, table, truncate_to_second
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation
 
 

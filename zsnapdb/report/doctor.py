@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zsnapdb.base.patterns import printable
 from zsnapdb.documents.base import FindingFields, read
 from zsnapdb.documents.host import DiagnosisFields, DoctorDocument, DoctorFindingFields, LoadDocument
-from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
+from zsnapdb.jobs.doctor.instance_checks import Diagnosis
 from zsnapdb.jobs.doctor.rule_facts import LoadReport
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity

@@ -14,9 +14,9 @@ from zsnapdb.base.quantities import format_duration, quantity, size
 from zsnapdb.config import fleet as fleet_config
 from zsnapdb.documents.fleet import FleetDocument, FleetPlanDocument, JobRunsDocument, PausedJobsDocument
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.repository import fleet
-from zsnapdb.jobs.repository.fleet import FleetState, RepositoryState
+from zsnapdb.jobs.repository import fleet_status
 from zsnapdb.jobs.repository.fleet_reader import SeenMemory
+from zsnapdb.jobs.repository.fleet_status import FleetState, RepositoryState
 from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
 from zsnapdb.planning.fleet.schedule_plan import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.health.objectives import Verdict
@@ -158,9 +158,9 @@ class FleetSnapshot:
                 hint="write one as `zsnapdb example fleet.toml` shows, and let a timer run `zsnapdb fleet status`",
                 about=(),
             )
-        wanted = fleet.FleetRequest.parse(asked.filters, asked.sort, cached=True).part(asked.after, asked.most)
+        wanted = fleet_status.FleetRequest.parse(asked.filters, asked.sort, cached=True).part(asked.after, asked.most)
         request = replace(wanted, tells_errors=sees_all(role))
-        state = fleet.status(fleet_config.load(file), request, self.host, memory=self.memory)
+        state = fleet_status.status(fleet_config.load(file), request, self.host, memory=self.memory)
         return ResultAnswer(document=dict(FleetView(state).fields()))
 
 

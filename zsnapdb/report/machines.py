@@ -7,8 +7,8 @@ from datetime import datetime
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.documents import clone as documents
-from zsnapdb.jobs.copies.catalogue import UnreadableCopy
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies.catalogue import UnreadableCopy
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.jobs.vm.base import MachineBasePlan
 from zsnapdb.jobs.vm.catalogue import MachineBase, SeenMachine
 from zsnapdb.jobs.vm.create import CreatedMachines, MachinesPlan

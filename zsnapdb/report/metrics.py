@@ -12,7 +12,7 @@ from datetime import datetime
 
 from zsnapdb import __version__
 from zsnapdb.documents.base import At
-from zsnapdb.jobs.repository.status import InstanceStatus, alarm
+from zsnapdb.jobs.repository.protection_status import InstanceStatus, alarm
 from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.planning.health.objectives import Health, Judgement, Verdict
 

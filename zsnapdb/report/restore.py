@@ -15,7 +15,7 @@ from zsnapdb.report.view import View
 if TYPE_CHECKING:
     from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan, RewindResult
-    from zsnapdb.jobs.restore.run import RestoreResult
+    from zsnapdb.jobs.restore.server_restore import RestoreResult
     from zsnapdb.planning.backup.fitness import FitnessFinding
     from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan, RestorePoint
     from zsnapdb.planning.restore.steps import MachineStep

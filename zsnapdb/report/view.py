@@ -20,10 +20,10 @@ from zsnapdb.documents.base import ErrorFields as ErrorFields
 from zsnapdb.documents.base import error_fields as error_fields
 from zsnapdb.documents.base import errors_fields as errors_fields
 from zsnapdb.documents.base import moment as moment
-from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
+from zsnapdb.planning.repository.host_backup_record import StoredFinding, StoredKind
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.copies.catalogue import UnreadableCopy
+    from zsnapdb.jobs.dataset_copies.catalogue import UnreadableCopy
     from zsnapdb.planning.backup.fitness import FitnessFinding
 
 VERSION = 1

@@ -21,11 +21,11 @@ from typing_extensions import Buffer
 
 from zsnapdb.base import safe_open
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, NotFound
-from zsnapdb.planning.binlog.history import CompleteUntil
+from zsnapdb.planning.binlog.route_elements import CompleteUntil
 from zsnapdb.planning.repository import document_digests
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlog_cache import DescriptionCache
-from zsnapdb.repository.binlog_contents import Archive, load
+from zsnapdb.repository.binlog_archive_contents import Archive, load
+from zsnapdb.repository.binlog_description_cache import DescriptionCache
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, Incarnation, Segment
 from zsnapdb.repository.layout import (
     BinlogChunkKey,

@@ -23,7 +23,7 @@ from zsnapdb.base import files
 from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.base.patterns import Moment, first_problem
 from zsnapdb.planning.backup.send_form import SendForm, form_of
-from zsnapdb.planning.order import in_order
+from zsnapdb.planning.creation_order import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import UntrustedRecord
 from zsnapdb.repository.layout import ManifestKey

@@ -26,7 +26,7 @@ from zsnapdb.base.patterns import (
     Text,
     Words,
 )
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.repository.document_digests import DRILLS
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
@@ -120,7 +120,7 @@ def write(repository: Repository, evidence: Evidence) -> str:
     if evidence.sequence is None:
         known = keys(repository, evidence.instance)
         same = next((key for key in known if key.drill_id == evidence.drill_id), None)
-        number = order.next_number(0, [key.sequence for key in known]) if same is None else same.sequence
+        number = creation_order.next_number(0, [key.sequence for key in known]) if same is None else same.sequence
         evidence = evidence.model_copy(update={"sequence": number})
     key = layout.drill(evidence.instance, evidence.drill_id, evidence.sequence)
     # A request that is repeated after a lost answer finds its own object. The comparison below detects this.
@@ -137,7 +137,7 @@ def write(repository: Repository, evidence: Evidence) -> str:
 def keys(repository: Repository, instance: str) -> list[DrillKey]:
     """Return the keys of the instance's drills, oldest first."""
     listed = (listed.key for listed in repository.list(layout.drills(instance)))
-    return order.by_number(listed, lambda key: key.sequence, lambda key: key.drill_id)
+    return creation_order.by_number(listed, lambda key: key.sequence, lambda key: key.drill_id)
 
 
 def ids(repository: Repository, instance: str) -> list[str]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound
 from zsnapdb.base.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words, first_problem
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.evidence import NOTHING, PolicyChange, RememberedLink, StoredLink
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
@@ -170,7 +170,7 @@ def _last_listed(repository: Repository, instance: str, known: int) -> int:
     A number far above all others is ignored, because any writer can create one.
     """
     numbers = [listed.key.number for listed in repository.list(layout.evidence_log(instance))]
-    return order.greatest_reached(numbers, known if known in numbers else 0, _GAP)
+    return creation_order.greatest_reached(numbers, known if known in numbers else 0, _GAP)
 
 
 def _parsed(repository: Repository, instance: str, number: int, proof: str = "") -> StoredRecord:

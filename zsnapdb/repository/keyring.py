@@ -10,7 +10,7 @@ from typing import Protocol
 
 from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.config.repository import EncryptionSettings
-from zsnapdb.repository import keys, stored_document
+from zsnapdb.repository import crypto_keys, stored_document
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.stored_document import StoredDocument
 
@@ -66,9 +66,9 @@ class Keyring:
 
         Raises: ConfigError if a public key is malformed.
         """
-        keys.check_recipients(settings.recipients)
+        crypto_keys.check_recipients(settings.recipients)
         for signer in settings.signers:
-            keys.check_signer(signer)
+            crypto_keys.check_signer(signer)
         return cls(
             settings.recipients,
             settings.identity_file,
@@ -83,19 +83,19 @@ class Keyring:
         return bool(self.recipients)
 
     @cached_property
-    def _identities(self) -> tuple[keys.AgeIdentity, ...]:
+    def _identities(self) -> tuple[crypto_keys.AgeIdentity, ...]:
         if self.identity_file is None:
             raise ConfigError(
                 "the backup is encrypted, and no identity is configured",
                 hint="set identity_file under encryption of the repository",
             )
-        return keys.read_identities(self.identity_file)
+        return crypto_keys.read_identities(self.identity_file)
 
     def new_key(self, key_id: str) -> DataKey:
         """Return a new data key, wrapped to all recipients."""
-        secret = keys.new_data_key()
+        secret = crypto_keys.new_data_key()
         return DataKey(
-            secret, KeyPart(id=key_id, recipients=self.recipients, wrapped=keys.wrap(secret, self.recipients))
+            secret, KeyPart(id=key_id, recipients=self.recipients, wrapped=crypto_keys.wrap(secret, self.recipients))
         )
 
     def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
@@ -103,10 +103,13 @@ class Keyring:
 
         Raises: ConfigError if this host has no identity for them.
         """
-        return {part.id: keys.unwrap(part.wrapped, self._identities, f"data key {part.id} of {what}") for part in parts}
+        return {
+            part.id: crypto_keys.unwrap(part.wrapped, self._identities, f"data key {part.id} of {what}")
+            for part in parts
+        }
 
     @cached_property
-    def _signing_key(self) -> keys.SigningKey | None:
+    def _signing_key(self) -> crypto_keys.SigningKey | None:
         if self.signing_key_file is None:
             if self.signers:
                 raise ConfigError(
@@ -114,7 +117,7 @@ class Keyring:
                     hint="set signing_key_file under encryption, or leave out signers",
                 )
             return None
-        key = keys.SigningKey.read(self.signing_key_file)
+        key = crypto_keys.SigningKey.read(self.signing_key_file)
         if self.signers and key.public not in self.signers:
             raise ConfigError(
                 f"the signing key's public part {key.public} is not among the signers", hint="add it to signers"

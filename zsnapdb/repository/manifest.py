@@ -51,7 +51,7 @@ from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.repository.manifest_source import MachineSourcePart, ServerSourcePart
 from zsnapdb.repository.objects import Part
 from zsnapdb.stream.chunks import NO_CHUNK, Chunk, Codec
-from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream
+from zsnapdb.stream.send_stream_checks import DatasetKind, ExpectedStream
 
 _HASH = 32
 _PIECE = 256 << 10
@@ -372,7 +372,7 @@ class Manifest(Part):
 
     `run_id` is the run that started the backup; a later run may have finished it. `host` and `objectives` are the name
     and the configured objectives of the host that started the backup; older backups have neither. `sequence` is its
-    place among the backups of the instance (`planning/order.py`); older backups have none.
+    place among the backups of the instance (`planning/creation_order.py`); older backups have none.
     """
 
     format: Literal[1] = 1

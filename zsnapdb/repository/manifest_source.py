@@ -24,7 +24,7 @@ from zsnapdb.base.patterns import (
 )
 from zsnapdb.planning.schema_content import rows_not_restored
 from zsnapdb.planning.server_facts import Channel, ServerPlugins
-from zsnapdb.planning.time_zone import ServerZone
+from zsnapdb.planning.server_time_zone import ServerZone
 from zsnapdb.planning.vm.consistency_level import Grade
 from zsnapdb.repository.objects import Part
 

@@ -18,7 +18,7 @@ from zsnapdb.store.base import CONDITIONS_HINT
 _OTHER_DIGITS = str.maketrans("0123456789abcdefABCDEF", "123456789abcdef0BCDEFA")
 
 
-def never(tag: str) -> str:
+def impossible_version(tag: str) -> str:
     """Return a tag of the same form that no version has."""
     return tag.translate(_OTHER_DIGITS)
 
@@ -58,7 +58,7 @@ def prove_replacements(objects: RepositoryObjects) -> None:
         with contextlib.suppress(ExistsError):
             objects.put_alone(key, _some_bytes())
         tag = objects.read_version(key).tag
-        prove_version(objects, key, _some_bytes(), never(tag))
+        prove_version(objects, key, _some_bytes(), impossible_version(tag))
         try:
             objects.replace(key, _some_bytes(), tag=tag)
         except ChangedError as error:

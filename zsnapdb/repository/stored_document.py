@@ -13,7 +13,7 @@ from functools import cached_property
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.untrusted_text import exact_fields_of
-from zsnapdb.repository import keys
+from zsnapdb.repository import crypto_keys
 
 _LONGEST_TEXT = 200
 """Characters of the longest key or signature: Ed25519 has 44 and 88 in base64."""
@@ -28,7 +28,7 @@ class StoredDocument:
     """
 
     view: memoryview
-    signature: keys.Signature | None
+    signature: crypto_keys.Signature | None
     has_digest: bool
 
     @property
@@ -57,7 +57,7 @@ def with_digest(line: bytes) -> bytes:
     return line + b"\n" + _second_line({"sha256": digest_of(line)})
 
 
-def with_signature(line: bytes, signature: keys.Signature) -> bytes:
+def with_signature(line: bytes, signature: crypto_keys.Signature) -> bytes:
     """Return the stored object for a document's line with its signature."""
     return line + b"\n" + _second_line({"signature": {"key": signature.key, "value": signature.value}})
 
@@ -91,7 +91,7 @@ def _second_line(fields: dict[str, object]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
-def _signature(fields: dict[str, object]) -> keys.Signature:
+def _signature(fields: dict[str, object]) -> crypto_keys.Signature:
     """Return the signature in the second line of an object.
 
     Raises: ValueError if the line has none.
@@ -100,4 +100,4 @@ def _signature(fields: dict[str, object]) -> keys.Signature:
     key, value = (found.get("key"), found.get("value")) if isinstance(found, dict) else (None, None)
     if not isinstance(key, str) or not isinstance(value, str) or len(key) > _LONGEST_TEXT or len(value) > _LONGEST_TEXT:
         raise ValueError("the line has no signature")
-    return keys.Signature(key, value)
+    return crypto_keys.Signature(key, value)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError
 from zsnapdb.base.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, SequenceNumber, Sha256, Words
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.damage_register import DamageKind, DamageRegister, KnownDamage
 from zsnapdb.planning.repository.document_digests import CHECKS
 from zsnapdb.repository import drills, layout
@@ -94,7 +94,7 @@ class Checks:
         if _damaging(by_depth) is not None:
             return None
         deep_enough = [d for d in Depth if d is depth or d is Depth.READ]
-        good = order.latest_finding(one for d, one in by_depth.items() if d in deep_enough and not one.damage)
+        good = creation_order.latest_finding(one for d, one in by_depth.items() if d in deep_enough and not one.damage)
         return good.when if good is not None else None
 
     def about(self, digests: Mapping[str, str]) -> Checks:
@@ -121,7 +121,7 @@ def _damaging(by_depth: Mapping[Depth, VerificationRecord]) -> VerificationRecor
     if read is not None and read.damage:
         return read
     if listed is not None and listed.damage:
-        return listed if read is None or order.latest_finding((read, listed)) is listed else None
+        return listed if read is None or creation_order.latest_finding((read, listed)) is listed else None
     return None
 
 
@@ -140,7 +140,7 @@ def finding(
     known = _damaging(before)
     since = (known.since or known.when) if damage and known is not None else None
     default = "verify --deep" if depth is Depth.READ else "verify"
-    number = order.next_number(0, [one.sequence for one in before.values()])
+    number = creation_order.next_number(0, [one.sequence for one in before.values()])
     return VerificationRecord(when=when, damage=damage, since=since, by=by or default, sequence=number, digest=digest)
 
 
@@ -151,7 +151,7 @@ def _merged(
     for name, by_depth in two.items():
         mine = merged.setdefault(name, {})
         for depth, finding in by_depth.items():
-            mine[depth] = order.latest_finding((mine.get(depth, finding), finding)) or finding
+            mine[depth] = creation_order.latest_finding((mine.get(depth, finding), finding)) or finding
     return merged
 
 

@@ -313,7 +313,7 @@ def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _
     try:
         if not taken.replaced:
             marker.prove_absence(repository, key, body)
-        marker.prove_version(repository, key, body, taken.replaced or marker.never(taken.tag))
+        marker.prove_version(repository, key, body, taken.replaced or marker.impossible_version(taken.tag))
     except PreflightError as error:
         raise RepositoryError(
             f"the lease {key} does not exclude other writers, so nothing was written: {error.message}", hint=error.hint
@@ -324,7 +324,7 @@ def prove_exclusive(repository: Repository, name: str) -> None:
     """Raise PreflightError if the store would let two owners have the lease. Raises NotFound if it was never taken."""
     key = layout.lease(name)
     version = repository.read_version(key)
-    marker.prove_version(repository, key, version.body + b"\n", marker.never(version.tag))
+    marker.prove_version(repository, key, version.body + b"\n", marker.impossible_version(version.tag))
 
 
 @contextlib.contextmanager

@@ -10,13 +10,13 @@ from pydantic import JsonValue, ValidationError
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.documents.api import ListedClone
 from zsnapdb.jobs.clone.expected_clone import ExpectedClone
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.serve.helper_messages import ResultAnswer
 from zsnapdb.serve.roles import CloneOwnership
 
 
 @dataclass(frozen=True)
-class PublicCommit:
+class OwnedCommit:
     """A commit of a clone: its id, and the owner of the clone."""
 
     id: str

@@ -11,7 +11,7 @@ from zsnapdb.serve import helper_messages, page_rows
 from zsnapdb.serve.helper_messages import CANCELLED, FailureAnswer, PendingAnswer, ProblemDetails, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import CloneRow, ClonesQuery, Document, Facts, clones_page, read
-from zsnapdb.serve.page_views import PageAnswer, Redirect, Visit, Visits, document_of
+from zsnapdb.serve.page_visits import PageAnswer, Redirect, Visit, Visits, document_of
 from zsnapdb.verbs import requests as verbs
 
 

@@ -22,7 +22,7 @@ from zsnapdb.base.errors import INTERNAL, CommandTimeout
 from zsnapdb.base.program_start import Process
 from zsnapdb.base.untrusted_text import fields_of, printed
 from zsnapdb.jobs.clone.expected_clone import ExpectedClone
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer, cancelled, too_busy
 
 CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -230,7 +230,9 @@ def _failure(call: CommandCall, code: int, said: _ErrorFields) -> FailureAnswer:
     if not call.audience or said.audience == owner_text(call.audience):
         return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     print(printed(f"run {call.run_id} of {call.subject}: {said.message}; {said.hint}"), file=sys.stderr, flush=True)
-    return FailureAnswer(code=said.code, message=run_context.told_of(code), hint=run_context.ASK, exit_code=code)
+    return FailureAnswer(
+        code=said.code, message=run_context.describe_exit_code(code), hint=run_context.ASK, exit_code=code
+    )
 
 
 def _ended_early(message: str) -> FailureAnswer:

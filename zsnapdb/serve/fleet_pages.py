@@ -16,7 +16,7 @@ from zsnapdb.documents import fleet as documents
 from zsnapdb.serve.helper_messages import FailureAnswer, problem_of
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
 from zsnapdb.serve.page_rows import Document, moment, read
-from zsnapdb.serve.page_views import FileAnswer, PageAnswer, Visits, document_of
+from zsnapdb.serve.page_visits import FileAnswer, PageAnswer, Visits, document_of
 from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 
 _STALE_SECONDS = 3600.0

@@ -23,7 +23,7 @@ from zsnapdb.base.errors import ConfigError, NotAllowedError, PreflightError, Us
 from zsnapdb.base.program_start import Stop
 from zsnapdb.serve import helper_messages
 from zsnapdb.serve.helper_messages import MOST_BYTES, BegunAnswer, Ending, RefusedRequest, failure_of, parse_request
-from zsnapdb.serve.request_handler import RequestHandler
+from zsnapdb.serve.helper_request_handler import RequestHandler
 
 _MOST_CLIENTS = 64
 _POLL_SECONDS = 0.5

@@ -16,7 +16,7 @@ from zsnapdb.base import errors
 from zsnapdb.base.deadline import TimedSocket, within
 from zsnapdb.base.errors import UsageError
 from zsnapdb.config.serve import HttpsUrl
-from zsnapdb.serve.limits import LimitRefusal
+from zsnapdb.serve.project_limits import LimitRefusal
 from zsnapdb.serve.roles import RoleDecision, RoleVerdict
 from zsnapdb.verbs.requests import VERBS, RoleVerb
 

@@ -22,11 +22,11 @@ from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.base.files import make_private
 from zsnapdb.base.patterns import Moment, RunId, Sha256, Subject, is_same
 from zsnapdb.base.run_context import Audience
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.serve.helper_messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
 from zsnapdb.serve.roles import Role, VerbKind, sees_all
 from zsnapdb.serve.tokens import CredentialHolder
-from zsnapdb.verbs.vocabulary import Name
+from zsnapdb.verbs.argument_patterns import Name
 
 _KEPT = timedelta(days=1)
 _MOST_OF_SUBJECT = 100

@@ -21,16 +21,16 @@ from starlette.routing import Route
 from zsnapdb.base.errors import BusyError, UnknownNameError, UsageError, ZsnapdbError
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.base.untrusted_text import printed
+from zsnapdb.serve.api_answers import CLOSES, AsgiApp, Message, Receive, Scope, Send
+from zsnapdb.serve.api_app import create_app
+from zsnapdb.serve.browser_pages import BrowserPages, ProtectionPages
 from zsnapdb.serve.clone_pages import BranchPages, ClonePages, NewClonePages, OperationPages
 from zsnapdb.serve.fleet_pages import FleetPages
 from zsnapdb.serve.helper_messages import MOST_BYTES, HelperClient
 from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, address_of, came_by_https, form_of
 from zsnapdb.serve.page_rows import clock_time
-from zsnapdb.serve.page_views import FileAnswer, PageHandler, Redirect, SiteAnswer
-from zsnapdb.serve.pages import BrowserPages, ProtectionPages
-from zsnapdb.serve.web_answers import CLOSES, AsgiApp, Message, Receive, Scope, Send
-from zsnapdb.serve.web_app import create_app
+from zsnapdb.serve.page_visits import FileAnswer, PageHandler, Redirect, SiteAnswer
 from zsnapdb.verbs import requests as verbs
 
 

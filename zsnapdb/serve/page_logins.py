@@ -23,7 +23,7 @@ from zsnapdb.base.errors import BusyError, NotAllowedError, UnknownNameError
 from zsnapdb.base.patterns import printable
 from zsnapdb.serve.helper_messages import HelperClient, KnownLogin, OpenSessionVerb
 from zsnapdb.serve.page_requests import PageRequest, RefusedPage, hashed, parsed, set_cookie
-from zsnapdb.serve.page_views import (
+from zsnapdb.serve.page_visits import (
     BrowserSessions,
     PageAnswer,
     Redirect,

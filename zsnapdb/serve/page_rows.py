@@ -16,7 +16,7 @@ from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.base.quantities import format_duration, format_setting, quantity, size
 from zsnapdb.documents.api import ListedClone, ShownLogin
 from zsnapdb.jobs.clone.credentials import Login, client_host
-from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase, owner_text
 from zsnapdb.serve.page_requests import RefusedPage
 from zsnapdb.serve.roles import USERS, Role, VerbKind, may_change, may_see_unmasked, sees_all
 

@@ -12,9 +12,9 @@ from zsnapdb.base.patterns import is_same, printable
 from zsnapdb.base.quantities import parse_duration
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.clone import space_limits
-from zsnapdb.jobs.copies.properties import owner_text
-from zsnapdb.serve import helper_messages, limits
-from zsnapdb.serve.clone_documents import PublicClone, PublicCommit
+from zsnapdb.jobs.dataset_copies.properties import owner_text
+from zsnapdb.serve import helper_messages, project_limits
+from zsnapdb.serve.clone_documents import OwnedCommit, PublicClone
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.verbs import requests as verbs
@@ -44,16 +44,19 @@ class Admission:
     settings: Callable[[], Settings]
     operations: Operations
     seen: Callable[[], Sequence[PublicClone]]
-    commits: Callable[[], Sequence[PublicCommit]]
+    commits: Callable[[], Sequence[OwnedCommit]]
     alone: threading.Lock = field(init=False, default_factory=threading.Lock)
 
-    def new_clone(self, subject: str) -> limits.AdmittedClone:
+    def new_clone(self, subject: str) -> project_limits.AdmittedClone:
         """Return how much one more clone of the subject may write. Raises RefusedRequest if a limit is reached."""
         settings = self.settings()
-        answer = limits.admitted(
-            limits.limits_of(subject, settings.serve), self._counted(), settings.clones.quota, space_limits.LEAST_QUOTA
+        answer = project_limits.admitted(
+            project_limits.limits_of(subject, settings.serve),
+            self._counted(),
+            settings.clones.quota,
+            space_limits.LEAST_QUOTA,
         )
-        if isinstance(answer, limits.LimitRefusal):
+        if isinstance(answer, project_limits.LimitRefusal):
             raise helper_messages.over_limit(answer)
         return answer
 
@@ -79,8 +82,8 @@ class Admission:
         now = sum(one.servers for one in counted if (one.name, one.owner) == (clone.name, clone.owner))
         others = _SERVERS_OF_DIFFERENCE * self._compared()[clone.id]
         wanted = now + _SERVERS_OF_DIFFERENCE if is_compared else 1 + others
-        refused = limits.may_run(
-            limits.limits_of(clone.owner, self.settings().serve), counted, clone.name, clone.owner, wanted
+        refused = project_limits.may_run(
+            project_limits.limits_of(clone.owner, self.settings().serve), counted, clone.name, clone.owner, wanted
         )
         if refused is not None:
             raise helper_messages.over_limit(refused)
@@ -93,7 +96,7 @@ class Admission:
         settings, compared = self.settings().serve, self._compared()
         owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
         mine = sum(times for name, times in compared.items() if name in owned)
-        refused = limits.may_compare(clone.owner, mine, compared.total(), settings)
+        refused = project_limits.may_compare(clone.owner, mine, compared.total(), settings)
         if refused is not None:
             raise helper_messages.over_limit(refused)
 
@@ -113,24 +116,24 @@ class Admission:
     def lease(self, asked: str | None, owner: str) -> float:
         """Return the lease of a clone of that owner in seconds. Raises UsageError if it is too long or not positive."""
         settings = self.settings().serve
-        longest = limits.longest_lease(owner, settings)
+        longest = project_limits.longest_lease(owner, settings)
         seconds = parse_duration(asked) if asked is not None else min(settings.ttl, longest.seconds)
-        refused = limits.objection_to_lease(printable(asked or ""), seconds, longest)
+        refused = project_limits.objection_to_lease(printable(asked or ""), seconds, longest)
         if refused is not None:
             raise UsageError(refused.message, hint=refused.hint)
         return seconds
 
-    def _counted(self) -> list[limits.CountedClone]:
+    def _counted(self) -> list[project_limits.CountedClone]:
         """Return every clone that exists or is being created.
 
         The operations are read before the list, so a clone that is completed meanwhile is in at least one of them.
         """
-        found = dict[tuple[str, str], limits.CountedClone]()
+        found = dict[tuple[str, str], project_limits.CountedClone]()
         for making in self.operations.under_way(VerbKind.CLONE_CREATE):
             # If several requests use one name, one of them gets it: it may be the request with the most bytes.
             key = (making.clone, owner_text(making.subject))
             most = max(making.most_bytes, found[key].most_bytes) if key in found else making.most_bytes
-            found[key] = limits.CountedClone(*key, most, servers=1)
+            found[key] = project_limits.CountedClone(*key, most, servers=1)
         being_started = {one.clone for verb in _STARTS for one in self.operations.under_way(verb)}
         compared = self._compared()
         for one in self.seen():
@@ -138,5 +141,5 @@ class Admission:
             most = max(one.most_bytes, begun.most_bytes) if begun is not None else one.most_bytes
             servers = int(one.runs or begun is not None or one.id in being_started)
             servers += _SERVERS_OF_DIFFERENCE * compared[one.id]
-            found[one.name, one.owner] = limits.CountedClone(one.name, one.owner, most, servers)
+            found[one.name, one.owner] = project_limits.CountedClone(one.name, one.owner, most, servers)
         return list(found.values())

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zsnapdb.verbs.argument_patterns import CHANGES, SEES_ALL
+from zsnapdb.verbs.argument_patterns import Role as Role
 from zsnapdb.verbs.requests import VERBS, AboutOperation
 from zsnapdb.verbs.requests import VerbKind as VerbKind
-from zsnapdb.verbs.vocabulary import CHANGES, SEES_ALL
-from zsnapdb.verbs.vocabulary import Role as Role
 
 
 class CloneOwnership(StrEnum):

@@ -29,6 +29,17 @@ from zsnapdb.store.base import (
     most_bytes,
     too_large,
 )
+from zsnapdb.store.s3_bucket import (
+    BATCH,
+    DELETE_HINT,
+    MOST,
+    PARTS,
+    ObjectRemoval,
+    RangedReader,
+    afterlife_of,
+    extend_lock_of,
+    hold_of,
+)
 from zsnapdb.store.s3_client import (
     CHECKSUM_REFUSED,
     CONDITION_FAILED,
@@ -50,17 +61,6 @@ from zsnapdb.store.s3_client import (
     with_md5,
     without_expect,
     zsnapdb_error,
-)
-from zsnapdb.store.s3_objects import (
-    BATCH,
-    DELETE_HINT,
-    MOST,
-    PARTS,
-    ObjectRemoval,
-    RangedReader,
-    afterlife_of,
-    extend_lock_of,
-    hold_of,
 )
 
 if TYPE_CHECKING:

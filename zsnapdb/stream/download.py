@@ -19,8 +19,8 @@ from zsnapdb.base.errors import ConfigError, DamagedError, NotFound
 from zsnapdb.stream.buffer_pool import InFlight, TransferMemory
 from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.record_checks import RECORD_BYTES, ExpectedStream, Walker, parse_begin
 from zsnapdb.stream.resume_stream import NotResumableError, ResumedStream, ResumePoint, first_place
+from zsnapdb.stream.send_stream_checks import RECORD_BYTES, ExpectedStream, Walker, parse_begin
 
 _MOST_IN_FLIGHT = 96 << 20
 """Limit, in plain bytes, of the slices in flight when the network is the bottleneck.

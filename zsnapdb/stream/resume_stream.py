@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import DamagedError, ZsnapdbError
-from zsnapdb.stream.record_checks import (
+from zsnapdb.stream.send_stream_checks import (
     BEGIN,
     CHECKSUM_AT,
     END,

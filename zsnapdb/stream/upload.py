@@ -20,7 +20,7 @@ from zsnapdb.planning.backup.send_form import next_level
 from zsnapdb.stream.buffer_pool import InFlight, TransferMemory, chunk_size
 from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
-from zsnapdb.stream.record_checks import BeginRecord, ExpectedStream, Walker
+from zsnapdb.stream.send_stream_checks import BeginRecord, ExpectedStream, Walker
 
 _AHEAD_BYTES = 512
 """Number of bytes that are read beyond the end of a slice; less than the smallest chunk."""

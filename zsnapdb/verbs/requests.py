@@ -15,8 +15,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from zsnapdb.documents import api
-from zsnapdb.verbs import vocabulary
-from zsnapdb.verbs.vocabulary import ALL, CHANGES, SEES_ALL, Role
+from zsnapdb.verbs import argument_patterns
+from zsnapdb.verbs.argument_patterns import ALL, CHANGES, SEES_ALL, Role
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class NewClone(_Strict):
     time without a heartbeat.
     """
 
-    instance: vocabulary.InstanceWord
-    name: vocabulary.Name | None = None
-    at: vocabulary.Point | None = None
-    source: Annotated[vocabulary.SetId | None, Field(alias="from")] = None
-    ttl: vocabulary.Duration | None = None
+    instance: argument_patterns.InstanceWord
+    name: argument_patterns.Name | None = None
+    at: argument_patterns.Point | None = None
+    source: Annotated[argument_patterns.SetId | None, Field(alias="from")] = None
+    ttl: argument_patterns.Duration | None = None
     profile: Literal["tiny", "normal"] | None = None
     mask: Annotated[bool, Field(strict=True)] = False
-    heartbeat: vocabulary.Duration | None = None
+    heartbeat: argument_patterns.Duration | None = None
 
     @model_validator(mode="after")
     def _is_of_one_state(self) -> NewClone:
@@ -100,40 +100,40 @@ class NewClone(_Strict):
 class NewProtection(_Strict):
     """Length of the protection of a clone from `zsnapdb reap`, from now."""
 
-    time: Annotated[vocabulary.Duration, Field(alias="for")]
+    time: Annotated[argument_patterns.Duration, Field(alias="for")]
 
 
 class NewCommit(_Strict):
     """Request for a new commit: a description of the data, on one line."""
 
-    message: vocabulary.CommitMessage = ""
+    message: argument_patterns.CommitMessage = ""
 
 
 class NewBranch(_Strict):
     """Request for a new branch: its name, and its start, a branch or commit (None: the present state)."""
 
-    branch: vocabulary.BranchWord
-    start: Annotated[vocabulary.BranchWord | None, Field(alias="from")] = None
+    branch: argument_patterns.BranchWord
+    start: Annotated[argument_patterns.BranchWord | None, Field(alias="from")] = None
 
 
 class ChosenBranch(_Strict):
     """A branch of a clone."""
 
-    branch: vocabulary.BranchWord
+    branch: argument_patterns.BranchWord
 
 
 class TwoStates(_Strict):
     """Two branches or commits of a clone. `limit`: most shown differing rows per table."""
 
-    before: vocabulary.BranchWord
-    after: vocabulary.BranchWord
-    limit: vocabulary.DifferentRows = 10
+    before: argument_patterns.BranchWord
+    after: argument_patterns.BranchWord
+    limit: argument_patterns.DifferentRows = 10
 
 
 class NewLease(_Strict):
     """Length of a clone's lease from now (None: that of a new clone)."""
 
-    ttl: vocabulary.Duration | None = None
+    ttl: argument_patterns.Duration | None = None
 
 
 class FleetQuery(_Strict):
@@ -143,12 +143,12 @@ class FleetQuery(_Strict):
     """
 
     red: bool = False
-    instance: vocabulary.NamePattern | None = None
-    host: vocabulary.NamePattern | None = None
-    repository: vocabulary.NamePattern | None = None
+    instance: argument_patterns.NamePattern | None = None
+    host: argument_patterns.NamePattern | None = None
+    repository: argument_patterns.NamePattern | None = None
     sort: Literal["red", "instance", "host", "age", "stored"] = "red"
-    after: Annotated[int, Field(ge=0, le=vocabulary.MOST_INSTANCES)] = 0
-    most: Annotated[int, Field(ge=1, le=vocabulary.MOST_INSTANCES)] = vocabulary.MOST_INSTANCES
+    after: Annotated[int, Field(ge=0, le=argument_patterns.MOST_INSTANCES)] = 0
+    most: Annotated[int, Field(ge=1, le=argument_patterns.MOST_INSTANCES)] = argument_patterns.MOST_INSTANCES
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -177,19 +177,19 @@ class DelegatedCommand:
     def accepted(self) -> Mapping[str, re.Pattern[str] | None]:
         """The options of the command, and `--guid` if the command is about an existing clone."""
         is_about_clone = "NAME" in self.words and self.runs != "clone create"
-        return {**self.options, **({"--guid": vocabulary.CLONE_GUID} if is_about_clone else {})}
+        return {**self.options, **({"--guid": argument_patterns.CLONE_GUID} if is_about_clone else {})}
 
 
-_NAME = {"NAME": vocabulary.CLONE}
-_BRANCH = {**_NAME, "BRANCH": vocabulary.BRANCH}
+_NAME = {"NAME": argument_patterns.CLONE}
+_BRANCH = {**_NAME, "BRANCH": argument_patterns.BRANCH}
 _SHOWN: Mapping[str, re.Pattern[str] | None] = {"--json": _FLAG}
 _PLANNED: Mapping[str, re.Pattern[str] | None] = {"--plan": _FLAG, "--json": _FLAG}
 _CREATE: Mapping[str, re.Pattern[str] | None] = {
-    "--from": vocabulary.SOURCE,
-    "--at": vocabulary.POINT,
-    "--ttl": vocabulary.DURATION,
-    "--heartbeat": vocabulary.DURATION,
-    "--profile": vocabulary.PROFILE,
+    "--from": argument_patterns.SOURCE,
+    "--at": argument_patterns.POINT,
+    "--ttl": argument_patterns.DURATION,
+    "--heartbeat": argument_patterns.DURATION,
+    "--profile": argument_patterns.PROFILE,
     "--mask": _FLAG,
     "--no-start": _FLAG,
     **_PLANNED,
@@ -198,7 +198,7 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
     "create": DelegatedCommand(
         "clone create",
         "create a clone of an instance",
-        {"INSTANCE": vocabulary.INSTANCE_NAME, "NAME": vocabulary.CLONE},
+        {"INSTANCE": argument_patterns.INSTANCE_NAME, "NAME": argument_patterns.CLONE},
         _CREATE,
     ),
     "list": DelegatedCommand("clone list", "list your clones", {}, _SHOWN),
@@ -211,9 +211,11 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
     "start": DelegatedCommand("clone start", "start its server", _NAME, _PLANNED),
     "stop": DelegatedCommand("clone stop", "stop its server", _NAME, _PLANNED),
     "reset": DelegatedCommand(
-        "clone reset", "reset it to its original data", _NAME, {"--from": vocabulary.SOURCE, **_PLANNED}
+        "clone reset", "reset it to its original data", _NAME, {"--from": argument_patterns.SOURCE, **_PLANNED}
     ),
-    "extend": DelegatedCommand("clone extend", "extend its lease", _NAME, {"--ttl": vocabulary.DURATION, **_PLANNED}),
+    "extend": DelegatedCommand(
+        "clone extend", "extend its lease", _NAME, {"--ttl": argument_patterns.DURATION, **_PLANNED}
+    ),
     "heartbeat": DelegatedCommand("clone heartbeat", "send a heartbeat for it", _NAME, _SHOWN),
     "keep": DelegatedCommand("clone keep", "keep it for a program, which asks for resets on stdin", _NAME, _SHOWN),
     "destroy": DelegatedCommand("clone destroy", "destroy it", _NAME, _PLANNED),
@@ -225,35 +227,35 @@ FORMER_NAMES: Mapping[str, str] = {"beat": "heartbeat", "hold": "keep"}
 SERVED: Mapping[str, DelegatedCommand] = {
     **COMMANDS,
     # The helper sets the quota, and the caller cannot.
-    "create": replace(COMMANDS["create"], options={**_CREATE, "--quota": vocabulary.BYTES}),
+    "create": replace(COMMANDS["create"], options={**_CREATE, "--quota": argument_patterns.BYTES}),
     "protect": DelegatedCommand(
         "clone protect",
         "protect it from `zsnapdb reap` for a time; 0s ends the protection",
         _NAME,
-        {"--for": vocabulary.DURATION, **_PLANNED},
+        {"--for": argument_patterns.DURATION, **_PLANNED},
     ),
     "commit": DelegatedCommand(
         "clone commit",
         "commit its present state, for clones of it",
         _NAME,
-        {"--message": vocabulary.MESSAGE, **_PLANNED},
+        {"--message": argument_patterns.MESSAGE, **_PLANNED},
     ),
     "logs": DelegatedCommand(
-        "clone logs", "show the end of its server's log", _NAME, {"--lines": vocabulary.LINES, **_SHOWN}
+        "clone logs", "show the end of its server's log", _NAME, {"--lines": argument_patterns.LINES, **_SHOWN}
     ),
     "branch.list": DelegatedCommand("clone branch list", "list its branches", _NAME, _SHOWN),
     "branch.log": DelegatedCommand(
-        "clone branch log", "list the commits of a branch", {**_NAME, "[OF]": vocabulary.BRANCH}, _SHOWN
+        "clone branch log", "list the commits of a branch", {**_NAME, "[OF]": argument_patterns.BRANCH}, _SHOWN
     ),
     "branch.create": DelegatedCommand(
-        "clone branch create", "create a branch", _BRANCH, {"--from": vocabulary.BRANCH, **_PLANNED}
+        "clone branch create", "create a branch", _BRANCH, {"--from": argument_patterns.BRANCH, **_PLANNED}
     ),
     "branch.switch": DelegatedCommand("clone branch switch", "switch it to another branch", _BRANCH, _PLANNED),
     "branch.diff": DelegatedCommand(
         "clone branch diff",
         "compare two of its states",
-        {**_NAME, "BEFORE": vocabulary.BRANCH, "AFTER": vocabulary.BRANCH},
-        {"--limit": vocabulary.ROWS, "--size": vocabulary.BYTES, **_SHOWN},
+        {**_NAME, "BEFORE": argument_patterns.BRANCH, "AFTER": argument_patterns.BRANCH},
+        {"--limit": argument_patterns.ROWS, "--size": argument_patterns.BYTES, **_SHOWN},
     ),
     "branch.delete": DelegatedCommand("clone branch delete", "delete a branch", _BRANCH, _PLANNED),
 }
@@ -302,8 +304,8 @@ class AboutClone(RoleVerb):
     clone.
     """
 
-    name: vocabulary.Name
-    guid: vocabulary.CloneGuid | None = None
+    name: argument_patterns.Name
+    guid: argument_patterns.CloneGuid | None = None
 
 
 class CloneAction(AboutClone):
@@ -314,7 +316,7 @@ class CloneAction(AboutClone):
 
     users = CHANGES
     is_slow = True
-    key: vocabulary.IdempotencyKey | None = None
+    key: argument_patterns.IdempotencyKey | None = None
 
     @property
     def time(self) -> str | None:
@@ -329,7 +331,7 @@ class AboutOperation(RoleVerb):
     """
 
     users = CHANGES
-    id: vocabulary.OperationId
+    id: argument_patterns.OperationId
 
 
 class AboutNothing(RoleVerb):
@@ -363,7 +365,7 @@ class InstancePointsVerb(ProtectionRead):
 
     kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
     users, route = ALL, VerbRoute("points", "GET", "/instances/{name}/points", api.PointsDocument)
-    name: vocabulary.InstanceWord
+    name: argument_patterns.InstanceWord
 
 
 class ListClonesVerb(AboutNothing):
@@ -380,7 +382,7 @@ class CreateCloneVerb(RoleVerb):
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
     command, is_slow = "create", True
     wanted: NewClone
-    key: vocabulary.IdempotencyKey | None = None
+    key: argument_patterns.IdempotencyKey | None = None
 
 
 class GetCloneVerb(AboutClone):
@@ -501,7 +503,7 @@ class LogBranchVerb(CloneQuery):
     kind: Literal[VerbKind.BRANCH_LOG] = VerbKind.BRANCH_LOG
     users, command = ALL, "branch.log"
     route = VerbRoute("commits", "GET", f"{_CLONE}/commits", "clone-branch-log")
-    state: Annotated[vocabulary.BranchWord | None, Field(alias="of")] = None
+    state: Annotated[argument_patterns.BranchWord | None, Field(alias="of")] = None
 
 
 class DiffBranchesVerb(CloneAction):
@@ -519,7 +521,7 @@ class CloneLogsVerb(CloneQuery):
 
     kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
     users, command, route = CHANGES, "logs", VerbRoute("logs", "GET", f"{_CLONE}/logs", api.LogsDocument)
-    lines: vocabulary.LogLines = 100
+    lines: argument_patterns.LogLines = 100
 
 
 class LoginOfClone(CloneQuery):
@@ -582,8 +584,8 @@ class ListDrillsVerb(ProtectionRead):
 
     kind: Literal[VerbKind.DRILL_LIST] = VerbKind.DRILL_LIST
     users, route = ALL, VerbRoute("drills", "GET", "/drills", api.PublicDrills)
-    instance: vocabulary.InstanceWord
-    limit: vocabulary.DrillCount = 100
+    instance: argument_patterns.InstanceWord
+    limit: argument_patterns.DrillCount = 100
 
 
 class ListEvidenceVerb(ProtectionRead):
@@ -591,9 +593,9 @@ class ListEvidenceVerb(ProtectionRead):
 
     kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
     users, route = SEES_ALL, VerbRoute("evidence", "GET", "/evidence", api.EvidenceDocument)
-    instance: vocabulary.InstanceWord
-    after: vocabulary.RecordNumber = 0
-    limit: vocabulary.RecordCount = 100
+    instance: argument_patterns.InstanceWord
+    after: argument_patterns.RecordNumber = 0
+    limit: argument_patterns.RecordCount = 100
 
 
 class ListFleetVerb(AboutNothing):

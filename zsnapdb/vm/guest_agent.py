@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from zsnapdb.base.errors import CommandError, CommandTimeout, DamagedError
-from zsnapdb.planning.vm import agent
-from zsnapdb.planning.vm.agent import GuestProgramEnd
+from zsnapdb.planning.vm import guest_agent_messages
+from zsnapdb.planning.vm.guest_agent_messages import GuestProgramEnd
 
 _ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 0.5
@@ -37,7 +37,7 @@ class Thawed:
 
 def is_frozen(hypervisor: Agent, uuid: str) -> bool:
     """Whether the agent reports frozen file systems. CommandError without an answer."""
-    return agent.is_frozen(hypervisor.ask_agent(uuid, agent.STATUS, _ANSWER_SECONDS))
+    return guest_agent_messages.is_frozen(hypervisor.ask_agent(uuid, guest_agent_messages.STATUS, _ANSWER_SECONDS))
 
 
 def thaw(hypervisor: Agent, uuid: str, patience: float, sleep: Callable[[float], None] = time.sleep) -> Thawed:
@@ -49,7 +49,7 @@ def thaw(hypervisor: Agent, uuid: str, patience: float, sleep: Callable[[float],
     deadline, problem = time.monotonic() + patience, ""
     while True:
         try:
-            count = agent.count(hypervisor.ask_agent(uuid, agent.THAW, _ANSWER_SECONDS))
+            count = guest_agent_messages.count(hypervisor.ask_agent(uuid, guest_agent_messages.THAW, _ANSWER_SECONDS))
             if not is_frozen(hypervisor, uuid):
                 return Thawed(count, problem)
             problem = "it says that they are still frozen"
@@ -82,7 +82,9 @@ def run_program(
     `deadline` (of the monotonic clock). The program then continues. DamagedError for an unexpected answer.
     """
     try:
-        number = agent.started(hypervisor.ask_agent(uuid, agent.start(argv, text), _PROGRAM_ANSWER_SECONDS))
+        number = guest_agent_messages.started(
+            hypervisor.ask_agent(uuid, guest_agent_messages.start(argv, text), _PROGRAM_ANSWER_SECONDS)
+        )
     except CommandTimeout:
         raise
     except CommandError as error:
@@ -92,7 +94,9 @@ def run_program(
             f" and must be in allow-rpcs if that is set (qemu-ga.conf); and see that {argv[0]} is installed there",
         ) from error
     while True:
-        end = agent.parse_end(hypervisor.ask_agent(uuid, agent.status(number), _PROGRAM_ANSWER_SECONDS))
+        end = guest_agent_messages.parse_end(
+            hypervisor.ask_agent(uuid, guest_agent_messages.status(number), _PROGRAM_ANSWER_SECONDS)
+        )
         if end is not None:
             return end
         if time.monotonic() >= deadline:

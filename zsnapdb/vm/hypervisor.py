@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from zsnapdb.base.errors import CommandError, CommandTimeout, DamagedError, PreflightError, how_to_install
-from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm import guest_agent_messages
 from zsnapdb.planning.vm.domain import Domain, parse
 
 ISOLATED_NETWORK = "zsnapdb-isolated"
@@ -214,7 +214,9 @@ class Hypervisor:
         handle = self._required(uuid)
         addresses: set[str] = set()
         with contextlib.suppress(CommandError, DamagedError):
-            addresses |= set(agent.addresses(self.ask_agent(uuid, agent.INTERFACES, _ADDRESS_SECONDS)))
+            addresses |= set(
+                guest_agent_messages.addresses(self.ask_agent(uuid, guest_agent_messages.INTERFACES, _ADDRESS_SECONDS))
+            )
         for source in ("LEASE", "ARP"):
             number = getattr(self._library, f"VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_{source}")
             with contextlib.suppress(self._library.libvirtError):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandError
-from zsnapdb.planning.backup.at_rest import DatasetEncryption
+from zsnapdb.planning.backup.dataset_encryption import DatasetEncryption
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.command import ZFS, number_in, run
 from zsnapdb.zfs.datasets import Property

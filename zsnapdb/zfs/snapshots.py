@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.base.errors import ConsistencyError, NotFound
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.zfs import datasets, libzfs
 from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table, unexpected
 from zsnapdb.zfs.datasets import Property
@@ -170,7 +170,7 @@ def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapsho
     found: list[OwnedSnapshot] = []
     for start in range(0, len(asked), _TOGETHER):
         found += _read_there(asked[start : start + _TOGETHER], names)
-    return order.by_creation(found, lambda one: one.snapshot.createtxg)
+    return creation_order.by_creation(found, lambda one: one.snapshot.createtxg)
 
 
 def _read_there(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
@@ -227,7 +227,7 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
         guid, createtxg = (values[key].value if key in values else "" for key in ("guid", "createtxg"))
         if is_number(guid) and is_number(createtxg):
             known[_snapshot(name, int(guid), int(createtxg))] = values
-    return dict(order.by_creation(known.items(), lambda item: item[0].createtxg))
+    return dict(creation_order.by_creation(known.items(), lambda item: item[0].createtxg))
 
 
 def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:
@@ -340,7 +340,7 @@ def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "guid,createtxg", *places]
     points = [(number_in(guid, argv), number_in(group, argv)) for guid, group in table(argv, 2)]
     origins = [guid for guid in map(datasets.origin_guid, places) if guid is not None]
-    groups = order.by_creation((group for _, group in points), lambda group: group)
+    groups = creation_order.by_creation((group for _, group in points), lambda group: group)
     return frozenset((*(guid for guid, _ in points), *origins)), groups[0] if groups else None
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from zsnapdb.config.effective import UNITS, metadata_of, quantity, unit_of
+from zsnapdb.config.services import ScheduleSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import ScheduleSettings
 
 _HEAD = """# Configuration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from zsnapdb.planning.dataset_properties import CLASSIFIED, ClassifiedProperty, PropertyClass
+from zsnapdb.planning.dataset_property_classes import CLASSIFIED, ClassifiedProperty, PropertyClass
 from zsnapdb.planning.server_copy import plugins, variables
 from zsnapdb.planning.server_copy.variables import VariableClass
 

@@ -9,8 +9,8 @@ from typing import Any
 
 def openapi() -> dict[str, Any]:
     """Return the schema that `GET /api/v1/openapi.json` returns."""
+    from zsnapdb.serve.api_app import create_app
     from zsnapdb.serve.helper_messages import HelperClient
-    from zsnapdb.serve.web_app import create_app
 
     return create_app(HelperClient(Path("/nonexistent"))).openapi()
 

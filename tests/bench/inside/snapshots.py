@@ -22,7 +22,7 @@ from tests.bench.manifests import Origin, manifests
 from tests.lab.inside.zygote import Zygote
 from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import server_source
@@ -106,7 +106,9 @@ def add_backups(count: int) -> None:
     origin = Origin(repository.id, newest.pool_guid, server_source(newest).server.server_uuid or "")
     for backup_id, body in manifests(count, origin):
         repository.overwrite(layout.manifest("main", backup_id), body)
-    stored = tuple(host_record._recorded(backup, backup.digest) for backup in instance.summaries(repository).backups)
+    stored = tuple(
+        host_backup_record._recorded(backup, backup.digest) for backup in instance.summaries(repository).backups
+    )
     record = HostRecord.of(instance, repository)
     assert record is not None
     record.change_backups(lambda known: known.model_copy(update={"stored": stored}))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.services import ScheduleSettings
 from zsnapdb.config.settings import InstanceSettings, parse
-from zsnapdb.config.tables import ScheduleSettings
 from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.layout import cron_text

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from zsnapdb.agent.schedule import Schedule
+from zsnapdb.config.services import FleetVerb, ScheduleSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import FleetVerb, ScheduleSettings
 from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord
 from zsnapdb.planning.fleet.jobs import run_id_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base.errors import ConfigError
-from zsnapdb.config.tables import ScheduleSettings
+from zsnapdb.config.services import ScheduleSettings
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -22,8 +22,8 @@ from tests.unit.support import certificates
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.web import Answers, Listener, Pages, WebServer
 from zsnapdb.base.errors import ConfigError
+from zsnapdb.config.services import HttpSettings
 from zsnapdb.config.settings import parse
-from zsnapdb.config.tables import HttpSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent_jobs import HOST, JobKind, JobName, KnownRun, RunRecord, jobs_of, not_ready
 

@@ -139,7 +139,7 @@ def test_a_command_reads_its_configuration_once(tmp_path: Path) -> None:
 def test_a_configuration_that_could_not_be_read_is_not_read_again(tmp_path: Path) -> None:
     """Else a command could act by a configuration by which no evidence was kept."""
     file = tmp_path / "zsnapdb.toml"
-    with command_context.reading_once():
+    with command_context.cached_configuration():
         with pytest.raises(ConfigError):
             command_context.configuration(file)
         file.write_text(CONFIGURATION.format(folder=tmp_path))

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from tests.unit.support.command_line import zsnapdb
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.app import app
-from zsnapdb.jobs.doctor import dependency_checks as job
-from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
+from zsnapdb.jobs.doctor import instance_checks as job
+from zsnapdb.jobs.doctor.instance_checks import Diagnosis
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok
 from zsnapdb.zfs import datasets
 

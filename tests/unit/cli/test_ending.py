@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb_from_nothing
-from zsnapdb.cli.exit_codes import command_arguments
+from zsnapdb.cli.main_process import command_arguments
 
 WORKS = """
 import os, signal, sys, zsnapdb.cli.app as app

@@ -29,8 +29,8 @@ from zsnapdb.config.effective import effective, matching
 from zsnapdb.config.notifications import TARGET_NAME
 from zsnapdb.config.repository import parse_address
 from zsnapdb.config.serve import ServeSettings
+from zsnapdb.config.services import FleetVerb
 from zsnapdb.config.settings import load
-from zsnapdb.config.tables import FleetVerb
 from zsnapdb.jobs.clone.clone_info import is_clone_name
 from zsnapdb.jobs.repository.sizing import parse_daily, parse_keep, parse_prices
 from zsnapdb.jobs.setup import examples
@@ -38,7 +38,7 @@ from zsnapdb.planning.binlog.changes import parse_kinds
 from zsnapdb.planning.clone.branches import is_branch_name
 from zsnapdb.planning.fleet.overview import Filter
 from zsnapdb.planning.fleet.schedule_plan import JobFilter
-from zsnapdb.planning.restore.targets import ago, parse_target
+from zsnapdb.planning.restore.point_forms import ago, parse_target
 from zsnapdb.planning.sql_quoting import parse_table, refusal_of
 from zsnapdb.planning.vm.request import names
 from zsnapdb.serve.tokens import StoredToken

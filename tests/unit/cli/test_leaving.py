@@ -9,7 +9,7 @@ from tests.unit.support.command_line import ENVIRONMENT
 
 CODE = """
 import sys
-from zsnapdb.cli.exit_codes import leave
+from zsnapdb.cli.main_process import leave
 sys.modules["temporalio.bridge.temporal_sdk_bridge"] = sys
 print("the answer")
 leave(3)

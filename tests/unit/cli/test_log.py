@@ -13,7 +13,7 @@ import pytest
 from tests.unit.support.command_line import zsnapdb
 from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import Progress
-from zsnapdb.cli import log, progress
+from zsnapdb.cli import log_writer, progress
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, journal_message, json_line, text_line
 
 AT = datetime(2026, 11, 22, 12, 0, 0, 5000, tzinfo=UTC)
@@ -62,17 +62,17 @@ def test_a_quiet_command_says_errors_and_a_verbose_one_how_it_ended() -> None:
 
 
 def test_a_variable_sets_the_style_of_the_log() -> None:
-    assert log.LogStyle.of({}) == log.LogStyle()
-    assert log.LogStyle.of({log.LEVEL: "?", log.FORMAT: "?"}) == log.LogStyle()
-    chosen = log.LogStyle.of({log.LEVEL: "error", log.FORMAT: "journal"})
-    assert chosen == log.LogStyle(LogLevel.ERROR, LogFormat.JOURNAL)
+    assert log_writer.LogStyle.of({}) == log_writer.LogStyle()
+    assert log_writer.LogStyle.of({log_writer.LEVEL: "?", log_writer.FORMAT: "?"}) == log_writer.LogStyle()
+    chosen = log_writer.LogStyle.of({log_writer.LEVEL: "error", log_writer.FORMAT: "journal"})
+    assert chosen == log_writer.LogStyle(LogLevel.ERROR, LogFormat.JOURNAL)
     assert (chosen.shows(LogLevel.WARNING), chosen.shows(LogLevel.ERROR)) == (False, True)
 
 
 def test_progress_for_programs_has_bytes_and_rate(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(log.PROGRESS, "1")
+    monkeypatch.setenv(log_writer.PROGRESS, "1")
     monkeypatch.setattr(progress, "_JSON_SECONDS", 0.0)
     terminal = progress.Terminal()
     terminal.progress(Progress("send data", 1 << 20, None))
@@ -88,7 +88,7 @@ def test_progress_for_programs_has_bytes_and_rate(
 
 
 def test_a_quiet_command_shows_no_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(log.LEVEL, "warning")
+    monkeypatch.setenv(log_writer.LEVEL, "warning")
     terminal = progress.Terminal()
     terminal.progress(Progress("send data", 1 << 20, None))
     terminal.tell("told")
@@ -99,12 +99,12 @@ def test_a_quiet_command_shows_no_progress(capsys: pytest.CaptureFixture[str], m
 def test_the_journal_gets_the_fields_and_without_a_journal_the_line_goes_to_stderr(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(log.FORMAT, "journal")
-    monkeypatch.setattr(log, "JOURNAL", tmp_path / "journal")
-    log.write(LogLevel.INFO, "to people")
+    monkeypatch.setenv(log_writer.FORMAT, "journal")
+    monkeypatch.setattr(log_writer, "JOURNAL", tmp_path / "journal")
+    log_writer.write(LogLevel.INFO, "to people")
     assert capsys.readouterr().err == "zsnapdb: to people\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "journal"))
-        log.write(LogLevel.INFO, "to the journal", backup_id="20261122T120000Z-0123")
+        log_writer.write(LogLevel.INFO, "to the journal", backup_id="20261122T120000Z-0123")
         assert b"\nZSNAPDB_BACKUP_ID=20261122T120000Z-0123\n" in journal.recv(4096)
     assert capsys.readouterr().err == ""

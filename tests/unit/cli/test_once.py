@@ -15,7 +15,7 @@ import typer
 
 from zsnapdb.base import files
 from zsnapdb.base.errors import PreflightError, ServerError, UsageError
-from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
+from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.report.view import Fields, View
 

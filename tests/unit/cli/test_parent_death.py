@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from tests.unit.support.command_line import CHECKOUT
-from zsnapdb.cli.process import VARIABLE, end_with_parent
+from zsnapdb.cli.process_attributes import VARIABLE, end_with_parent
 
 CHILD = """
 import os, signal, zsnapdb.cli.app as app
@@ -44,7 +44,9 @@ def test_a_command_whose_parent_is_killed_undoes_what_it_began() -> None:
 
 
 def test_a_command_whose_parent_went_before_it_could_ask_ends_at_once() -> None:
-    program = "import os; from zsnapdb.cli.process import end_with_parent; end_with_parent(os.environ); print(1)"
+    program = (
+        "import os; from zsnapdb.cli.process_attributes import end_with_parent; end_with_parent(os.environ); print(1)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, VARIABLE: str(os.getpid() + 1)},

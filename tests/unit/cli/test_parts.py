@@ -12,7 +12,7 @@ from tests.unit.support.command_line import zsnapdb
 from zsnapdb.base.errors import UsageError
 from zsnapdb.cli.options import POINT
 from zsnapdb.cli.rescue import refuse_part
-from zsnapdb.planning.restore.targets import parse_target
+from zsnapdb.planning.restore.point_forms import parse_target
 
 CONFIGURATION = """
 [instance.main]

@@ -18,7 +18,7 @@ from zsnapdb.cli import progress_bars
 
 WORK = """
 import time
-from zsnapdb.cli import progress_bars as bars, log, output
+from zsnapdb.cli import progress_bars as bars, log_writer, output
 from zsnapdb.cli.progress import Terminal
 from zsnapdb.base.domain_types import Progress
 from zsnapdb.report.log_lines import LogLevel
@@ -30,7 +30,7 @@ def go(step, total):
 go("send data", 8 << 20)
 terminal.tell("half")
 go("send \x1b]0;owned\x07", None)
-log.write(LogLevel.ERROR, "it failed")
+log_writer.write(LogLevel.ERROR, "it failed")
 """
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -17,17 +17,17 @@ from zsnapdb.cli.schema import printed_documents
 WORK = """
 import threading, time
 from collections import Counter
-from zsnapdb.cli import log
+from zsnapdb.cli import log_writer
 from zsnapdb.cli.progress import Terminal
 from zsnapdb.cli.progress import PULSE
-terminal, written, beats = Terminal(), log.write, Counter()
+terminal, written, beats = Terminal(), log_writer.write, Counter()
 def counted(level, text, **fields):
     written(level, text, **fields)
     beats[text] += fields.get("event") == "progress"
 def wait_for(step):
     while beats[step] < 2:
         time.sleep(0.01)
-log.write = counted
+log_writer.write = counted
 with PULSE.beating("restore main", every=0.2):
     wait_for("restore main")
     terminal.tell("recover: start the server once")

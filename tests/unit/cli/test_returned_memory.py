@@ -14,7 +14,7 @@ THREADS, EACH = 12, 8 << 20
 READS = f"""
 import sys, threading
 if sys.argv[1] == "gives back":
-    from zsnapdb.cli.process import give_back_memory
+    from zsnapdb.cli.process_attributes import give_back_memory
     give_back_memory()
 together, turn, kept = threading.Barrier({THREADS}), threading.Lock(), []
 

@@ -9,11 +9,11 @@ import sys
 import time
 
 from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT
-from zsnapdb.cli.exit_codes import SignalledStop
+from zsnapdb.cli.main_process import SignalledStop
 
 STORM = """
 import signal
-from zsnapdb.cli.exit_codes import stop_on_signals
+from zsnapdb.cli.main_process import stop_on_signals
 stop = stop_on_signals([signal.SIGALRM])
 signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.00005)
 for _ in range(20_000):

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, origin
 from zsnapdb.base.errors import ConfigError, NotAllowedError, UnknownNameError, UsageError
 from zsnapdb.base.quantities import parse_duration
-from zsnapdb.cli import exit_codes, sudo_cli
+from zsnapdb.cli import main_process, sudo_cli
 from zsnapdb.cli.sudo_cli import Caller, caller_of, clean_environment
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue
-from zsnapdb.planning.restore.targets import ago, parse_target
+from zsnapdb.planning.restore.point_forms import ago, parse_target
 from zsnapdb.verbs.delegation import DelegatedRequest, parse
 from zsnapdb.verbs.requests import COMMANDS, FORMER_NAMES
 
@@ -183,7 +183,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
     monkeypatch.setattr("zsnapdb.jobs.base.run_locks.THIS_HOST", replace(THIS_HOST, run=tmp_path))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(sudo_cli, "caller_of", lambda _: Caller("ann", 1000, 1000))
-    monkeypatch.setattr(exit_codes, "record_for_administrators", lambda _: None)
+    monkeypatch.setattr(main_process, "record_for_administrators", lambda _: None)
     monkeypatch.chdir(tmp_path)
     return pool
 
@@ -205,7 +205,7 @@ def test_no_command_names_anything_of_others(
         words = {"create": ["main", name], "list": []}.get(command, [name])
         monkeypatch.setattr(sys, "argv", ["zsnapdb-clone", command, *words, *json])
         counted.clear()
-        code = exit_codes.exit_code_of(sudo_cli._run)
+        code = main_process.exit_code_of(sudo_cli._run)
         said = "".join(capfd.readouterr())
         for secret in {"merger-with-acme", "layoffs", "acme", "boss", "23999"} - {name}:
             assert secret not in said.replace(name, "NAME"), said
@@ -228,7 +228,7 @@ def test_a_command_on_an_own_clone_names_nobody_who_made_a_clone_of_it(
     crowded.things[commit].properties |= {"zsnapdb:origin": origin().encode(), "zsnapdb:role": "data"}
     crowded.things[f"{HOME}/layoffs/r1"].origin = commit
     monkeypatch.setattr(sys, "argv", ["zsnapdb-clone", command, "mine", *options])
-    exit_codes.exit_code_of(sudo_cli._run)
+    main_process.exit_code_of(sudo_cli._run)
     said = "".join(capfd.readouterr())
     assert not {one for one in ("merger-with-acme", "layoffs", "acme", "boss", "23999") if one in said}, said
     if (command, options) == ("destroy", ("--plan",)):
@@ -251,7 +251,7 @@ def test_error_before_the_command_names_nothing_of_others(
 
     monkeypatch.setattr(place, failing)
     monkeypatch.setattr(sys, "argv", ["zsnapdb-clone", "stop", "mine", *json])
-    assert exit_codes.exit_code_of(sudo_cli._run) == getattr(error, "exit_code", 1)
+    assert main_process.exit_code_of(sudo_cli._run) == getattr(error, "exit_code", 1)
     said = "".join(capfd.readouterr())
     assert said
     assert not {one for one in ("acme", "layoffs") if one in said}, said
@@ -294,14 +294,14 @@ def test_a_denial_of_the_system_is_told_as_such_to_everybody_but_root(monkeypatc
         return error
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    told = exit_codes._for_this_account(denied())
+    told = main_process._for_this_account(denied())
     assert told.message == "you may not do this: reading the configuration x: Permission denied"
     assert told.hint.startswith("run the command as root")
     assert told.exit_code == ConfigError.exit_code
     other = ConfigError("no such key", hint="remove it")
-    assert exit_codes._for_this_account(other).message == "no such key"
+    assert main_process._for_this_account(other).message == "no such key"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert exit_codes._for_this_account(denied()).hint == "write one"
+    assert main_process._for_this_account(denied()).hint == "write one"
 
 
 def test_the_rule_allows_this_program_alone_and_no_variables() -> None:

@@ -24,8 +24,8 @@ from zsnapdb.base import run_context
 from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config import fleet_jobs
 from zsnapdb.config.fleet_jobs import FleetScheduleSettings
-from zsnapdb.config.tables import EngineSettings, FleetVerb, ScheduleSettings
-from zsnapdb.fleet.engine import specification
+from zsnapdb.config.services import EngineSettings, FleetVerb, ScheduleSettings
+from zsnapdb.fleet.engine_client import specification
 from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob, JobAnswer, queue_of
 
 pytestmark = pytest.mark.skipif(
@@ -316,7 +316,7 @@ def test_what_a_newer_one_asks_for_holds_nothing_else_up_and_is_shown(yard: Yard
 
 def test_a_job_whose_queue_nobody_serves_says_so_and_ends_with_its_time(yard: Yard) -> None:
     waits, ends = (begin(yard, job(FleetVerb.BACKUP, "quick", "nobody", timeout=time)) for time in (600, 2))
-    from zsnapdb.fleet.engine import FleetEngine
+    from zsnapdb.fleet.engine_client import FleetEngine
 
     async def told(client: Any) -> str:
         engine = FleetEngine(client)
@@ -441,9 +441,9 @@ def test_certificates_are_shown_and_an_engine_of_another_authority_is_told_nothi
 
 def planned(jobs: Path) -> list[str]:
     """Return what would be changed."""
-    from zsnapdb.fleet import operator_commands
+    from zsnapdb.fleet import operator_orders
 
-    return [one.name for one in operator_commands.plan(fleet_jobs.load_jobs(jobs), None).changes]
+    return [one.name for one in operator_orders.plan(fleet_jobs.load_jobs(jobs), None).changes]
 
 
 async def _lose(client: Any) -> None:

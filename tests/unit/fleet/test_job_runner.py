@@ -17,8 +17,8 @@ import pytest
 from tests.unit.support import fleet_host
 from zsnapdb.agent.records import Records
 from zsnapdb.base import run_context
-from zsnapdb.config.tables import FleetVerb
-from zsnapdb.fleet.job_runner import JobRefused, JobRunner, LogReader
+from zsnapdb.config.services import FleetVerb
+from zsnapdb.fleet.host_job import JobRefused, JobRunner, LogReader
 from zsnapdb.planning.agent_jobs import PauseRecord, RunRecord
 from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, JobRequest, JobVerdict, job_name, run_id_of
 

@@ -19,7 +19,7 @@ from tests.unit.support.fleet_yard import FleetYard
 from zsnapdb.config import fleet_jobs
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.fleet import job_runner
+from zsnapdb.fleet import host_job
 from zsnapdb.planning.health.objectives import Verdict
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -177,7 +177,7 @@ def month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetMonth:
         for name, limit in LIMITS.items()
     }
     made = FleetMonth(yard, fleet_jobs.parse_jobs(JOBS, "jobs"), objectives, random.Random(41), folder=tmp_path)
-    monkeypatch.setattr(job_runner, "Records", made.records)
+    monkeypatch.setattr(host_job, "Records", made.records)
     return made
 
 

@@ -15,8 +15,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from tests.unit.support import trial_engine
 from tests.unit.support.command_line import zsnapdb
 from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings
-from zsnapdb.config.tables import EngineSettings, FleetVerb
-from zsnapdb.fleet import operator_commands
+from zsnapdb.config.services import EngineSettings, FleetVerb
+from zsnapdb.fleet import operator_orders
 from zsnapdb.planning.fleet.jobs import FleetJob
 
 JOBS = FleetJobsSettings(
@@ -78,7 +78,7 @@ def test_a_run_that_has_just_ended_keeps_no_other_from_being_cancelled(monkeypat
     async def connect(_settings: EngineSettings, _identity: str) -> Any:
         return engine
 
-    monkeypatch.setattr(operator_commands, "connect", connect)
-    asked = operator_commands.cancel(JOBS, ())
+    monkeypatch.setattr(operator_orders, "connect", connect)
+    asked = operator_orders.cancel(JOBS, ())
     assert sorted(engine.cancelled) == ["three", "two"]
     assert [one.workflow_id for one in asked] == ["two", "three"]

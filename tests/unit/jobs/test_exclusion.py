@@ -16,7 +16,7 @@ from tests.unit.support.command_line import CHECKOUT
 from tests.unit.support.events import Recorder
 from tests.unit.support.world import World, made
 from zsnapdb.base.errors import BusyError, PreflightError
-from zsnapdb.jobs.base.run_locks import exclusive, for_instance, if_free, is_held
+from zsnapdb.jobs.base.run_locks import exclusive, if_free, is_held, lock_instance
 
 
 def test_a_second_run_ends_at_once_with_75_and_names_the_first_and_its_work(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def world(tmp_path: Path) -> World:
 
 def test_an_instance_waits_as_long_as_it_was_told_and_reports_it(world: World) -> None:
     instance = world.instance.with_events(Recorder(world.reported))
-    with for_instance(instance, "backup", "pruning"):
+    with lock_instance(instance, "backup", "pruning"):
         for waiting, lines in ((instance, 0), (replace(instance, wait=0.2), 1), (instance.waiting(0.2), 2)):
-            with pytest.raises(BusyError), for_instance(waiting, "backup", "backing up"):
+            with pytest.raises(BusyError), lock_instance(waiting, "backup", "backing up"):
                 pass
             assert len(world.reported) == lines
 

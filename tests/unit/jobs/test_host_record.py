@@ -11,11 +11,11 @@ from tests.unit.support import world as worlds
 from tests.unit.support.archived_server import Server
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.planning.repository.host_record import (
+from zsnapdb.planning.repository.host_backup_record import (
     ArchivedPosition,
     RemovedBackup,
     StoredFinding,
@@ -49,7 +49,7 @@ def kinds(world: World) -> list[StoredKind]:
 
 def found(world: World) -> tuple[StoredFinding, ...]:
     known = world.instance.summaries(world.repository).backups
-    return host_record.check(world.instance, world.repository, known, ()).findings
+    return host_backup_record.check(world.instance, world.repository, known, ()).findings
 
 
 def test_a_backup_is_recorded_once_it_is_stored(world: World) -> None:
@@ -64,10 +64,10 @@ def test_a_backup_is_recorded_once_it_is_stored(world: World) -> None:
 def test_each_document_has_a_number_of_its_own_also_after_a_run_that_stored_nothing(world: World) -> None:
     first, second = (world.backup().manifest for _ in range(2))
     assert (first.sequence, second.sequence) == (1, 2)
-    assert host_record.next_sequence(world.instance, world.repository, [1, 2]) == 3
+    assert host_backup_record.next_sequence(world.instance, world.repository, [1, 2]) == 3
     assert world.backup().manifest.sequence == 4
     assert [backup.sequence for backup in record_of(world).backups().stored] == [1, 2, 4]
-    assert host_record.next_sequence(world.instance, world.repository, [900, 2**53 - 1]) == 901
+    assert host_backup_record.next_sequence(world.instance, world.repository, [900, 2**53 - 1]) == 901
 
 
 def test_a_backup_that_ended_after_its_manifest_is_recorded_by_the_next_run(world: World) -> None:
@@ -105,7 +105,7 @@ def test_without_a_record_the_snapshots_of_this_host_say_what_it_stored(world: W
 
 def test_a_backup_that_was_removed_here_or_forgotten_is_not_missed(world: World) -> None:
     ids = [world.backup().manifest.backup_id for _ in range(2)]
-    host_record.note_removed(world.instance, world.repository, [RemovedBackup(backup_id=ids[0], guids=())])
+    host_backup_record.note_removed(world.instance, world.repository, [RemovedBackup(backup_id=ids[0], guids=())])
     world.repository.delete(layout.manifest("main", ids[0]))
     assert found(world) == ()
     assert [backup.backup_id for backup in record_of(world).backups().stored] == [ids[1]]
@@ -185,13 +185,13 @@ def test_an_archive_that_was_rolled_back_is_named(tmp_path: Path) -> None:
     server.commit(3)
     archiver = server.archiver()
     archiver.look()
-    before = host_record.positions(server.load())
+    before = host_backup_record.positions(server.load())
     server.commit(2)
     archiver.look()
     (file,) = (tmp_path / "stored").glob("main/*/archive.json")
     recorded = ArchivedPosition.model_validate_json(file.read_bytes())
-    assert recorded == host_record.positions(server.load())[-1]
-    assert judge_archive(recorded, host_record.positions(server.load())) is None
+    assert recorded == host_backup_record.positions(server.load())[-1]
+    assert judge_archive(recorded, host_backup_record.positions(server.load())) is None
     short = judge_archive(recorded, before)
     assert short is not None
     assert short.kind is StoredKind.ARCHIVE_SHORT
@@ -204,9 +204,9 @@ def test_what_is_stored_while_a_command_reads_is_not_missed(tmp_path: Path) -> N
     repository = site.instance().open_repository()
     stored = site.instance().summaries(repository).backups
     listed_before = stored[:1]
-    assert host_record.check(site.instance(), repository, listed_before, ()).findings == ()
+    assert host_backup_record.check(site.instance(), repository, listed_before, ()).findings == ()
     repository.delete(layout.manifest("main", stored[1].backup_id))
-    (finding,) = host_record.check(site.instance(), repository, listed_before, ()).findings
+    (finding,) = host_backup_record.check(site.instance(), repository, listed_before, ()).findings
     assert (finding.kind, finding.backups) == (StoredKind.BACKUPS_MISSING, (stored[1].backup_id,))
 
 
@@ -225,5 +225,5 @@ def test_an_account_that_may_not_read_the_record_is_told_so_without_an_alarm(
         return read_bytes(path)
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    (finding,) = host_record.check(site.instance(), repository, stored, ()).findings
+    (finding,) = host_backup_record.check(site.instance(), repository, stored, ()).findings
     assert (finding.kind, finding.is_alarming) == (StoredKind.NOT_COMPARED, False)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.jobs.base.run_locks import exclusive, if_free
-from zsnapdb.jobs.doctor import orphans
+from zsnapdb.jobs.doctor import orphan_servers
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import RunningServer
@@ -46,14 +46,14 @@ def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> list[RunningSe
 def test_servers_of_a_killed_restore_and_drill_are_named_and_ended(
     host: PlanningHost, ended: list[RunningServer]
 ) -> None:
-    leaks = orphans.leaks(host.settings)
+    leaks = orphan_servers.leaks(host.settings)
     assert [leak.instance for leak in leaks] == ["main", "main"]
     assert "process 1 of the restore to tank/zsnapdb/restored/main" in leaks[0].what
     assert "--resume" in leaks[0].hint
     assert f"process 2 of the drill copy {PLACE}" in leaks[1].what
-    assert [outcome.name for outcome in orphans.plan(host.settings)] == ["process 1", "process 2"]
+    assert [outcome.name for outcome in orphan_servers.plan(host.settings)] == ["process 1", "process 2"]
     assert ended == []
-    assert [outcome.name for outcome in orphans.reap(host.settings)] == ["process 1", "process 2"]
+    assert [outcome.name for outcome in orphan_servers.reap(host.settings)] == ["process 1", "process 2"]
     assert [server.pid for server in ended] == [1, 2]
 
 
@@ -61,8 +61,8 @@ def test_a_server_that_a_command_works_on_is_neither_named_nor_ended(
     host: PlanningHost, ended: list[RunningServer]
 ) -> None:
     with exclusive("restore-tank/zsnapdb/restored/main", doing="restoring"), exclusive("drill-main", doing="drilling"):
-        assert orphans.leaks(host.settings) == []
-        assert orphans.reap(host.settings) == []
+        assert orphan_servers.leaks(host.settings) == []
+        assert orphan_servers.reap(host.settings) == []
     assert ended == []
 
 
@@ -72,7 +72,7 @@ def test_a_server_that_was_handed_over_is_neither_named_nor_ended(
     journals = Journals(host.settings.restore.journal)
     for journal in journals.under_way("main"):
         journals.finish(journal)
-    assert [outcome.name for outcome in orphans.reap(host.settings)] == ["process 2"]
+    assert [outcome.name for outcome in orphan_servers.reap(host.settings)] == ["process 2"]
 
 
 def test_a_server_that_is_handed_over_while_reap_works_is_not_ended(
@@ -89,7 +89,7 @@ def test_a_server_that_is_handed_over_while_reap_works_is_not_ended(
         with if_free(lock) as is_free:
             yield is_free
 
-    monkeypatch.setattr(orphans, "if_free", handed_over_before_the_second_look)
-    assert [outcome.name for outcome in orphans.reap(host.settings)] == ["process 2"]
+    monkeypatch.setattr(orphan_servers, "if_free", handed_over_before_the_second_look)
+    assert [outcome.name for outcome in orphan_servers.reap(host.settings)] == ["process 2"]
     assert [server.pid for server in ended] == [2]
     assert set(looks.values()) == {2}

@@ -17,8 +17,8 @@ from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import affected_replicas
-from zsnapdb.mysql import binlog_clients as asked
-from zsnapdb.mysql.binlog_clients import ReplicaIdentity
+from zsnapdb.mysql import binlog_dump_clients as asked
+from zsnapdb.mysql.binlog_dump_clients import ReplicaIdentity
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan, RestorePoint
@@ -48,7 +48,7 @@ class World:
         monkeypatch.setattr(Instance, "session", self.session)
         monkeypatch.setattr(affected_replicas, "serving", lambda _datadir: None)
         monkeypatch.setattr(asked, "observe_readers", lambda _session: self.seen)
-        monkeypatch.setattr(asked, "executed", lambda _session: self.gtids.pop(0))
+        monkeypatch.setattr(asked, "executed_gtids", lambda _session: self.gtids.pop(0))
         monkeypatch.setattr(asked, "identity", lambda _session: self.other)
         monkeypatch.setattr(affected_replicas, "server_flavour", lambda _session: self.flavour)
         monkeypatch.setattr(datasets, "exists", lambda _name: True)

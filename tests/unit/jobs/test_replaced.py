@@ -15,8 +15,8 @@ from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import reaper
-from zsnapdb.jobs.host import live_server_checks
-from zsnapdb.jobs.host.live_server_checks import ReplacedServer
+from zsnapdb.jobs.host import dataset_use_checks
+from zsnapdb.jobs.host.dataset_use_checks import ReplacedServer
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.lease import FOREVER, LeaseVerdict
 from zsnapdb.zfs import datasets, destruction, mounts, snapshots
@@ -85,7 +85,7 @@ class Pool:
 
 def test_the_datasets_that_a_restore_replaced_are_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
     Pool(monkeypatch, OLD, f"{OLD}/data")
-    (server,) = live_server_checks.listing(instance())
+    (server,) = dataset_use_checks.listing(instance())
     assert server.datasets == {"parent": OLD, "data": f"{OLD}/data"}
     assert (server.restore_id, server.used) == (ID, 7)
     assert server.expires(3600.0) == datetime(2026, 11, 20, 11, tzinfo=UTC)
@@ -93,14 +93,14 @@ def test_the_datasets_that_a_restore_replaced_are_one_server(monkeypatch: pytest
 
 def test_datasets_that_were_put_back_in_their_place_are_no_replaced_server(monkeypatch: pytest.MonkeyPatch) -> None:
     Pool(monkeypatch, "tank/mysql", "tank/mysql/data")
-    assert live_server_checks.listing(instance()) == []
+    assert dataset_use_checks.listing(instance()) == []
 
 
 def test_server_replaced_while_the_clock_was_ahead_counts_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
     written: dict[str, dict[str, str]] = {}
     monkeypatch.setattr(datasets, "set_properties", written.__setitem__)
     now = datetime(2026, 11, 20, 12, tzinfo=UTC)
-    settled = live_server_checks.settle(replace(server(), replaced=datetime(2029, 1, 1, tzinfo=UTC)), now)
+    settled = dataset_use_checks.settle(replace(server(), replaced=datetime(2029, 1, 1, tzinfo=UTC)), now)
     assert settled.expires(3600.0) == datetime(2026, 11, 20, 13, tzinfo=UTC)
     assert written == {name: {"zsnapdb:replaced-at": "2026-11-20T12:00:00Z"} for name in (OLD, f"{OLD}/data")}
 
@@ -120,7 +120,7 @@ def test_reap_settles_a_wrong_time_and_leaves_one_that_it_cannot_read(
 
 def test_a_time_that_cannot_be_read_keeps_the_datasets_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     Pool(monkeypatch, OLD, f"{OLD}/data", at="yesterday")
-    (server,) = live_server_checks.listing(instance())
+    (server,) = dataset_use_checks.listing(instance())
     assert server.expires(1.0) is None
 
 
@@ -142,7 +142,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     """A pool with a replaced server, and a server that runs from the datasets in its place."""
     made = Pool(monkeypatch, OLD, f"{OLD}/data")
     monkeypatch.setattr(
-        live_server_checks, "servers_on", lambda names: {7: "tank/mysql/data"} if made.is_served else {}
+        dataset_use_checks, "servers_on", lambda names: {7: "tank/mysql/data"} if made.is_served else {}
     )
     monkeypatch.setattr(mounts, "mounted_elsewhere", lambda _names: made.elsewhere)
     monkeypatch.setattr(datasets, "properties", made.written_on)
@@ -151,18 +151,18 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
 
 
 def test_a_replaced_server_that_nobody_uses_is_removed(pool: Pool) -> None:
-    live_server_checks.remove(sealed(), {})
+    dataset_use_checks.remove(sealed(), {})
     assert sorted(pool.destroyed) == [OLD, f"{OLD}/data"]
 
 
 def test_what_is_mounted_or_has_clones_is_never_removed(pool: Pool) -> None:
     pool.mounted.add(f"{OLD}/data")
     with pytest.raises(PreflightError, match="is mounted"):
-        live_server_checks.remove(sealed(), {})
+        dataset_use_checks.remove(sealed(), {})
     pool.mounted.clear()
     pool.clones[f"{OLD}/data"] = "tank/zsnapdb/clones/later"
     with pytest.raises(PreflightError, match="clones/later depend on"):
-        live_server_checks.remove(sealed(), {})
+        dataset_use_checks.remove(sealed(), {})
     assert pool.destroyed == []
 
 
@@ -201,18 +201,18 @@ def test_nothing_is_removed_that_may_be_the_newest_or_that_somebody_uses(
 ) -> None:
     spoil(pool)
     with pytest.raises(PreflightError, match=reason):
-        live_server_checks.remove(sealed(), {})
+        dataset_use_checks.remove(sealed(), {})
     assert pool.destroyed == []
 
 
 def test_nothing_is_removed_whose_last_state_has_no_snapshot(pool: Pool) -> None:
     with pytest.raises(PreflightError, match="no snapshot of its last state"):
-        live_server_checks.remove(server(), {})
+        dataset_use_checks.remove(server(), {})
     assert pool.destroyed == []
 
 
 @pytest.mark.parametrize("name", [OLD, "tank/mysql", "tank/mysql/data"])
 def test_nothing_is_removed_that_belongs_to_a_restore_under_way(pool: Pool, name: str) -> None:
     with pytest.raises(PreflightError, match="belongs to an unfinished restore of main"):
-        live_server_checks.remove(sealed(), {name: "main"})
+        dataset_use_checks.remove(sealed(), {name: "main"})
     assert pool.destroyed == []

@@ -29,14 +29,14 @@ from zsnapdb.jobs.steps import move_state
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess, RootObservation
 from zsnapdb.notify.occasions import send_test
-from zsnapdb.planning.backup.at_rest import CLEAR
+from zsnapdb.planning.backup.dataset_encryption import CLEAR
 from zsnapdb.planning.setup import layout
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.repository import drills, marker
+from zsnapdb.repository.crypto_keys import SigningKey
 from zsnapdb.repository.drills import Outcome
-from zsnapdb.repository.keys import SigningKey
 from zsnapdb.zfs import command, datasets, encryption, version
 from zsnapdb.zfs.mounts import MountEntry
 

@@ -13,8 +13,8 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, PreflightError, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.backup import run
 from zsnapdb.jobs.base.events import SILENT
-from zsnapdb.jobs.doctor import dependency_checks
-from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
+from zsnapdb.jobs.doctor import instance_checks
+from zsnapdb.jobs.doctor.instance_checks import Diagnosis
 from zsnapdb.jobs.setup import steps
 from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck
 from zsnapdb.jobs.trial import drill
@@ -42,7 +42,7 @@ class ProvenHost:
         configuration.write_text(configuration_text(answers, ServerLogin("/s", "zsnapdb"), None))
         self.plan = SetupPlan(SetupWay.ADOPT, server, answers, str(configuration), None, steps=steps)
         monkeypatch.setattr(
-            dependency_checks, "diagnose", self._job("doctor", lambda: [Diagnosis("main", self.findings, None)])
+            instance_checks, "diagnose", self._job("doctor", lambda: [Diagnosis("main", self.findings, None)])
         )
         monkeypatch.setattr(run, "backup", self._job("backup", lambda: SimpleNamespace()))
         monkeypatch.setattr(drill, "drill", self._job("drill", self._drilled))

@@ -7,12 +7,14 @@ from typing import get_args
 import pytest
 
 from zsnapdb.jobs.clone import source_fetch
-from zsnapdb.jobs.restore import machine_restore, run
+from zsnapdb.jobs.restore import machine_restore, server_restore
 from zsnapdb.jobs.steps.journal import Handlers, run_steps
 from zsnapdb.planning.restore.steps import MachineStep, Step
 
 
-@pytest.mark.parametrize(("union", "handlers"), [(Step, run.HANDLERS), (MachineStep, machine_restore.HANDLERS)])
+@pytest.mark.parametrize(
+    ("union", "handlers"), [(Step, server_restore.HANDLERS), (MachineStep, machine_restore.HANDLERS)]
+)
 def test_every_step_has_a_handler(union: object, handlers: Handlers) -> None:
     assert set(handlers) == set(get_args(union))
 

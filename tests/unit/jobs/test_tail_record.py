@@ -11,7 +11,7 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import binlog_tail_record
-from zsnapdb.mysql.binlog.read import KnownTail
+from zsnapdb.mysql.binlog.tail import KnownTail
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TAILS = {

@@ -20,7 +20,7 @@ from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health import health
-from zsnapdb.jobs.repository.status import InstanceStatus, observed
+from zsnapdb.jobs.repository.protection_status import InstanceStatus, observed
 from zsnapdb.report.fleet import FLEET_METRICS, READ, READABLE, SILENT
 from zsnapdb.report.metrics import METRICS, samples, text
 

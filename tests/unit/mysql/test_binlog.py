@@ -35,7 +35,7 @@ from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.mysql.binlog.events import MAGIC, fingerprint
-from zsnapdb.mysql.binlog.read import Tail, find_position, tail_of
+from zsnapdb.mysql.binlog.tail import Tail, find_position, tail_of
 
 
 def mysql() -> File:

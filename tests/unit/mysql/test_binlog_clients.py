@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.binlog_clients import observe_readers
+from zsnapdb.mysql.binlog_dump_clients import observe_readers
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.restore.replica_checks import RegisteredReplica
 

@@ -23,7 +23,7 @@ from tests.unit.support.row_events import (
     value,
 )
 from zsnapdb.base.errors import PreflightError, ZsnapdbError
-from zsnapdb.mysql.binlog.client_text import AmbiguousText, ambiguous_text, refuse_ambiguous_text
+from zsnapdb.mysql.binlog.ambiguous_text import AmbiguousText, ambiguous_text, refuse_ambiguous_text
 
 SECOND = b"INSERT INTO t VALUES (1) /* /*!*/;\nLOAD DATA LOCAL INFILE '/etc/shadow' INTO TABLE t /*!*/; */"
 

@@ -10,7 +10,7 @@ import pytest
 
 from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.binlog.read import commit_horizon
+from zsnapdb.mysql.binlog.tail import commit_horizon
 from zsnapdb.mysql.probe import dialect
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.binlog.archive_times import CommitHorizon

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.mysql.process.server_files import FILE, statements_half_done
+from zsnapdb.mysql.process.written_paths import FILE, statements_half_done
 
 HEADER = bytes((254, 254, 11, 2)) + (4096).to_bytes(2, "little") + (56).to_bytes(2, "little") + b"\0"
 

@@ -20,7 +20,7 @@ from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys
 from zsnapdb.mysql.binlog.encrypted_events import HEADER_BYTES, Algorithm
 from zsnapdb.mysql.binlog.events import ENCRYPTED_MAGIC, FORMAT, HEADER, MAGIC, MARIADB_ENCRYPTION, decisive_events
-from zsnapdb.mysql.process.server_files import keyring_paths
+from zsnapdb.mysql.process.written_paths import keyring_paths
 
 NAME = "MySQLReplicationKey_3b539809-e55b-11f1-8822-4e3318db0587_1"
 KEY, PASSWORD, IV = bytes(range(32)), bytes(range(100, 132)), bytes(range(200, 216))

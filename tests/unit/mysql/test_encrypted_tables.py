@@ -10,7 +10,7 @@ import pytest
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, ServerError
-from zsnapdb.mysql.schema import tablespace_files
+from zsnapdb.mysql.schema import tablespace_overwrite
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.server_facts import ServerFacts
 
@@ -37,11 +37,11 @@ MYSQL = ServerFacts(Flavour.MYSQL, "9.7.0", "uuid", 1, {}, {}, ())
 
 def test_a_server_that_cannot_read_an_encrypted_table_is_refused_by_the_tables_name() -> None:
     with pytest.raises(ConsistencyError, match=r"`shop`\.`a``b`, which is encrypted.*3185") as refused:
-        tablespace_files.check(EncryptedServer(("shop", "a`b"), has_keys=False), MYSQL)
+        tablespace_overwrite.check(EncryptedServer(("shop", "a`b"), has_keys=False), MYSQL)
     assert refused.value.hint is not None
     assert "sandbox_reads" in refused.value.hint
 
 
 def test_a_server_with_its_keys_or_without_encrypted_tables_is_whole() -> None:
-    tablespace_files.check(EncryptedServer(("shop", "orders"), has_keys=True), MYSQL)
-    tablespace_files.check(EncryptedServer(has_keys=False), MYSQL)
+    tablespace_overwrite.check(EncryptedServer(("shop", "orders"), has_keys=True), MYSQL)
+    tablespace_overwrite.check(EncryptedServer(has_keys=False), MYSQL)

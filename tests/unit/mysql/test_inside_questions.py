@@ -7,7 +7,7 @@ import pytest
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.gtid import GtidPosition, GtidSet
-from zsnapdb.mysql.schema import guest_queries as questions
+from zsnapdb.mysql import vm_guest_client as questions
 
 OWN = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

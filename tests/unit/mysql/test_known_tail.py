@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.support.binlog_file import M_LIST, PREVIOUS, ROTATE, ROWS, XID, File
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.mysql.binlog.read import FoundPosition, KnownTail, digest_of, find_position, tail_near_end, tail_of
+from zsnapdb.mysql.binlog.tail import FoundPosition, KnownTail, digest_of, find_position, tail_near_end, tail_of
 
 NAME = "binlog.000001"
 HEAD = {

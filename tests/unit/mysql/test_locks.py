@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.errors import LockError, LockNotGranted, ServerError
-from zsnapdb.mysql.locks import Terms, Watchdog, holding, strategy
+from zsnapdb.mysql.locks import LockTimeouts, Watchdog, holding, strategy
 
 
 class Fake:
@@ -69,7 +69,8 @@ def hold(
     name: str, owner: Fake, second: Fake, *, deadline: float = 5.0, body: Any = None, kill: str = "never"
 ) -> float:
     second.victim = owner
-    with holding(strategy(name, longest=1.0, kill=kill), owner, Watchdog(second), Terms(deadline, deadline)) as lock:  # type: ignore[arg-type]
+    chosen, timeouts = strategy(name, longest=1.0, kill=kill), LockTimeouts(deadline, deadline)
+    with holding(chosen, owner, Watchdog(second), timeouts) as lock:  # type: ignore[arg-type]
         if body is not None:
             body()
     return lock.held_ms

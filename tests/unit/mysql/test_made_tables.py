@@ -12,8 +12,8 @@ import pytest
 
 from tests.unit.support.binlog_file import XID, File
 from tests.unit.support.row_events import TABLE_MAP, compressed, table
-from zsnapdb.jobs.host.archived_binlogs import whole_span
-from zsnapdb.mysql.binlog.created_tables import CreatedTables, left_open, name_in
+from zsnapdb.jobs.host.binlog_spans import whole_span
+from zsnapdb.mysql.binlog.created_tables import CreatedTables, name_in, unnamed_options
 from zsnapdb.planning.binlog.created_tables import CreatedTable
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "made_tables"
@@ -45,7 +45,7 @@ def found(data: bytes | bytearray, start: int = 0) -> list[CreatedTable]:
     ],
 )
 def test_a_table_without_an_engine_is_found(statement: str) -> None:
-    assert "ENGINE" in left_open(statement)
+    assert "ENGINE" in unnamed_options(statement)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_table_without_an_engine_is_found(statement: str) -> None:
     ],
 )
 def test_a_statement_whose_engine_is_known_is_not_found(statement: str) -> None:
-    assert "ENGINE" not in left_open(statement)
+    assert "ENGINE" not in unnamed_options(statement)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_statement_whose_engine_is_known_is_not_found(statement: str) -> None:
     ],
 )
 def test_a_row_format_that_is_not_named_is_found(statement: str, missing: set[str]) -> None:
-    assert left_open(statement) == missing
+    assert unnamed_options(statement) == missing
 
 
 @pytest.mark.parametrize(

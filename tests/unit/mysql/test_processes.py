@@ -16,8 +16,8 @@ import pytest
 
 from zsnapdb.base import program_start
 from zsnapdb.base.errors import PreflightError, ServerError
-from zsnapdb.mysql.process import processes
-from zsnapdb.mysql.process.processes import (
+from zsnapdb.mysql.process import process_managers
+from zsnapdb.mysql.process.process_managers import (
     Detached,
     Limits,
     SystemdUnits,
@@ -71,11 +71,11 @@ def test_systemd_is_chosen_where_it_runs_and_refused_where_it_does_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(processes, "SYSTEMD_RUNS", tmp_path / "missing")
+    monkeypatch.setattr(process_managers, "SYSTEMD_RUNS", tmp_path / "missing")
     assert choose("auto") == Detached()
     with pytest.raises(PreflightError, match="does not run on this host"):
         choose("systemd")
-    monkeypatch.setattr(processes, "SYSTEMD_RUNS", tmp_path)
+    monkeypatch.setattr(process_managers, "SYSTEMD_RUNS", tmp_path)
     assert choose("auto") == choose("systemd") == SystemdUnits()
     assert choose("detached") == Detached()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.mysql.process import processes as sandboxes
-from zsnapdb.mysql.process.processes import Limits, unit_properties
+from zsnapdb.mysql.process import process_managers as sandboxes
+from zsnapdb.mysql.process.process_managers import Limits, unit_properties
 from zsnapdb.mysql.process.sandbox_launcher import FAILED
 from zsnapdb.planning.server_copy.sandbox import MountSeen, Sandbox, breaches, sandbox_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.mysql.schema.old_row_removal import remove_logs
+from zsnapdb.mysql.schema.row_remnants import remove_logs
 
 REMOVED = (
     "binlog.000001",

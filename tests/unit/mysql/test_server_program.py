@@ -9,7 +9,7 @@ import pytest
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.mysql.process import processes, programs, server
+from zsnapdb.mysql.process import process_managers, programs, server
 
 VERSIONS = {"/opt/old/mariadbd": "10.11.14-MariaDB", "/usr/sbin/mariadbd": "11.8.6-MariaDB"}
 BOTH = ServerSettings(binary=Path("/usr/sbin/mariadbd"), binaries={"10.11": Path("/opt/old/mariadbd")})
@@ -18,7 +18,7 @@ BOTH = ServerSettings(binary=Path("/usr/sbin/mariadbd"), binaries={"10.11": Path
 @pytest.fixture(autouse=True)
 def program_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "find_binary", lambda path, flavour: path or Path("/usr/sbin/mariadbd"))
-    monkeypatch.setattr(processes, "version_of", lambda binary: VERSIONS[str(binary)])
+    monkeypatch.setattr(process_managers, "version_of", lambda binary: VERSIONS[str(binary)])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.process.processes import Launched, Limits
+from zsnapdb.mysql.process.process_managers import Launched, Limits
 from zsnapdb.mysql.process.server import ServerProcess, make_private_folder
 from zsnapdb.mysql.session import Address
 from zsnapdb.planning.server_copy.sandbox import Sandbox

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.mysql.schema.tablespace_files import states
+from zsnapdb.mysql.schema.tablespace_overwrite import states
 
 
 def test_states_are_those_of_the_files_of_user_schemas(tmp_path: Path) -> None:

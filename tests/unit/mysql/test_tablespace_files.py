@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.mysql.schema.tablespace_files import empty_doublewrite, empty_free_pages
+from zsnapdb.mysql.schema.tablespace_overwrite import empty_doublewrite, empty_free_pages
 
 PAGE = 16384
 

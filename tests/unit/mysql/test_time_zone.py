@@ -14,7 +14,7 @@ import pytest
 from zsnapdb.base import program_start
 from zsnapdb.mysql.process import time_zone
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.time_zone import INSTANTS, ServerZone
+from zsnapdb.planning.server_time_zone import INSTANTS, ServerZone
 
 BERLIN, KATHMANDU, UTC = "CET-1CEST,M3.5.0,M10.5.0/3", "<+0545>-5:45", "UTC0"
 _BY_LIBC = """

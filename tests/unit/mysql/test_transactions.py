@@ -25,7 +25,7 @@ from tests.unit.support.binlog_file import (
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.gtid import GtidPosition, GtidSet, joined
-from zsnapdb.mysql.binlog.read import tail_of
+from zsnapdb.mysql.binlog.tail import tail_of
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction, read_head, transactions
 
 NOON = 1_795_262_400_000_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.planning.backup_chain import BasePlan, ChainPolicy, Why, choose_base, newest_without, restore_chain
+from zsnapdb.planning.backup_chain import BasePlan, ChainPolicy, ReasonKind, choose_base, newest_without, restore_chain
 
 FLAGS = ("-L",)
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -59,47 +59,47 @@ def choose(
 
 def test_the_newest_backup_whose_snapshots_are_known_here_is_the_base() -> None:
     plan = choose(CHAIN, local(1, 2, 3))
-    assert (plan.base, plan.why) == (CHAIN[2], Why.INCREMENT)
+    assert (plan.base, plan.why) == (CHAIN[2], ReasonKind.INCREMENT)
     plan = choose(CHAIN, local(1, 2))
     assert plan.base is CHAIN[1]
-    assert plan.reasons[0].why is Why.SNAPSHOT_GONE
+    assert plan.reasons[0].why is ReasonKind.SNAPSHOT_GONE
     assert "no snapshot or bookmark with GUID 3" in plan.reasons[0].text
 
 
 def test_without_any_backup_the_first_is_full_and_says_so() -> None:
     plan = choose([], local(1))
-    assert (plan.base, plan.why) == (None, Why.FIRST)
+    assert (plan.base, plan.why) == (None, ReasonKind.FIRST)
     assert str(plan.reasons[0]) == "full: the repository holds no backup of this instance yet"
 
 
 def test_a_full_one_can_be_asked_for() -> None:
-    assert choose(CHAIN, local(1, 2, 3), full=True).why is Why.REQUESTED
+    assert choose(CHAIN, local(1, 2, 3), full=True).why is ReasonKind.REQUESTED
 
 
 def test_another_set_of_volumes_makes_a_full_one() -> None:
     plan = choose(CHAIN, {"data": {1, 2, 3}})
-    assert (plan.base, plan.why, plan.reasons[0].why) == (None, Why.NO_BASE, Why.OTHER_VOLUMES)
+    assert (plan.base, plan.why, plan.reasons[0].why) == (None, ReasonKind.NO_BASE, ReasonKind.OTHER_VOLUMES)
     assert "has volumes data, parent, the instance has data" in plan.reasons[0].text
 
 
 def test_send_flags_never_change_within_a_chain() -> None:
     plan = choose(CHAIN, local(1, 2, 3), ("-L", "-c"))
-    assert (plan.base, plan.reasons[0].why) == (None, Why.OTHER_FLAGS)
+    assert (plan.base, plan.reasons[0].why) == (None, ReasonKind.OTHER_FLAGS)
     assert choose(CHAIN, local(1, 2, 3), ("-L", "-c"), FLAGS).base is CHAIN[2]
     mixed = replace(CHAIN[2], volumes=(CHAIN[2].volumes[0], replace(CHAIN[2].volumes[1], send_flags=("-L", "-c"))))
     plan = choose([*CHAIN[:2], mixed], local(1, 2, 3), ("-L", "-c"), FLAGS)
-    assert (plan.base, plan.reasons[0].why) == (CHAIN[1], Why.OTHER_FLAGS)
+    assert (plan.base, plan.reasons[0].why) == (CHAIN[1], ReasonKind.OTHER_FLAGS)
 
 
 def test_a_backup_whose_own_chain_has_a_hole_is_no_base() -> None:
     plan = choose([CHAIN[0], CHAIN[2]], local(1, 3))
-    assert (plan.base, plan.reasons[0].why) == (CHAIN[0], Why.CHAIN_BROKEN)
+    assert (plan.base, plan.reasons[0].why) == (CHAIN[0], ReasonKind.CHAIN_BROKEN)
 
 
 def test_a_full_one_is_due_when_the_chain_is_old_or_long() -> None:
-    assert choose(CHAIN, local(3), hours=1 + 24, policy=ChainPolicy(full_every=DAY)).why is Why.CHAIN_AGE
+    assert choose(CHAIN, local(3), hours=1 + 24, policy=ChainPolicy(full_every=DAY)).why is ReasonKind.CHAIN_AGE
     assert choose(CHAIN, local(3), hours=0.99 + 24, policy=ChainPolicy(full_every=DAY)).base is CHAIN[2]
-    assert choose(CHAIN, local(3), policy=ChainPolicy(longest=3)).why is Why.CHAIN_LENGTH
+    assert choose(CHAIN, local(3), policy=ChainPolicy(longest=3)).why is ReasonKind.CHAIN_LENGTH
     assert choose(CHAIN, local(3), policy=ChainPolicy(longest=4)).base is CHAIN[2]
 
 
@@ -113,13 +113,13 @@ def test_a_clock_that_was_set_back_makes_no_full_one_due() -> None:
 
 def test_a_backup_from_the_future_is_no_base_but_may_lie_in_the_chain_of_one() -> None:
     assert choose(CHAIN, local(2, 3), unchosen={C: "it is foreign"}).base is CHAIN[1]
-    assert choose(CHAIN, local(2, 3), unchosen={C: "it is from the future"}).reasons[0].why is Why.UNCHOSEN
+    assert choose(CHAIN, local(2, 3), unchosen={C: "it is from the future"}).reasons[0].why is ReasonKind.UNCHOSEN
     assert choose(CHAIN, local(2, 3), unchosen={B: "it is foreign"}).base is CHAIN[2]
 
 
 def test_thousands_of_backups_that_are_no_base_are_not_all_listed() -> None:
     many = [stored(n / 100, n + 1, None) for n in range(1000)]
-    assert [r.why for r in choose(many, local()).reasons[-2:]] == [Why.MORE, Why.NO_BASE]
+    assert [r.why for r in choose(many, local()).reasons[-2:]] == [ReasonKind.MORE, ReasonKind.NO_BASE]
 
 
 def test_a_restore_receives_the_full_backup_first() -> None:
@@ -164,9 +164,9 @@ def test_whatever_happened_a_base_can_be_sent_from_and_restored(
     plan = choose(kept, known, hours=hours, policy=policy)
     assert plan.reasons
     if plan.base is None:
-        assert plan.why in {Why.FIRST, Why.CHAIN_AGE, Why.CHAIN_LENGTH, Why.NO_BASE}
+        assert plan.why in {ReasonKind.FIRST, ReasonKind.CHAIN_AGE, ReasonKind.CHAIN_LENGTH, ReasonKind.NO_BASE}
         return
-    assert plan.why is Why.INCREMENT
+    assert plan.why is ReasonKind.INCREMENT
     assert plan.base in kept
     assert all(volume.guid in known[volume.role] for volume in plan.base.volumes)
     chain = restore_chain(kept, plan.base)
@@ -219,11 +219,11 @@ def test_after_damage_the_newest_backup_that_does_not_need_the_damaged_one_is_na
 def test_a_chain_that_is_known_to_be_damaged_is_no_base_and_the_next_backup_is_full() -> None:
     for damaged in (A, B, C):
         plan = choose(CHAIN, local(1, 2, 3), damaged={damaged: f"backup {damaged} is damaged"})
-        assert (plan.base, plan.why) == (None, Why.DAMAGED)
+        assert (plan.base, plan.why) == (None, ReasonKind.DAMAGED)
         assert str(plan.reasons[-1]) == f"full: backup {damaged} is damaged"
 
 
 def test_damage_of_another_chain_is_no_reason_for_a_full_backup() -> None:
     chain = [*CHAIN, stored(4, 4, None)]
     plan = choose(chain, local(1, 2, 3, 4), damaged={A: "backup A is damaged"})
-    assert (plan.base, plan.why) == (chain[3], Why.INCREMENT)
+    assert (plan.base, plan.why) == (chain[3], ReasonKind.INCREMENT)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.dataset_properties import (
+from zsnapdb.planning.dataset_property_classes import (
     CLASSIFIED,
     GUARANTEES,
     SPACE,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.base.patterns import GREATEST_SEQUENCE
-from zsnapdb.planning import order
-from zsnapdb.planning.order import STEP, in_order
+from zsnapdb.planning import creation_order
+from zsnapdb.planning.creation_order import STEP, in_order
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -122,7 +122,7 @@ def test_a_number_that_nobody_can_have_reached_makes_no_backup_the_latest() -> N
 def test_the_next_number_is_greater_than_what_this_host_gave_and_burns_at_most_a_step(
     given_before: int, stored: list[int | None]
 ) -> None:
-    number = order.next_number(given_before, stored)
+    number = creation_order.next_number(given_before, stored)
     assert given_before < number <= given_before + STEP * len(stored) + 1
     reached = [one for one in stored if one is not None and one <= given_before + STEP]
     assert all(number > one for one in reached)
@@ -132,29 +132,33 @@ def test_backups_of_a_pool_that_was_replaced_by_an_older_copy_come_before_the_ne
     before, first, second = placed(1, 1, None, txg=10), placed(2, 2, 1, txg=20), placed(3, 3, 2, txg=30)
     after, later = placed(4, 4, 1, txg=15), placed(5, 5, 4, txg=25)
     of_pool = {one.backup_id: one.createtxg for one in (before, first, second)}
-    turned = order.with_turn({}, of_pool, 15)
+    turned = creation_order.with_turn({}, of_pool, 15)
     assert turned == {first.backup_id: 15, second.backup_id: 15}
     made = [before, first, second, after, later]
     assert in_order(reversed(made), None, turned) == made
-    assert order.with_turn(turned, of_pool | {after.backup_id: 15}, 25) == turned, "the groups catch up"
-    assert set(order.with_turn(turned, of_pool | {after.backup_id: 15}, 12).values()) == {12}, "it happens again"
+    assert creation_order.with_turn(turned, of_pool | {after.backup_id: 15}, 25) == turned, "the groups catch up"
+    assert set(creation_order.with_turn(turned, of_pool | {after.backup_id: 15}, 12).values()) == {12}, (
+        "it happens again"
+    )
     elsewhere = placed(6, 6, None, pool=2, txg=3)
     assert [one for one in in_order([elsewhere, *made], None, turned) if one is not elsewhere] == made
 
 
 def test_sets_of_productions_pool_come_after_those_of_other_pools() -> None:
     sets = [(1, 900), (2, 5), (1, 30), (2, 4)]
-    assert order.by_pool(sets, lambda one: one, {2}) == [(1, 30), (1, 900), (2, 4), (2, 5)]
-    assert order.by_pool(sets, lambda one: one, {1})[-1] == (1, 900)
+    assert creation_order.by_pool(sets, lambda one: one, {2}) == [(1, 30), (1, 900), (2, 4), (2, 5)]
+    assert creation_order.by_pool(sets, lambda one: one, {1})[-1] == (1, 900)
 
 
 def test_the_greatest_number_is_never_passed() -> None:
-    assert order.next_number(GREATEST_SEQUENCE, [None]) == GREATEST_SEQUENCE
+    assert creation_order.next_number(GREATEST_SEQUENCE, [None]) == GREATEST_SEQUENCE
 
 
 def test_documents_follow_by_number_and_those_without_one_by_name() -> None:
     documents = [("z", 1), ("a", 2), ("m", None), ("b", None), ("x", 2**50)]
-    assert [name for name, _ in order.by_number(documents, lambda one: one[1], lambda one: one[0])] == list("bmxza")
+    assert [name for name, _ in creation_order.by_number(documents, lambda one: one[1], lambda one: one[0])] == list(
+        "bmxza"
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_documents_follow_by_number_and_those_without_one_by_name() -> None:
     ],
 )
 def test_what_is_missing_keeps_its_place_or_is_the_latest(ordered: str, known: list[str], expected: str) -> None:
-    assert "".join(order.with_missing(ordered, *known)) == expected
+    assert "".join(creation_order.with_missing(ordered, *known)) == expected
 
 
 @dataclass(frozen=True)
@@ -180,8 +184,8 @@ class Finding:
 
 def test_a_check_under_a_clock_that_was_ahead_hides_no_later_damage() -> None:
     good, bad = Finding(START + timedelta(days=40), 1), Finding(START, 2, ("a chunk is missing",))
-    assert order.latest_finding([bad, good]) is bad
-    assert order.latest_finding([replace(good, sequence=2), bad]) is bad
-    assert order.latest_finding([replace(good, sequence=None), replace(bad, sequence=None)]) == replace(
+    assert creation_order.latest_finding([bad, good]) is bad
+    assert creation_order.latest_finding([replace(good, sequence=2), bad]) is bad
+    assert creation_order.latest_finding([replace(good, sequence=None), replace(bad, sequence=None)]) == replace(
         good, sequence=None
     )

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from zsnapdb.base.patterns import is_line
-from zsnapdb.planning.time_zone import (
+from zsnapdb.planning.server_time_zone import (
     INSTANTS,
     HostZones,
     ServerZone,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.unit.planning.advice.facts import GOOD, with_data
-from zsnapdb.jobs.doctor.dependency_checks import Diagnosis, safe_changes
+from zsnapdb.jobs.doctor.instance_checks import Diagnosis, safe_changes
 from zsnapdb.planning.advice.catalogue import Silence, find_rule, judge_advice
 from zsnapdb.planning.backup.fitness import unfit
 from zsnapdb.report.doctor import DoctorView

@@ -18,13 +18,13 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.notifications import NotificationEvent
 from zsnapdb.documents.backup import ManifestFields
 from zsnapdb.jobs.repository.adopt import ForgetResult
-from zsnapdb.jobs.repository.status import InstanceStatus
+from zsnapdb.jobs.repository.protection_status import InstanceStatus
 from zsnapdb.jobs.restore.rewind import RewindResult
 from zsnapdb.planning.health.notification_events import FailedDelivery
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.report.repository.init import KeysPlanView
 from zsnapdb.report.repository.list import ForgetView, PinView
-from zsnapdb.report.repository.status import AllStatusView
+from zsnapdb.report.repository.protection import AllStatusView
 from zsnapdb.report.restore import AbandonedView, RestorePlanView, RewindView
 from zsnapdb.report.trial import DrillsView
 from zsnapdb.report.view import View

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zsnapdb.config.tables import MigrationSettings
+from zsnapdb.config.services import MigrationSettings
 from zsnapdb.jobs.clone.migration import CheckedMigration
 from zsnapdb.planning.clone.migration_findings import (
     LoadFindings,

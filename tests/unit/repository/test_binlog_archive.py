@@ -16,12 +16,12 @@ from tests.unit.support.rewritten import rewritten
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository.verify import observe_binlogs
-from zsnapdb.planning.binlog.history import CompleteUntil
+from zsnapdb.planning.binlog.route_elements import CompleteUntil
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, remove, remove_unneeded, sweep, undescribed
 from zsnapdb.repository.binlog_descriptions import covering
+from zsnapdb.repository.crypto_keys import SigningKey, write_secret
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.keys import SigningKey, write_secret
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.base import StoredObject

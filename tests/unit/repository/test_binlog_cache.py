@@ -16,10 +16,10 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.repository.verify import check_documents
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_cache import DescriptionCache
+from zsnapdb.repository.binlog_description_cache import DescriptionCache
 from zsnapdb.repository.binlog_descriptions import UnreadChunks
+from zsnapdb.repository.crypto_keys import SigningKey, write_secret
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.keys import SigningKey, write_secret
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.layers import Layer
 from zsnapdb.store.local import LocalStore

@@ -18,7 +18,7 @@ import zsnapdb
 from tests.unit.support.kept_repositories import FOLDER, HOSTS, KEPT, KeptRepository, differences, unpack
 from tests.unit.support.manifests import stored_manifests
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.record.host_record import check
+from zsnapdb.jobs.record.host_backup_record import check
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import prune, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL

@@ -20,7 +20,7 @@ from zsnapdb.base.errors import ConfigError, DamagedError, ExistsError, NotFound
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.repository import init as init_job
-from zsnapdb.repository import keys, layout
+from zsnapdb.repository import crypto_keys, layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.local import LocalStore
@@ -29,14 +29,14 @@ BACKUP = "20261120T101112Z-7f3a"
 
 
 def identity(folder: Path, name: str = "identity") -> tuple[Path, str]:
-    new = keys.AgeIdentity.new()
-    keys.write_secret(folder / name, new.file())
+    new = crypto_keys.AgeIdentity.new()
+    crypto_keys.write_secret(folder / name, new.file())
     return folder / name, new.recipient
 
 
 def signing_key(folder: Path, name: str = "signing") -> tuple[Path, str]:
-    new = keys.SigningKey.new()
-    keys.write_secret(folder / name, new.file())
+    new = crypto_keys.SigningKey.new()
+    crypto_keys.write_secret(folder / name, new.file())
     return folder / name, new.public
 
 
@@ -67,14 +67,14 @@ def test_an_altered_wrapped_key_is_damage(tmp_path: Path) -> None:
 
 
 def test_an_identity_file_may_hold_several_and_a_bad_line_is_not_shown(tmp_path: Path) -> None:
-    one, two = keys.AgeIdentity.new(), keys.AgeIdentity.new()
+    one, two = crypto_keys.AgeIdentity.new(), crypto_keys.AgeIdentity.new()
     file = tmp_path / "ids"
     file.write_text(f"# old\n{one.secret}\n\n# new\n{two.secret}\n")
     file.chmod(0o600)
-    assert [identity.recipient for identity in keys.read_identities(file)] == [one.recipient, two.recipient]
+    assert [identity.recipient for identity in crypto_keys.read_identities(file)] == [one.recipient, two.recipient]
     file.write_text(f"{one.secret[:-1]}\n")
     with pytest.raises(ConfigError) as caught:
-        keys.read_identities(file)
+        crypto_keys.read_identities(file)
     assert one.secret[20:40] not in str(caught.value)
 
 
@@ -221,9 +221,12 @@ def test_the_tools_of_the_formats_read_our_files(tmp_path: Path) -> None:
     pem, signer = signing_key(tmp_path)
     recipient = subprocess.run(["age-keygen", "-y", str(file)], capture_output=True, text=True, check=True)
     assert recipient.stdout.strip() == public
-    secret = keys.new_data_key()
+    secret = crypto_keys.new_data_key()
     unwrapped = subprocess.run(
-        ["age", "-d", "-i", str(file)], input=keys.wrap(secret, [public]).encode(), capture_output=True, check=True
+        ["age", "-d", "-i", str(file)],
+        input=crypto_keys.wrap(secret, [public]).encode(),
+        capture_output=True,
+        check=True,
     )
     assert unwrapped.stdout == secret
     derived = subprocess.run(
@@ -235,7 +238,7 @@ def test_the_tools_of_the_formats_read_our_files(tmp_path: Path) -> None:
 def test_a_secret_is_never_overwritten(tmp_path: Path) -> None:
     file, _ = identity(tmp_path)
     with pytest.raises(ExistsError):
-        keys.write_secret(file, b"x")
+        crypto_keys.write_secret(file, b"x")
     assert file.read_bytes().startswith(b"# public key: age1")
 
 
@@ -303,7 +306,7 @@ def test_init_makes_the_configured_signing_key_of_a_new_repository_alone(tmp_pat
     planned = init_job.plan(settings, None)
     assert (planned.new_key, planned.signer, key.exists()) == (key, None, False)
     done = init_job.init(settings, None)
-    assert (keys.SigningKey.read(key).public, key.stat().st_mode & 0o777) == (done.signer, 0o600)
+    assert (crypto_keys.SigningKey.read(key).public, key.stat().st_mode & 0o777) == (done.signer, 0o600)
     assert init_job.init(settings, None).new_key is None
     key.unlink()
     with pytest.raises(ConfigError, match="signing_key_file"):

@@ -19,13 +19,13 @@ from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.repository import fleet, prune, verify
-from zsnapdb.jobs.repository.fleet import FleetRequest
+from zsnapdb.jobs.repository import fleet_status, prune, verify
+from zsnapdb.jobs.repository.fleet_status import FleetRequest
+from zsnapdb.jobs.repository.protection_status import status
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
-from zsnapdb.jobs.repository.status import status
 from zsnapdb.repository import backup_marks, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
@@ -187,7 +187,7 @@ def test_who_may_monitor_sees_the_state_of_an_instance_and_of_a_fleet(
     settings = FleetSettings(repository={"production": place.s3.settings("monitor")}, cache=tmp_path / "cache")
     host = place.instance("monitor").host
     for changed in (1, 0):
-        state = fleet.status(settings, FleetRequest(), host)
+        state = fleet_status.status(settings, FleetRequest(), host)
         assert [(one.error, one.changed) for one in state.repositories] == [(None, changed)]
         assert [one.facts.health.newest_point for one in state.rows if one.facts] == [seen.health.facts.newest_point]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import ConfigError, DamagedError
-from zsnapdb.repository import backup_marks, drills, keys, layout, verifications, writer_lease
+from zsnapdb.repository import backup_marks, crypto_keys, drills, layout, verifications, writer_lease
 from zsnapdb.repository.backup_marks import SnapshotMark, Unfinished
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
 from zsnapdb.repository.keyring import Keyring
@@ -64,7 +64,7 @@ def forger(tmp_path: Path) -> Repository:
 @pytest.fixture
 def signing(forger: Repository, tmp_path: Path) -> Repository:
     """The same repository for a host that signs, with a backup of that host."""
-    keys.write_secret(tmp_path / "signing", keys.SigningKey.new().file())
+    crypto_keys.write_secret(tmp_path / "signing", crypto_keys.SigningKey.new().file())
     repository = replace(forger, keyring=Keyring(signing_key_file=tmp_path / "signing"))
     repository.commit(manifest(BACKUP))
     return repository
@@ -158,7 +158,7 @@ def test_signed_evidence_of_another_repository_is_not_believed(signing: Reposito
 
 
 def test_a_host_that_believes_signers_and_does_not_sign_records_no_finding(signing: Repository, tmp_path: Path) -> None:
-    reader = replace(signing, keyring=Keyring(signers=(keys.SigningKey.read(tmp_path / "signing").public,)))
+    reader = replace(signing, keyring=Keyring(signers=(crypto_keys.SigningKey.read(tmp_path / "signing").public,)))
     with pytest.raises(ConfigError, match="does not sign"):
         verifications.write(reader, "main", verifications.new_key("main", NOW), GOOD)
     verifications.add(reader, "main", NOW, {BACKUP: ()}, "binlog purge")
@@ -242,7 +242,7 @@ def test_a_signed_lease_of_another_place_does_not_say_that_its_owner_is_gone(
 
 def test_a_host_that_signs_nothing_keeps_the_lease_that_it_wrote(signing: Repository, tmp_path: Path) -> None:
     """It believes signers alone. The bytes that it wrote itself are its own lease all the same."""
-    reader = replace(signing, keyring=Keyring(signers=(keys.SigningKey.read(tmp_path / "signing").public,)))
+    reader = replace(signing, keyring=Keyring(signers=(crypto_keys.SigningKey.read(tmp_path / "signing").public,)))
     with writer_lease.lease(reader, "main/writer", doing="mine", tell=print) as owned:
         owned.confirm()
         owned.check()

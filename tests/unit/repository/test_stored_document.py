@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.unit.support.kept_repositories import KEPT, unpack
 from zsnapdb.base import untrusted_text
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
-from zsnapdb.repository import keys, stored_document
+from zsnapdb.jobs.base.own_document_digests import OwnDocumentFiles
+from zsnapdb.repository import crypto_keys, stored_document
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
 
 LINE = b'{"format":1,"instance":"main","path":"/var/lib/mysql"}'
-SIGNER = keys.SigningKey.new()
+SIGNER = crypto_keys.SigningKey.new()
 FLIPS = (0x01, 0x20, 0x80)
 
 
@@ -36,7 +36,7 @@ def is_found(body: bytes, line: bytes, keyring: Keyring) -> bool:
 def keyring(request: pytest.FixtureRequest, tmp_path: Path) -> Keyring:
     if not request.param:
         return Keyring()
-    keys.write_secret(tmp_path / "signing", SIGNER.file())
+    crypto_keys.write_secret(tmp_path / "signing", SIGNER.file())
     return Keyring(signing_key_file=tmp_path / "signing")
 
 
@@ -90,7 +90,7 @@ def test_unknown_second_line_is_damage(second: bytes) -> None:
 
 
 def test_accepted_document_is_believed_and_no_other(tmp_path: Path) -> None:
-    keys.write_secret(tmp_path / "signing", SIGNER.file())
+    crypto_keys.write_secret(tmp_path / "signing", SIGNER.file())
     own = OwnDocumentFiles(tmp_path)
     own.note("drills", stored_document.digest_of(LINE))
     keyring = Keyring(signing_key_file=tmp_path / "signing", own=own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.serve.page_views import SECONDS, BrowserSessions, OpenedSession, SessionOperations
+from zsnapdb.serve.page_visits import SECONDS, BrowserSessions, OpenedSession, SessionOperations
 
 
 @dataclass

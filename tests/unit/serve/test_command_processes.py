@@ -9,14 +9,14 @@ import threading
 import time
 from functools import partial
 
-from zsnapdb.agent.children import apart
+from zsnapdb.agent.children import start_detached
 from zsnapdb.serve.command_processes import ChildRunner, CommandCall, StartCommand, _end_group
 from zsnapdb.serve.helper_messages import FailureAnswer
 
 
 def of_python(program: str) -> StartCommand:
     """Return what starts a program of Python as a command."""
-    return partial(apart, program=(sys.executable, "-I", "-S", "-c", program))
+    return partial(start_detached, program=(sys.executable, "-I", "-S", "-c", program))
 
 
 def run(program: str, *, cancelled: bool = False) -> FailureAnswer:

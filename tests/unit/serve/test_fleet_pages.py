@@ -22,9 +22,9 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.repository.fleet_reader import LONGEST, SeenFiles, SeenProblem, SeenRepository
 from zsnapdb.report.fleet import FleetSnapshot
 from zsnapdb.repository.drills import Outcome
+from zsnapdb.serve.browser_pages import BrowserPages
 from zsnapdb.serve.fleet_pages import csv_of, fleet_of
 from zsnapdb.serve.page_app import create_pages
-from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role
 from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import ENVIRONMENT
-from zsnapdb.agent.children import AdoptedProcess, apart, children_of
+from zsnapdb.agent.children import AdoptedProcess, children_of, start_detached
 from zsnapdb.agent.job_starter import JobStarter
 from zsnapdb.base import run_context
 from zsnapdb.base.program_start import Process
@@ -143,7 +143,7 @@ def test_a_forked_command_differs_in_nothing_from_one_that_was_started_from_noth
     monkeypatch.setenv("ZSNAPDB_SECRET_OF_THE_HELPER", "hidden")
     commands.ready()
     wanted, found = call(), []
-    for start in (apart, commands.starter.apart):
+    for start in (start_detached, commands.starter.apart):
         thread, number, answers = commands.waiting(start, wanted)
         found.append(seen(commands.folder, number))
         commands.let_go()

@@ -12,7 +12,7 @@ import zsnapdb
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.config.serve import ServeSettings
 from zsnapdb.config.settings import CloneSettings
-from zsnapdb.serve.clone_documents import PublicCommit
+from zsnapdb.serve.clone_documents import OwnedCommit
 from zsnapdb.serve.helper_messages import FailureAnswer
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.verbs.requests import (
@@ -100,10 +100,10 @@ NO_EFFECT = {
 """Verbs that make nothing: they read, end something, or say that a holder is there."""
 MAKERS = {
     "create.py:_make_datasets": "room.guard and the quota of the plan",
-    "space_limits.py:promise": "its own quota and reservation",
-    "source_fetch.py:_clone_base": "below the anchor of space_limits.promise",
-    "prepare.py:_prepare": "room.of_prepared_form",
-    "data_reset.py:_clone_beside": "room.of_other_data",
+    "space_limits.py:reserve_set_space": "its own quota and reservation",
+    "source_fetch.py:_clone_base": "below the anchor of space_limits.reserve_set_space",
+    "set_preparation.py:_prepare": "room.of_prepared_form",
+    "data_replacement.py:_clone_beside": "room.of_other_data",
     "volumes.py:clone_volumes": "the quota that its caller gives",
     "detach.py:_copy": "below its clone, whose home has a quota; administrators alone detach",
 }
@@ -165,7 +165,7 @@ def test_a_verb_over_its_limit_begins_no_command(tmp_path: Path, terms: str, ver
     # The host of these tests names some limits already: a day, and three commits.
     host = ServeHost(tmp_path, per_subject=1 if terms == "per_subject" else 9, more=terms if "=" in terms else "")
     if terms == "commits_per_subject":
-        host.commits += [PublicCommit(f"20261120T100000Z-000{number}", SUBJECT) for number in range(3)]
+        host.commits += [OwnedCommit(f"20261120T100000Z-000{number}", SUBJECT) for number in range(3)]
     with host.helper():
         host.clones({"name": "mine", "owner": SUBJECT})
         answer = host.ask(host.token(SUBJECT), verb)

@@ -17,7 +17,7 @@ from tests.unit.support import certificates
 from tests.unit.support.command_line import ENVIRONMENT
 from tests.unit.support.https_issuer import HttpsIssuer, https_issuer
 from tests.unit.support.issuers import AUDIENCE, EC, RSA, RULES, jwk
-from zsnapdb.agent.children import apart
+from zsnapdb.agent.children import start_detached
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import IssuerSettings
 from zsnapdb.serve.command_processes import ChildRunner
@@ -130,7 +130,7 @@ allow = [{{ claims = {{ repository = "shop/web" }}, subject = "ci:shop/web", rol
 
 def test_the_helper_fetches_keys_by_a_command(server: HttpsIssuer, tmp_path: Path) -> None:
     environment = {**ENVIRONMENT, "ZSNAPDB_CONFIG": str(configured(server, tmp_path))}
-    run = fetch_with(ChildRunner(apart, environment))
+    run = fetch_with(ChildRunner(start_detached, environment))
     assert run("here") == fetch(settings(server))
     with pytest.raises(UnreachableError, match="there is no issuer"):
         run("nowhere")

@@ -19,7 +19,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.serve import ProjectLimits, ServeSettings
 from zsnapdb.planning.clone.space_limits import LEAST
 from zsnapdb.serve.helper_messages import FailureAnswer
-from zsnapdb.serve.limits import (
+from zsnapdb.serve.project_limits import (
     AdmittedClone,
     CountedClone,
     LimitKind,

@@ -27,10 +27,11 @@ from tests.unit.support.login_provider import (
 )
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.agent.children import apart
+from zsnapdb.agent.children import start_detached
 from zsnapdb.base.errors import ConfigError, UnreachableError
 from zsnapdb.config.serve import ServeSettings
-from zsnapdb.serve import login_handler
+from zsnapdb.serve import helper_logins
+from zsnapdb.serve.browser_pages import BrowserPages
 from zsnapdb.serve.command_processes import ChildRunner
 from zsnapdb.serve.helper_messages import (
     CloseSessionVerb,
@@ -45,8 +46,7 @@ from zsnapdb.serve.issuer_requests import DISCOVERY, CodeGrant, HttpsAnswer, Htt
 from zsnapdb.serve.page_app import create_pages, create_site
 from zsnapdb.serve.page_logins import LoginPages, PreLogins
 from zsnapdb.serve.page_requests import RefusedPage, address_of
-from zsnapdb.serve.page_views import BrowserSessions
-from zsnapdb.serve.pages import BrowserPages
+from zsnapdb.serve.page_visits import BrowserSessions
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import TokenKind
 from zsnapdb.verbs.requests import GetSubjectVerb
@@ -409,7 +409,7 @@ def test_log_ins_keep_no_more_places_than_theirs(site: LoginSite, monkeypatch: p
     monkeypatch.setattr(site.host.logins, "exchange", exchange)
     verb = OpenSessionVerb(login="one", issuer=site.one.https.url, code="code", verifier=VERIFIER, nonce=NONCE)
     site.host.logins.patience = 0.1
-    threads = [threading.Thread(target=site.host.ask, args=("", verb)) for _ in range(login_handler.LOGINS_AT_ONCE)]
+    threads = [threading.Thread(target=site.host.ask, args=("", verb)) for _ in range(helper_logins.LOGINS_AT_ONCE)]
     for thread in threads:
         thread.start()
         assert came.acquire(timeout=20)
@@ -474,7 +474,7 @@ def test_the_helper_exchanges_a_code_by_a_command(site: LoginSite, tmp_path: Pat
     site.one.secret = "a secret: of 100% of us"
     site.one.https.files.ca.chmod(0o600)
     environment = {**ENVIRONMENT, "ZSNAPDB_CONFIG": str(configuration(tmp_path, site.one))}
-    exchange = exchange_with(ChildRunner(apart, environment))
+    exchange = exchange_with(ChildRunner(start_detached, environment))
     begun = query_of(site.begin())
     site.one.checks_verifier = False
     code = query_of(site.one.come_back(f"{site.one.https.url}/authorize?{urlencode(begun)}"))["code"]
@@ -523,7 +523,7 @@ def test_a_log_in_waits_for_its_turn_behind_codes_that_strangers_made_up(
     monkeypatch.setattr(site.host.logins, "exchange", slow)
     made_up = OpenSessionVerb(login="one", issuer=site.one.https.url, code="made-up", verifier=VERIFIER, nonce=NONCE)
     strangers = [
-        threading.Thread(target=site.host.ask, args=("", made_up)) for _ in range(login_handler.LOGINS_AT_ONCE)
+        threading.Thread(target=site.host.ask, args=("", made_up)) for _ in range(helper_logins.LOGINS_AT_ONCE)
     ]
     for one in strangers:
         one.start()

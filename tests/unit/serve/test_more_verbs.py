@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.serve.test_roles import LOGINS, MAY, OPERATIONS
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.clone_documents import PublicCommit
+from zsnapdb.serve.clone_documents import OwnedCommit
 from zsnapdb.serve.helper_messages import FailureAnswer, PendingAnswer, ResultAnswer, Verb, status_of
 from zsnapdb.serve.roles import CloneOwnership, Role, VerbKind
 from zsnapdb.verbs.requests import (
@@ -302,7 +302,7 @@ def test_a_protection_has_the_limit_of_a_lease(host: ServeHost) -> None:
 def test_commits_have_a_limit_that_many_requests_at_once_keep(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, patience=0.1)
     host.clones(MINE)
-    host.commits += [PublicCommit("20260101T000000Z-aaaa", SUBJECT), PublicCommit("20260101T000000Z-bbbb", "ann")]
+    host.commits += [OwnedCommit("20260101T000000Z-aaaa", SUBJECT), OwnedCommit("20260101T000000Z-bbbb", "ann")]
     host.let("slow", "60")
     token = host.token(SUBJECT)
     with host.helper(), ThreadPoolExecutor(6) as pool:
@@ -316,7 +316,7 @@ def test_commits_have_a_limit_that_many_requests_at_once_keep(tmp_path: Path) ->
 def test_a_branch_and_a_switch_take_the_place_of_a_commit_unless_they_make_none(host: ServeHost) -> None:
     tells(host)
     host.clones(MINE)
-    host.commits += [PublicCommit(f"20260101T000000Z-{n:04x}", SUBJECT) for n in range(3)]
+    host.commits += [OwnedCommit(f"20260101T000000Z-{n:04x}", SUBJECT) for n in range(3)]
     token = host.token(SUBJECT)
     for verb in (
         CreateBranchVerb(name="mine", wanted=NewBranch(branch="x")),
@@ -354,7 +354,7 @@ def test_a_comparison_that_takes_too_long_is_stopped_and_says_so(
     tells(host)
     host.clones(MINE)
     host.let("slow", "60")
-    monkeypatch.setattr("zsnapdb.serve.request_handler._DIFFERENCE_SECONDS", 2.0)
+    monkeypatch.setattr("zsnapdb.serve.helper_request_handler._DIFFERENCE_SECONDS", 2.0)
     with host.helper():
         diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="x"))
         failure = host.refused(host.token(SUBJECT), diff)

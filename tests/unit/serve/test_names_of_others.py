@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.base import run_context
-from zsnapdb.serve.clone_documents import PublicCommit
+from zsnapdb.serve.clone_documents import OwnedCommit
 from zsnapdb.serve.helper_messages import FailureAnswer, ResultAnswer
 from zsnapdb.serve.roles import Role
 from zsnapdb.verbs.requests import VERBS, CreateCloneVerb, ListInstancesVerb, NewClone, RoleVerb
@@ -96,7 +96,7 @@ def host(tmp_path: Path) -> ServeHost:
             "bind_address": "10.99.99.99", "branch": "acme-secret-branch", "set": "acme",
         },
     )  # fmt: skip
-    made.commits.append(PublicCommit("20260101T000000Z-beef", OTHER))
+    made.commits.append(OwnedCommit("20260101T000000Z-beef", OTHER))
     return made
 
 

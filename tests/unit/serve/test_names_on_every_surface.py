@@ -24,11 +24,11 @@ from zsnapdb.base import run_context
 from zsnapdb.client.http import Client
 from zsnapdb.mcp.server import server_of
 from zsnapdb.mcp.tools import Toolbox
-from zsnapdb.serve import page_app, web_app
-from zsnapdb.serve.clone_documents import PublicCommit
+from zsnapdb.serve import api_app, page_app
+from zsnapdb.serve.browser_pages import BrowserPages
+from zsnapdb.serve.clone_documents import OwnedCommit
 from zsnapdb.serve.operations import OperationRecord
 from zsnapdb.serve.page_app import create_site
-from zsnapdb.serve.pages import BrowserPages
 from zsnapdb.serve.roles import Role, VerbKind
 from zsnapdb.verbs.requests import VERBS
 
@@ -65,7 +65,7 @@ def host(tmp_path: Path) -> Iterator[ServeHost]:
             "bind_address": "10.99.99.99", "branch": "acme-secret-branch", "set": "acme",
         },
     )  # fmt: skip
-    made.commits.append(PublicCommit("20260101T000000Z-beef", OTHER))
+    made.commits.append(OwnedCommit("20260101T000000Z-beef", OTHER))
     made.let("undeclared", "yes")
     made.let("fails", json.dumps({"error": {"code": "preflight", "message": SAYS, "hint": f"existing: {SAYS}"}}))
     with made.helper() as desk:
@@ -202,7 +202,7 @@ TIMES = st.sampled_from(
 def test_whatever_is_asked_for_is_a_typed_answer(host: ServeHost, field: str, text: str) -> None:
     host.let("fails", "")
     token = {"Authorization": f"Bearer {host.token(SUBJECT)}"}
-    browser = PageBrowser(web_app.create_app(host.client))
+    browser = PageBrowser(api_app.create_app(host.client))
     # A lone surrogate is no text of JSON.
     wanted = {"instance": "main", "name": "new", field: text.encode("utf-8", "replace").decode()}
     answer = browser.send("POST", "/api/v1/clones", token, json=wanted)

@@ -18,9 +18,9 @@ import pytest
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.served_api import served
 from zsnapdb.base.errors import UnreachableError
+from zsnapdb.serve.api_answers import OperationEvents
 from zsnapdb.serve.helper_messages import Ending, HelperClient, HelperRequest, PendingAnswer, failure_of
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.web_answers import OperationEvents
 from zsnapdb.verbs.requests import CancelOperationVerb, CreateCloneVerb, NewClone
 
 WEB = "ci:shop/web"

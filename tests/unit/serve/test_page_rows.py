@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pydantic import JsonValue
 
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.serve.fleet_pages import fleet_of
 from zsnapdb.serve.page_requests import RefusedPage
 from zsnapdb.serve.page_rows import CloneRow, clock_time, clones_of, concerns_of, person_of, result_of

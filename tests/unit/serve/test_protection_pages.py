@@ -11,7 +11,7 @@ from tests.unit.serve.test_pages import check_usable, logged_in
 from tests.unit.support.page_browser import Page, PageBrowser
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.told import NEWEST, OLDER, tells
-from zsnapdb.serve.clone_documents import PublicCommit
+from zsnapdb.serve.clone_documents import OwnedCommit
 from zsnapdb.serve.roles import Role
 from zsnapdb.verbs.requests import ListInstancesVerb
 
@@ -154,7 +154,7 @@ def test_clone_page_has_no_button_for_a_server_that_this_host_cannot_stop(
 
 
 def test_a_commit_too_many_and_a_reader_are_refused(host: ServeHost, browser: PageBrowser) -> None:
-    host.commits += [PublicCommit(f"20260101T000000Z-000{n}", SUBJECT) for n in range(3)]
+    host.commits += [OwnedCommit(f"20260101T000000Z-000{n}", SUBJECT) for n in range(3)]
     refused = browser.submit("/clones/mine", "/clones/mine/commit")
     assert (refused.status_code, "serve.commits_per_subject is 3" in refused.text) == (409, True)
     viewer = logged_in(host, Role.VIEWER)

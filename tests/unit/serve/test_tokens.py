@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import ConfigError, UnknownNameError, UsageError
 from zsnapdb.base.patterns import is_subject
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import TokenBook
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.unit.cli.test_sudo_cli import DANGEROUS
 from zsnapdb.base.errors import UsageError
-from zsnapdb.serve import request_handler
+from zsnapdb.serve import helper_request_handler
 from zsnapdb.serve.helper_messages import HelperRequest, parse_request
-from zsnapdb.serve.request_handler import CloneTerms
+from zsnapdb.serve.helper_request_handler import CloneTerms
 from zsnapdb.serve.roles import VerbKind
 from zsnapdb.verbs.requests import (
     SERVED,
@@ -283,11 +283,13 @@ def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
         return
     match request.verb:
         case CreateCloneVerb(wanted=new):
-            words = request_handler.create_words(new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web")
+            words = helper_request_handler.create_words(
+                new, CloneTerms(new.name or "made", 60.0, new.mask), "ci:shop/web"
+            )
         case CloneLogsVerb() | ListBranchesVerb() | LogBranchVerb():
-            words = request_handler.query_arguments(request.verb, request.verb.name, "ci:shop/web")
+            words = helper_request_handler.query_arguments(request.verb, request.verb.name, "ci:shop/web")
         case verb if isinstance(verb, CloneAction):
-            words = request_handler.action_arguments(verb, verb.name, 60.0, "ci:shop/web")
+            words = helper_request_handler.action_arguments(verb, verb.name, 60.0, "ci:shop/web")
         case _:
             return
     command = next(one for one in SERVED.values() if tuple(one.runs.split()) == words[: len(one.runs.split())])
@@ -305,59 +307,66 @@ def test_whatever_is_asked_for_only_known_words_reach_zsnapdb(
 
 def test_the_words_of_each_verb() -> None:
     wanted = NewClone(instance="main", at="2026-01-01 10:00 UTC", profile="tiny")
-    assert request_handler.create_words(wanted, CloneTerms("mine", 7200.0, masks=True), "user:ann@example.org") == (
+    assert helper_request_handler.create_words(
+        wanted, CloneTerms("mine", 7200.0, masks=True), "user:ann@example.org"
+    ) == (
         *("clone", "create", "--name=mine", "--owner=user:ann@example.org", "--ttl=7200.000s"),
         *("--at=2026-01-01 10:00 UTC", "--profile=tiny", "--mask", "--json", "main"),
     )
     lease = ExtendCloneVerb(name="mine", lease=NewLease(ttl="1h"))
-    assert request_handler.action_arguments(lease, "c1", 3600.0, "ci:x") == (
+    assert helper_request_handler.action_arguments(lease, "c1", 3600.0, "ci:x") == (
         "clone",
         "extend",
         "--ttl=3600.000s",
         "--json",
         "c1",
     )
-    assert request_handler.action_arguments(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == (
+    assert helper_request_handler.action_arguments(ResetCloneVerb(name="mine"), "c1", 0, "ci:x") == (
         "clone",
         "reset",
         "--json",
         "c1",
     )
-    assert request_handler.action_arguments(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == (
+    assert helper_request_handler.action_arguments(DestroyCloneVerb(name="mine"), "c1", 0, "ci:x") == (
         "clone",
         "destroy",
         "--json",
         "c1",
     )
     protect = ProtectCloneVerb(name="mine", protection=NewProtection.model_validate({"for": "2h"}))
-    assert request_handler.action_arguments(protect, "c1", 7200.0, "ci:x") == (
+    assert helper_request_handler.action_arguments(protect, "c1", 7200.0, "ci:x") == (
         "clone",
         "protect",
         "--for=7200.000s",
         "--json",
         "c1",
     )
-    assert request_handler.action_arguments(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
+    assert helper_request_handler.action_arguments(UnprotectCloneVerb(name="mine"), "c1", 9, "ci:x") == (
         *("clone", "protect", "--for=0s", "--json", "c1"),
     )
     commit = CommitCloneVerb(name="mine", commit=NewCommit(message="--json is no option here"))
-    assert request_handler.action_arguments(commit, "c1", 9, "ci:x") == (
+    assert helper_request_handler.action_arguments(commit, "c1", 9, "ci:x") == (
         *("clone", "commit", "--message=--json is no option here", "--json", "c1"),
     )
-    assert request_handler.query_arguments(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == (
+    assert helper_request_handler.query_arguments(CloneLogsVerb(name="mine", lines=7), "c1", "ci:x") == (
         "clone",
         "logs",
         "--lines=7",
         "c1",
     )
-    assert request_handler.query_arguments(ListBranchesVerb(name="mine"), "c1", "ci:x") == (
+    assert helper_request_handler.query_arguments(ListBranchesVerb(name="mine"), "c1", "ci:x") == (
         "clone",
         "branch",
         "list",
         "c1",
     )
-    assert request_handler.query_arguments(LogBranchVerb(name="mine"), "c1", "ci:x") == ("clone", "branch", "log", "c1")
-    assert request_handler.query_arguments(LogBranchVerb(name="mine", state="main"), "c1", "ci:x") == (
+    assert helper_request_handler.query_arguments(LogBranchVerb(name="mine"), "c1", "ci:x") == (
+        "clone",
+        "branch",
+        "log",
+        "c1",
+    )
+    assert helper_request_handler.query_arguments(LogBranchVerb(name="mine", state="main"), "c1", "ci:x") == (
         "clone",
         "branch",
         "log",
@@ -365,7 +374,7 @@ def test_the_words_of_each_verb() -> None:
         "main",
     )
     begin = CreateBranchVerb(name="mine", wanted=NewBranch.model_validate({"branch": "f/x", "from": "main"}))
-    assert request_handler.action_arguments(begin, "c1", 9, "ci:x") == (
+    assert helper_request_handler.action_arguments(begin, "c1", 9, "ci:x") == (
         "clone",
         "branch",
         "create",
@@ -375,7 +384,7 @@ def test_the_words_of_each_verb() -> None:
         "f/x",
     )
     switch = SwitchBranchVerb(name="mine", chosen=ChosenBranch(branch="f/x"))
-    assert request_handler.action_arguments(switch, "c1", 9, "ci:x") == (
+    assert helper_request_handler.action_arguments(switch, "c1", 9, "ci:x") == (
         "clone",
         "branch",
         "switch",
@@ -384,10 +393,10 @@ def test_the_words_of_each_verb() -> None:
         "f/x",
     )
     diff = DiffBranchesVerb(name="mine", states=TwoStates(before="main", after="f/x", limit=3))
-    assert request_handler.action_arguments(diff, "c1", 9, "ci:x") == (
+    assert helper_request_handler.action_arguments(diff, "c1", 9, "ci:x") == (
         *("clone", "branch", "diff", "--limit=3", "--size=262144B", "--json", "c1", "main", "f/x"),
     )
     of_set = NewClone.model_validate({"instance": "main", "from": "20260101T000000Z-0123"})
-    assert "--from=20260101T000000Z-0123" in request_handler.create_words(
+    assert "--from=20260101T000000Z-0123" in helper_request_handler.create_words(
         of_set, CloneTerms("mine", 60.0, masks=False), "ci:x"
     )

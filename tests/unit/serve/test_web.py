@@ -13,10 +13,10 @@ from tests.unit.support.issuers import FakeIssuer
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.served_api import request
 from zsnapdb.serve import page_app
+from zsnapdb.serve.api_answers import BodyLimit
 from zsnapdb.serve.helper_messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 from zsnapdb.serve.roles import Role
-from zsnapdb.serve.web_answers import BodyLimit
 
 PROBLEM = "application/problem+json"
 MINE = {"name": "mine", "owner": "ci:shop/web"}

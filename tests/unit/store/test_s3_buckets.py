@@ -41,7 +41,7 @@ def test_a_lock_that_has_run_out_holds_nothing(locked_bucket: S3Client, monkeypa
         Bucket="backups", Key="locked", Body=b"", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until
     )
     monkeypatch.setattr(
-        "zsnapdb.store.s3_objects.datetime",
+        "zsnapdb.store.s3_bucket.datetime",
         Mock(now=lambda zone: until + timedelta(seconds=1), fromisoformat=datetime.fromisoformat),
     )
     assert s3().hold("locked") is None

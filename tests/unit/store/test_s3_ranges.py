@@ -15,7 +15,7 @@ from botocore.response import StreamingBody
 
 from tests.unit.support.s3 import bucket, s3
 from zsnapdb.base.errors import NotFound
-from zsnapdb.store.s3_objects import LEAST, PARTS, Pace, RangedReader
+from zsnapdb.store.s3_bucket import LEAST, PARTS, Pace, RangedReader
 
 
 class Ending(io.BytesIO):

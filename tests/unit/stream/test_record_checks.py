@@ -22,7 +22,7 @@ from tests.unit.support.streams import (
     write,
 )
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.stream.record_checks import BeginRecord, DatasetKind, ExpectedStream, Senders, Walker
+from zsnapdb.stream.send_stream_checks import BeginRecord, DatasetKind, ExpectedStream, Senders, Walker
 
 
 def walk(data: bytes, *cuts: int, senders: Senders = Senders.ANY) -> Walker:

@@ -20,8 +20,8 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.stream import resume_stream
 from zsnapdb.stream.chunks import Chunk, Codec, seal
 from zsnapdb.stream.download import download, resume_at
-from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream, payload_size
 from zsnapdb.stream.resume_stream import NotResumableError, ResumedStream, ResumePoint, parse_token, resuming_begin
+from zsnapdb.stream.send_stream_checks import DatasetKind, ExpectedStream, payload_size
 
 EXPECTED = ExpectedStream(NAME, DatasetKind.FILESYSTEM, GUID, 7)
 SUM = struct.Struct("<4Q")

@@ -19,7 +19,7 @@ from zsnapdb.stream.buffer_pool import InFlight, chunk_size
 from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
-from zsnapdb.stream.record_checks import DatasetKind, ExpectedStream
+from zsnapdb.stream.send_stream_checks import DatasetKind, ExpectedStream
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.unit.support.streams import begin
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.stream.record_checks import RECORD_BYTES
-from zsnapdb.stream.wrapped_key import wrapped_key
+from zsnapdb.stream.raw_stream_key import wrapped_key
+from zsnapdb.stream.send_stream_checks import RECORD_BYTES
 
 RECORDED = json.loads(Path(__file__).with_name("raw-streams.json").read_text())
 STREAMS = {name: base64.b64decode(text) for name, text in RECORDED.items()}

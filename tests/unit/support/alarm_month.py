@@ -15,7 +15,7 @@ from zsnapdb.planning.health.notification_events import (
     TargetMemory,
     concerns,
     is_news,
-    judgement_metrics,
+    judgement_occasions,
     overall,
 )
 from zsnapdb.planning.health.objectives import judge
@@ -104,7 +104,7 @@ class AlarmMonth:
             health = judge(facts, objectives) if readable else None
             judged = [JudgedInstance("main", "here", health)]
             whole = overall(target, judged, ["main"], at)
-            occasions = [whole] if whole is not None else list(judgement_metrics(judged, at))
+            occasions = [whole] if whole is not None else list(judgement_occasions(judged, at))
             for occasion in occasions:
                 if concerns(target, occasion) and is_news(target, memory, occasion):
                     memory = memory.arrived(occasion)

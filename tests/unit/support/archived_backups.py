@@ -16,11 +16,11 @@ from zsnapdb.base.gtid import GtidSet
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository.status import ProtectionStatus, status
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.repository.protection_status import ProtectionStatus, status
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.mysql.binlog.read import head_fingerprint
+from zsnapdb.mysql.binlog.tail import head_fingerprint
 from zsnapdb.mysql.process import server as programs
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_facts import ServerPlugins
@@ -109,7 +109,7 @@ class ProtectedServer:
         """Store a backup as `back_up` does, and record it on this host."""
         name = self.back_up()
         instance, repository = self.instance(), self.instance().open_repository()
-        host_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
+        host_backup_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
         return name
 
     def look(self) -> None:

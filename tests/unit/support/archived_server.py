@@ -15,11 +15,11 @@ from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.archiver import Archiver, Round
-from zsnapdb.jobs.binlog.files import BinlogSource
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_archive_contents import Archive
+from zsnapdb.repository.crypto_keys import AgeIdentity
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.keys import AgeIdentity
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore

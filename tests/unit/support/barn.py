@@ -78,7 +78,7 @@ def make_barn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Barn:
 
     monkeypatch.setattr("zsnapdb.base.program_start.run", run)
     monkeypatch.setattr("zsnapdb.zfs.zvols.is_partition", lambda path: False)
-    monkeypatch.setattr("zsnapdb.zfs.own_settings.own_values", lambda names: {name: {} for name in names})
-    monkeypatch.setattr("zsnapdb.zfs.own_settings.rights_on", lambda dataset: frozenset())
+    monkeypatch.setattr("zsnapdb.zfs.explicit_settings.own_values", lambda names: {name: {} for name in names})
+    monkeypatch.setattr("zsnapdb.zfs.explicit_settings.rights_on", lambda dataset: frozenset())
     monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.judge_volumes_space", lambda names: [])
     return Barn(pool, guests, FakeGuard(), folder, reported, seen)

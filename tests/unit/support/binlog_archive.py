@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart
-from zsnapdb.repository.keys import AgeIdentity, wrap
+from zsnapdb.repository.crypto_keys import AgeIdentity, wrap
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher

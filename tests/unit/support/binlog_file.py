@@ -10,7 +10,7 @@ from pathlib import Path
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.events import MAGIC
-from zsnapdb.mysql.binlog.read import Tail, tail_of
+from zsnapdb.mysql.binlog.tail import Tail, tail_of
 
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 QUERY, ROTATE, FORMAT, XID, INCIDENT, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, TAGGED, UNKNOWN = (

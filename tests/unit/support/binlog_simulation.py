@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from tests.unit.support.binlog_window import SECOND, Kept
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
-from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil
 from zsnapdb.planning.binlog.route import BackupPoint, Route, RouteFile, commit_time
-from zsnapdb.planning.restore.points import RestoreRoute
+from zsnapdb.planning.binlog.route_elements import ArchiveState, CompleteUntil
+from zsnapdb.planning.restore.point_forms import AtTime
 from zsnapdb.planning.restore.replays import Scanned, boundary_in, find_stop, start_in
-from zsnapdb.planning.restore.targets import AtTime
+from zsnapdb.planning.restore.route_choice import RestoreRoute
 
 HEAD, SIZE = 100, 10
 

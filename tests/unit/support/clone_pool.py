@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.domain_types import Flavour
-from zsnapdb.planning.server_copy.source_facts import Origin, Place
+from zsnapdb.planning.server_copy.source_facts import Place, SourceServer
 
 HOME = "tank/zsnapdb/clones"
 SOURCE = "tank/mysql"
@@ -208,8 +208,8 @@ class ClonePool:
         return ""
 
 
-def origin() -> Origin:
-    return Origin(
+def origin() -> SourceServer:
+    return SourceServer(
         flavour=Flavour.MARIADB,
         version="11.8.6-MariaDB",
         server_uuid=None,

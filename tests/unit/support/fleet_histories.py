@@ -18,7 +18,7 @@ from typing import Any
 from tests.unit.support import trial_engine
 from zsnapdb.base import run_context
 from zsnapdb.config.fleet_jobs import WindowSettings
-from zsnapdb.config.tables import EngineSettings, FleetVerb
+from zsnapdb.config.services import EngineSettings, FleetVerb
 from zsnapdb.fleet.connection import connect
 from zsnapdb.fleet.workflows import slots_id
 from zsnapdb.planning.fleet.jobs import CONTROL, JOB, FleetJob

@@ -12,7 +12,7 @@ from unittest import mock
 from zsnapdb.agent.children import ProcessChild, StartChild, emptied
 from zsnapdb.config.settings import Settings
 from zsnapdb.fleet import worker
-from zsnapdb.fleet.job_runner import JobRunner
+from zsnapdb.fleet.host_job import JobRunner
 
 FAKE = Path(__file__).with_name("fake_job.py")
 HOLDING = tuple(f"holds-{number}" for number in range(16))

@@ -19,8 +19,8 @@ from tests.unit.support.literal_times import literal_times
 from zsnapdb.config.fleet_jobs import FleetJobsSettings
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.fleet.engine import CATCH_UP, specification
-from zsnapdb.fleet.job_runner import JobRefused, JobRunner
+from zsnapdb.fleet.engine_client import CATCH_UP, specification
+from zsnapdb.fleet.host_job import JobRefused, JobRunner
 from zsnapdb.planning.agent_jobs import JobName
 from zsnapdb.planning.fleet.jobs import FleetJob, JobRequest, JobVerdict, is_final, run_id_of, verdict
 from zsnapdb.planning.fleet.schedule_plan import FleetSchedule, closed_until, wanted_schedules

@@ -16,8 +16,8 @@ from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.repository import fleet
-from zsnapdb.jobs.repository.fleet import FleetRequest, FleetState
+from zsnapdb.jobs.repository import fleet_status
+from zsnapdb.jobs.repository.fleet_status import FleetRequest, FleetState
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keyring import Keyring
@@ -130,4 +130,4 @@ class FleetYard:
             return CountingStore(store, self.asked, self.read), prefix
 
         host = Host(now=lambda: self.now, open_store=opened)
-        return fleet.status(self.settings, FleetRequest.parse(filters, order, cached=cached), host)
+        return fleet_status.status(self.settings, FleetRequest.parse(filters, order, cached=cached), host)

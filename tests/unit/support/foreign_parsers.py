@@ -34,7 +34,7 @@ from zsnapdb.jobs.steps.journal import CompletedStep
 from zsnapdb.jobs.steps.restore_journal import RestoreJournal, _form
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC
 from zsnapdb.mysql.process.discovery import read_greeting
-from zsnapdb.planning.repository.host_record import (
+from zsnapdb.planning.repository.host_backup_record import (
     ArchivedPosition,
     BackupRecord,
     RecordedBackup,

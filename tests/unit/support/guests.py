@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.unit.support.machine_pool import MemoryHypervisor
 from zsnapdb.base.errors import CommandError, CommandTimeout
-from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm import guest_agent_messages
 from zsnapdb.planning.vm.domain import Domain, parse
 from zsnapdb.vm.hypervisor import KnownDomain, MachineState
 
@@ -50,12 +50,12 @@ class MemoryGuests(MemoryHypervisor):
         self.asked.append(verb)
         if self.known[uuid][1] is not MachineState.RUNNING or verb in self.refuses:
             raise CommandError(f"the agent refuses {verb}")
-        if command == agent.FREEZE:
+        if command == guest_agent_messages.FREEZE:
             self.is_frozen = True
             if verb in self.hangs:
                 raise CommandTimeout("the agent does not answer")
             return self._answer(self.count)
-        if command == agent.THAW:
+        if command == guest_agent_messages.THAW:
             if self.deaf_thaws:
                 self.deaf_thaws -= 1
                 raise CommandTimeout("the agent does not answer")
@@ -64,7 +64,7 @@ class MemoryGuests(MemoryHypervisor):
                 said, self.failing_hook = self.failing_hook, ""
                 raise CommandError(said)
             return self._answer(self.count if was else 0)
-        if command == agent.STATUS:
+        if command == guest_agent_messages.STATUS:
             return self._answer("frozen" if self.is_frozen else "thawed")
         return self._answer([{"mountpoint": "/"}, {"mountpoint": "/var/lib/mysql"}])
 

@@ -25,12 +25,12 @@ from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import inventory, prune, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.report.repository.list import BackupDetailView, InventoryView
 from zsnapdb.report.repository.prune import PrunePlanView, VerifyView
-from zsnapdb.repository import backup_marks, binlog_contents, drills, evidence_log
+from zsnapdb.repository import backup_marks, binlog_archive_contents, drills, evidence_log
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
@@ -100,14 +100,14 @@ class KeptRepository:
         if self.name in ("machine", "real", "raw"):
             # No command stored these, so there is no record of them.
             for name in repository.backup_ids("main"):
-                host_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
+                host_backup_record.note_stored(instance, repository, *repository.digested_manifest("main", name))
         listed = inventory.inventory(instance)
         ids = [entry.manifest.backup_id for entry in listed.entries]
         documents: dict[str, Any] = as_document(
             {
                 "list": InventoryView(listed).fields(),
                 "show": {one: BackupDetailView(inventory.detail(instance, one)).fields() for one in ids},
-                "archive": binlog_contents.load(repository, "main").files,
+                "archive": binlog_archive_contents.load(repository, "main").files,
                 "pins": backup_marks.pins(repository, "main"),
                 "drills": drills.newest(repository, "main", 9),
                 "evidence": evidence_log.read(repository, "main"),

@@ -20,6 +20,7 @@ from tests.unit.support.https_issuer import AskedPage, HttpsIssuer, https_issuer
 from tests.unit.support.issuers import RSA, jwk, signed
 from tests.unit.support.serve_host import ServeHost
 from zsnapdb.config.serve import IssuerSettings
+from zsnapdb.serve.helper_logins import LoginHandler
 from zsnapdb.serve.id_tokens import IdTokens
 from zsnapdb.serve.issuer_keys import FetchedKeys, IssuerKeys
 from zsnapdb.serve.issuer_requests import (
@@ -32,7 +33,6 @@ from zsnapdb.serve.issuer_requests import (
     https_ask,
     tls_context,
 )
-from zsnapdb.serve.login_handler import LoginHandler
 
 SITE = "https://zsnapdb.example.net"
 CLIENT = "zsnapdb-at-work"

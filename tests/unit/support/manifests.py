@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.planning.order import in_order
+from zsnapdb.planning.creation_order import in_order
 from zsnapdb.repository.manifest import FilesystemType, KeyPart, Manifest, OtherSourcePart, VolumePart, ZvolType
 from zsnapdb.repository.manifest_source import LockPart, PositionPart, ServerPart, ServerSourcePart
 from zsnapdb.repository.repository import Repository

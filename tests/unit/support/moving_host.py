@@ -15,7 +15,7 @@ from zsnapdb.base.errors import CommandError, ServerError
 from zsnapdb.jobs.setup import move as setup_move
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer
-from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process import process_managers
 from zsnapdb.mysql.process.service import ServingProcess
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.setup.facts import FoundFiles, FoundServer
@@ -188,7 +188,7 @@ def moving_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MovingHost:
 
     monkeypatch.setattr(Session, "open", refused)
     monkeypatch.setattr(setup_move, "serving", lambda datadir: ServingProcess(7, ("/usr/sbin/mysqld", "--user=mysql")))
-    monkeypatch.setattr(processes, "run", lambda words, timeout: fake.options_of_server())
+    monkeypatch.setattr(process_managers, "run", lambda words, timeout: fake.options_of_server())
 
     def mounts() -> list[MountEntry]:
         paths = (fake.mounted_at, f"{fake.mounted_at}/data")

@@ -16,29 +16,29 @@ from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles, cuts
 from zsnapdb.jobs.clone import catalogue as clone_catalogue
 from zsnapdb.jobs.clone import credentials as clone_credentials
-from zsnapdb.jobs.host.archived_binlogs import whole_span
+from zsnapdb.jobs.host.binlog_spans import whole_span
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.steps.restore_journal import Journals
-from zsnapdb.mysql.binlog import read as binlog
+from zsnapdb.mysql import vm_guest_client
+from zsnapdb.mysql.binlog import tail as binlog
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.binlog.transactions import read_head, transactions
 from zsnapdb.mysql.process import discovery
-from zsnapdb.mysql.process.server_files import keyring_paths
-from zsnapdb.mysql.schema import guest_queries
+from zsnapdb.mysql.process.written_paths import keyring_paths
 from zsnapdb.planning.server_copy import source_facts as server_origin
 from zsnapdb.planning.server_copy.copy_options import rewrite_index
 from zsnapdb.planning.trial.drill import judge_position, judge_table
-from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm import guest_agent_messages
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.planning.vm.restored_domain import TRUSTED, RestoredIdentity, restored
 from zsnapdb.repository import catalogue
 from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.stream.chunks import Codec, Workspace, seal, unseal
-from zsnapdb.stream.record_checks import RECORD_BYTES, DatasetKind, ExpectedStream, Senders, Walker, parse_begin
 from zsnapdb.stream.resume_stream import ResumedStream, ResumePoint, first_place
+from zsnapdb.stream.send_stream_checks import RECORD_BYTES, DatasetKind, ExpectedStream, Senders, Walker, parse_begin
 from zsnapdb.zfs import datasets, holds, mounts, snapshots, version
 from zsnapdb.zfs import streams as zfs_streams
 
@@ -73,29 +73,35 @@ def checksummed_journal(body: bytes, folder: Path) -> None:
 
 def guest_agent(body: bytes, folder: Path) -> None:
     text = body.decode(errors="replace")
-    each(lambda: agent.count(text), lambda: agent.is_frozen(text), lambda: agent.mount_points(text))
-    each(lambda: agent.addresses(text))
+    each(
+        lambda: guest_agent_messages.count(text),
+        lambda: guest_agent_messages.is_frozen(text),
+        lambda: guest_agent_messages.mount_points(text),
+    )
+    each(lambda: guest_agent_messages.addresses(text))
 
 
 def guest_program(body: bytes, folder: Path) -> None:
     text = body.decode(errors="replace")
-    each(lambda: agent.started(text), lambda: agent.parse_end(text))
+    each(lambda: guest_agent_messages.started(text), lambda: guest_agent_messages.parse_end(text))
 
 
 def server_inside(body: bytes, folder: Path) -> None:
     """The client's output in a guest for each query: any output leads to a verdict or a refusal."""
-    rows = guest_queries.rows(body.decode(errors="replace"))
-    each(lambda: guest_queries.variables(rows), lambda: guest_queries.binlogs(rows))
-    each(lambda: judge_table(next(iter(guest_queries.check_results(guest_queries.tables(rows), rows).values()), ())))
+    rows = vm_guest_client.rows(body.decode(errors="replace"))
+    each(lambda: vm_guest_client.variables(rows), lambda: vm_guest_client.binlogs(rows))
+    each(
+        lambda: judge_table(next(iter(vm_guest_client.check_results(vm_guest_client.tables(rows), rows).values()), ()))
+    )
     for flavour in Flavour:
 
         def judged(flavour: Flavour = flavour) -> None:
-            listed = guest_queries.recovered(flavour, rows)
-            answer = guest_queries.answered({"version": "1"}, (("b.000001", 7),), listed, listed)
+            listed = vm_guest_client.recovered(flavour, rows)
+            answer = vm_guest_client.answered({"version": "1"}, (("b.000001", 7),), listed, listed)
             before = Position(flavour, BinlogCoordinates("b.000001", 4), listed, "fuzz")
             assert judge_position(before, before, replace(answer, flavour=flavour)).reason
 
-        each(judged, lambda flavour=flavour: guest_queries.gtids_now(flavour, rows))  # type: ignore[misc]
+        each(judged, lambda flavour=flavour: vm_guest_client.gtids_now(flavour, rows))  # type: ignore[misc]
 
 
 def stored_domain(body: bytes, folder: Path) -> None:

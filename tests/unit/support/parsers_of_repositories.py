@@ -15,7 +15,7 @@ from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.patterns import below
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.repository import backup_marks, catalogue, drills, layout, verifications
-from zsnapdb.repository.binlog_contents import load
+from zsnapdb.repository.binlog_archive_contents import load
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import Manifest, expected_stream, is_of_server
 from zsnapdb.repository.manifest_source import ServerSourcePart

@@ -21,13 +21,13 @@ from zsnapdb.jobs.base import run_locks
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_fetch
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore import server_restore as restoring
 from zsnapdb.jobs.restore import startup_steps
 from zsnapdb.jobs.restore.handover import CompletedHandover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.startup_steps import ServerWork
 from zsnapdb.jobs.trial import scratch_datasets
-from zsnapdb.planning.backup.at_rest import CLEAR
+from zsnapdb.planning.backup.dataset_encryption import CLEAR
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import HandoverStep, MakeTop, MountVolumes, Preflight, Receive, Recover
 from zsnapdb.repository import layout
@@ -105,7 +105,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(
         "zsnapdb.mysql.process.server.find_binary", lambda configured, flavour: Path("/usr/sbin/mariadbd")
     )
-    monkeypatch.setattr("zsnapdb.mysql.process.processes.version_of", lambda binary: "11.8.6-MariaDB")
+    monkeypatch.setattr("zsnapdb.mysql.process.process_managers.version_of", lambda binary: "11.8.6-MariaDB")
     monkeypatch.setattr("zsnapdb.mysql.process.server.account", lambda user: (0, 0))
     monkeypatch.setattr("zsnapdb.mysql.process.programs.find", lambda *words: Path("/usr/bin/program"))
     plan_one = restore_plan.make

@@ -26,7 +26,7 @@ from tests.unit.support.known_capabilities import KNOWN
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.locks import InstanceLock
 from zsnapdb.mysql.probe import dialect
-from zsnapdb.mysql.process import server_files
+from zsnapdb.mysql.process import written_paths
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import isolation
 from zsnapdb.planning.server_copy import copy_options, source_facts
@@ -55,10 +55,10 @@ SYNTAX_ERROR = 1064
 def variables_read() -> frozenset[str]:
     """Return the names of the global variables that zsnapdb reads, from its lists and its code."""
     listed = {
-        *server_files.DIRECTORIES,
-        *server_files.BASENAMES,
-        *server_files._FILES,
-        *server_files._KEYRING_FILES,
+        *written_paths.DIRECTORIES,
+        *written_paths.BASENAMES,
+        *written_paths._FILES,
+        *written_paths._KEYRING_FILES,
         *copy_options._PATHS,
         *source_facts.RECORDED,
         *isolation.READ,
@@ -71,7 +71,7 @@ def variables_read() -> frozenset[str]:
             "log_slave_updates",
         ),
     }
-    code = "".join(path.read_text() for path in Path(server_files.__file__).parents[2].rglob("*.py"))
+    code = "".join(path.read_text() for path in Path(written_paths.__file__).parents[2].rglob("*.py"))
     return frozenset(listed | set(re.findall(r'variables(?:\.get\(|\[)\s*"([a-z_]+)"', code)))
 
 

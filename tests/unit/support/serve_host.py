@@ -16,12 +16,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from zsnapdb.agent.children import apart
+from zsnapdb.agent.children import start_detached
 from zsnapdb.config import settings
 from zsnapdb.config.settings import Settings
-from zsnapdb.serve.clone_documents import PublicCommit
+from zsnapdb.serve.clone_documents import OwnedCommit
 from zsnapdb.serve.command_processes import ChildRunner
 from zsnapdb.serve.helper import HelperServer, bound
+from zsnapdb.serve.helper_logins import LiveTokens, LoginHandler
 from zsnapdb.serve.helper_messages import (
     Ending,
     FailureAnswer,
@@ -31,10 +32,9 @@ from zsnapdb.serve.helper_messages import (
     Verb,
     no_such,
 )
-from zsnapdb.serve.login_handler import LiveTokens, LoginHandler
+from zsnapdb.serve.helper_request_handler import RequestHandler
 from zsnapdb.serve.operations import Operations
 from zsnapdb.serve.protection import ProtectionReader
-from zsnapdb.serve.request_handler import RequestHandler
 from zsnapdb.serve.roles import Role
 from zsnapdb.serve.tokens import CredentialBook, CredentialStore, TokenBook
 from zsnapdb.verbs.requests import FleetQuery
@@ -86,7 +86,7 @@ class ServeHost:
     seconds: float = 10.0
     most_clients: int = 64
     most_changes: int = 8
-    commits: list[PublicCommit] = field(default_factory=list)
+    commits: list[OwnedCommit] = field(default_factory=list)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     id_tokens: CredentialBook | None = None
     logins: LoginHandler | None = None
@@ -116,7 +116,7 @@ class ServeHost:
     def helper(self) -> Iterator[RequestHandler]:
         """Answer on the socket during the block."""
         stop = threading.Event()
-        start = partial(apart, program=(sys.executable, "-I", "-S", str(PROGRAM)))
+        start = partial(start_detached, program=(sys.executable, "-I", "-S", str(PROGRAM)))
         environment = {"FAKE_FOLDER": str(self.folder / "fake")}
         runner = ChildRunner(start, environment, self.most_changes)
         operations = Operations(self.folder / "state" / "operations", lambda: self.now)

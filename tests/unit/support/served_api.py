@@ -15,8 +15,8 @@ import httpx
 import uvicorn
 
 from tests.unit.support.serve_host import ServeHost
-from zsnapdb.serve.web_answers import OperationEvents
-from zsnapdb.serve.web_app import create_app
+from zsnapdb.serve.api_answers import OperationEvents
+from zsnapdb.serve.api_app import create_app
 
 
 def request(host: ServeHost, method: str, path: str, token: str = "", **options: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.unit.support import trial_engine
 from tests.unit.support.certificates import Files
-from zsnapdb.config.tables import EngineSettings
+from zsnapdb.config.services import EngineSettings
 
 SERVER, SQL_TOOL = "temporal-server", "temporal-sql-tool"
 ABSENT = f"{SERVER} is neither in PATH nor in the folder `temporal` of the lab's cache; it is built from source"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.planning.dataset_properties import CLASSIFIED, GUARANTEES, SPACE
-from zsnapdb.zfs.own_settings import Right, permission_commands
+from zsnapdb.planning.dataset_property_classes import CLASSIFIED, GUARANTEES, SPACE
+from zsnapdb.zfs.explicit_settings import Right, permission_commands
 
 NEVER_INHERITED = (*SPACE, "canmount")
 

@@ -18,8 +18,8 @@ from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_record
-from zsnapdb.repository.keys import SigningKey, write_secret
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.repository.crypto_keys import SigningKey, write_secret
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
@@ -212,7 +212,7 @@ class Site:
     def record(self, manifest: Manifest) -> None:
         """Record on the host that it stored the backup."""
         instance, repository = self.instance(), self.instance().open_repository()
-        host_record.note_stored(instance, repository, *repository.digested_manifest("main", manifest.backup_id))
+        host_backup_record.note_stored(instance, repository, *repository.digested_manifest("main", manifest.backup_id))
 
     def objects(self, under: str = "") -> list[str]:
         """Return the keys of all objects below `under`, of zsnapdb or not, without the repository's prefix."""

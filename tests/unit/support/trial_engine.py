@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import UnreachableError
-from zsnapdb.config.tables import EngineSettings
+from zsnapdb.config.services import EngineSettings
 
 if TYPE_CHECKING:
     from temporalio.client import Client

@@ -34,7 +34,7 @@ from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup_chain import restore_chain
-from zsnapdb.repository import keys
+from zsnapdb.repository import crypto_keys
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.backup_journal import JournalDisk
 from zsnapdb.repository.backup_marks import unfinished
@@ -127,8 +127,8 @@ class World:
         self.folder = folder
         for name in ("store", "run"):
             (folder / name).mkdir()
-        identity = keys.AgeIdentity.new()
-        keys.write_secret(folder / "identity", identity.file())
+        identity = crypto_keys.AgeIdentity.new()
+        crypto_keys.write_secret(folder / "identity", identity.file())
         self.recipients: tuple[str, ...] = (identity.recipient,)
         self.local: Store = LocalStore(folder / "store")
         self.zfs = SimulatedZfs()

@@ -18,8 +18,8 @@ from zsnapdb.cli.app import app
 from zsnapdb.client.api_protocol import CloneOptions, given_options
 from zsnapdb.mcp.server import server_of
 from zsnapdb.mcp.tools import Toolbox
-from zsnapdb.serve import request_handler
-from zsnapdb.serve.request_handler import CloneTerms
+from zsnapdb.serve import helper_request_handler
+from zsnapdb.serve.helper_request_handler import CloneTerms
 from zsnapdb.verbs.requests import COMMANDS, SERVED, VERBS, DelegatedCommand, NewClone, RoleVerb
 
 VALUES = {
@@ -95,7 +95,7 @@ def test_each_field_is_on_every_way_or_is_an_exception_with_a_reason(way: str) -
 def test_each_field_changes_the_command_that_is_run(field: str) -> None:
     alias = ALIASES[field]
     wanted = NewClone.model_validate({"instance": "main", alias: VALUES[field]})
-    words = request_handler.create_words(wanted, CloneTerms(wanted.name or "made", 60.0, wanted.mask), "ci:x")
+    words = helper_request_handler.create_words(wanted, CloneTerms(wanted.name or "made", 60.0, wanted.mask), "ci:x")
     if field == "ttl":
         # The helper decides how long it is.
         assert "--ttl=60.000s" in words

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.planning.vm.test_clone_domain import FIRST
 from tests.unit.planning.vm.test_restored_domain import IDENTITY
 from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError
-from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm import guest_agent_messages
 from zsnapdb.planning.vm.clone_domain import clone_xml, new_domain
 from zsnapdb.planning.vm.restored_domain import is_of_restore, restored
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, MachineState, connected
@@ -130,7 +130,7 @@ def test_an_agent_that_cannot_be_asked_is_an_error_of_the_package(hypervisor: Hy
     hypervisor.define(_domain())
     hypervisor.start(FIRST.uuid)
     with pytest.raises(CommandError, match="asking the guest agent of the domain"):
-        hypervisor.ask_agent(FIRST.uuid, agent.STATUS, 0.1)
+        hypervisor.ask_agent(FIRST.uuid, guest_agent_messages.STATUS, 0.1)
 
 
 @with_libvirt

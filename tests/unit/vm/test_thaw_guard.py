@@ -20,7 +20,7 @@ from zsnapdb.jobs.backup.guest_freeze import prepared
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive_with_child
-from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm import guest_agent_messages
 from zsnapdb.vm.thaw_guard import guarding
 
 REPOSITORY = Path(__file__).parents[3]
@@ -95,11 +95,11 @@ class GuestOfFile:
         self.state = folder / "state"
 
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
-        if command == agent.STATUS:
+        if command == guest_agent_messages.STATUS:
             return json.dumps({"return": self.state.read_text()})
-        if command == agent.FILE_SYSTEMS:
+        if command == guest_agent_messages.FILE_SYSTEMS:
             return '{"return": []}'
-        self.state.write_text("frozen" if command == agent.FREEZE else "thawed")
+        self.state.write_text("frozen" if command == guest_agent_messages.FREEZE else "thawed")
         return '{"return": 2}'
 
 

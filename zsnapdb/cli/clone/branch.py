@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.command_context import on_host
+from zsnapdb.cli.command_context import host_context
 from zsnapdb.cli.options import AsJson, CloneName, ConfigFile, PlanOnly, argument, option
 from zsnapdb.cli.output import show
 
@@ -31,7 +31,7 @@ def create(
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
-    verb = job.create(*on_host(config), name, branch, start)
+    verb = job.create(*host_context(config), name, branch, start)
     show(IntentionView(verb.plan(), "branch create") if plan else report.BranchesView(verb.run()), json)
 
 
@@ -47,7 +47,7 @@ def switch(
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
-    verb = job.switch(*on_host(config), name, branch, Terminal())
+    verb = job.switch(*host_context(config), name, branch, Terminal())
     show(IntentionView(verb.plan(), "branch switch") if plan else report.SwitchedView(verb.run()), json)
 
 
@@ -56,7 +56,7 @@ def list_branches(name: CloneName, config: ConfigFile = None, json: AsJson = Fal
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
 
-    show(report.BranchesView(job.listing(*on_host(config), name)), json)
+    show(report.BranchesView(job.listing(*host_context(config), name)), json)
 
 
 def log(
@@ -71,7 +71,7 @@ def log(
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
 
-    seen = job.listing(*on_host(config), name)
+    seen = job.listing(*host_context(config), name)
     show(report.BranchLogView(seen, state or seen.branches.current, job.log(seen, state)), json)
 
 
@@ -98,7 +98,7 @@ def diff(
     from zsnapdb.report.clone import branches as report
 
     most = ShownDifference(limit, parse_size(size))
-    compared = branches.compare(*on_host(config), name, before, after, most, Terminal())
+    compared = branches.compare(*host_context(config), name, before, after, most, Terminal())
     show(report.BranchDifferenceView(compared), json)
 
 
@@ -110,5 +110,5 @@ def delete(
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
 
-    verb = job.delete(*on_host(config), name, branch)
+    verb = job.delete(*host_context(config), name, branch)
     show(IntentionView(verb.plan(), "branch delete") if plan else report.BranchesView(verb.run()), json)

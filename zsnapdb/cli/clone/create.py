@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zsnapdb.cli import completion, options
-from zsnapdb.cli.command_context import instance_metrics
+from zsnapdb.cli.command_context import instance_context
+from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.notified_commands import evidence_of
-from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
@@ -131,7 +131,7 @@ def create(
         from zsnapdb.jobs.clone import request as requests
 
         _check_options(source, at, history, once, count)
-        settings, chosen = instance_metrics(config, instance, binary=binary)
+        settings, chosen = instance_context(config, instance, binary=binary)
         request = requests.CloneRequest(
             owner=owner or _owner(),
             name=name,
@@ -188,7 +188,7 @@ def _create_clone(settings: Settings, instance: Instance, request: CloneRequest,
     from zsnapdb.jobs.clone.request import random_name
 
     def made() -> CommandAnswer | None:
-        from zsnapdb.jobs.clone import once as of_run
+        from zsnapdb.jobs.clone import run_results as of_run
 
         known = of_run.created(settings, instance)
         return _answer(known) if known is not None else None
@@ -200,7 +200,7 @@ def _create_clone(settings: Settings, instance: Instance, request: CloneRequest,
         return _answer(result)
 
     def revealed(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-        from zsnapdb.jobs.clone import once as of_run
+        from zsnapdb.jobs.clone import run_results as of_run
 
         return {**recorded, "password": of_run.password_of(settings, instance.host, recorded["clone"]["id"])}
 

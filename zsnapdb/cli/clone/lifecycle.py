@@ -10,9 +10,9 @@ import typer
 
 from zsnapdb.base import run_context
 from zsnapdb.cli import completion, options
-from zsnapdb.cli.command_context import on_host
+from zsnapdb.cli.command_context import host_context
+from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.notified_commands import evidence_of_clone
-from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import argument, flag, option
 from zsnapdb.cli.output import show, show_at_once
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 def list_clones(config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """List the clones, oldest first."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, isolation_check
+    from zsnapdb.jobs.clone import catalogue, isolated_start
     from zsnapdb.report.clone import list as report
 
-    known, reader = catalogue.known_clones(*on_host(config)), run_context.current_audience()
-    seen = tuple(isolation_check.with_servers_elsewhere([info for info in known.copies if reader.sees(info.owner)]))
+    known, reader = catalogue.known_clones(*host_context(config)), run_context.current_audience()
+    seen = tuple(isolated_start.with_servers_elsewhere([info for info in known.copies if reader.sees(info.owner)]))
     show(report.ClonesView(seen, THIS_HOST.now(), known.unreadable if reader.sees_all else ()), json)
 
 
 def show_clone(name: options.CloneName, config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """Show one clone and its commits."""
     from zsnapdb.jobs.base.host import THIS_HOST
-    from zsnapdb.jobs.clone import catalogue, expected_clone, isolation_check, sources
+    from zsnapdb.jobs.clone import catalogue, expected_clone, isolated_start, sources
     from zsnapdb.report.clone import list as report
 
-    (info,) = isolation_check.with_servers_elsewhere([catalogue.find(*on_host(config), name)])
+    (info,) = isolated_start.with_servers_elsewhere([catalogue.find(*host_context(config), name)])
     expected_clone.require(info, name)
     show(report.CloneDetailView(info, sources.commits(info.top), THIS_HOST.now()), json)
 
@@ -56,7 +56,7 @@ def connect(
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import list as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     with evidence_of_clone(settings, name):
         login = lifecycle.login(settings, host, name)
     if dsn or env or json:
@@ -78,7 +78,7 @@ def login(
     from zsnapdb.jobs.clone import logins
     from zsnapdb.report.clone import list as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     shown = logins.new_login(settings, host, name, Terminal()) if new else logins.known_login(settings, host, name)
     form = report.LoginForm.ENVIRONMENT if env else report.LoginForm.URL if dsn else report.LoginForm.LINES
     show(report.LoginView(name, shown, form), json)
@@ -94,7 +94,7 @@ def logs(
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone.list import ServerLogView
 
-    show(ServerLogView(lifecycle.tail(*on_host(config), name, lines)), json)
+    show(ServerLogView(lifecycle.tail(*host_context(config), name, lines)), json)
 
 
 def addresses(
@@ -106,10 +106,10 @@ def addresses(
     json: options.AsJson = False,
 ) -> None:
     """List the ports that clones keep through resets, and their targets in HAProxy."""
-    from zsnapdb.jobs.clone import address as job
+    from zsnapdb.jobs.clone import kept_ports as job
     from zsnapdb.report.clone.list import AddressesView
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     if haproxy is not None:
         job.write_configuration(settings, host, haproxy)
     if follow:
@@ -129,7 +129,7 @@ def start(
     from zsnapdb.jobs.clone import catalogue, lifecycle
     from zsnapdb.report.clone import change as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     settings = catalogue.with_binary(settings, host, name, binary)
     verb = lifecycle.start(settings, host, name, Terminal())
     show(report.IntentionView(verb.plan(), "start") if plan else report.ChangedView(verb.run(), "started"), json)
@@ -145,7 +145,7 @@ def stop(
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
-    verb = lifecycle.stop(*on_host(config), name)
+    verb = lifecycle.stop(*host_context(config), name)
     show(report.IntentionView(verb.plan(), "stop") if plan else report.ChangedView(verb.run(), "stopped"), json)
 
 
@@ -170,7 +170,7 @@ def extend(
     from zsnapdb.report.clone import change as report
 
     seconds = parse_duration(ttl) if ttl is not None else None
-    verb = lifecycle.extend(*on_host(config), name, seconds, parse_size(quota) if quota is not None else None)
+    verb = lifecycle.extend(*host_context(config), name, seconds, parse_size(quota) if quota is not None else None)
     show(report.IntentionView(verb.plan(), "extend") if plan else report.ChangedView(verb.run(), "extended"), json)
 
 
@@ -186,7 +186,7 @@ def protect(
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
-    verb = lifecycle.protect(*on_host(config), name, parse_duration(time))
+    verb = lifecycle.protect(*host_context(config), name, parse_duration(time))
     show(report.IntentionView(verb.plan(), "protect") if plan else report.ChangedView(verb.run(), "protected"), json)
 
 
@@ -200,7 +200,7 @@ def rename(
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
-    show(report.ChangedView(lifecycle.rename(*on_host(config), name, new), "renamed"), json)
+    show(report.ChangedView(lifecycle.rename(*host_context(config), name, new), "renamed"), json)
 
 
 def send_heartbeat(
@@ -216,7 +216,7 @@ def send_heartbeat(
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     info = (
         lifecycle.beat(settings, host, name)
         if process is None
@@ -241,7 +241,7 @@ def keep(name: options.CloneName, config: options.ConfigFile = None, json: optio
     def reset(meant: CloneInfo) -> None:
         try:
             # The reset uses the present configuration, for example its masking rules.
-            settings, host = on_host(config)
+            settings, host = host_context(config)
             with evidence_of_clone(settings, meant.id):
                 done = resetting.reset(settings, host, meant.id, None, Terminal(), meant=meant)
         except ZsnapdbError as error:
@@ -249,7 +249,7 @@ def keep(name: options.CloneName, config: options.ConfigFile = None, json: optio
             return
         show_at_once(report.ResetView(done), json)
 
-    show(report.ChangedView(job.hold(*on_host(config), name, sys.stdin.fileno(), reset), "held no more"), json)
+    show(report.ChangedView(job.hold(*host_context(config), name, sys.stdin.fileno(), reset), "held no more"), json)
 
 
 def commit(
@@ -266,7 +266,7 @@ def commit(
     from zsnapdb.jobs.clone import commits
     from zsnapdb.report.clone import change as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     verb = commits.commit(settings, host, name, message)
     if plan:
         show(report.IntentionView(verb.plan(), "commit"), json)
@@ -276,7 +276,7 @@ def commit(
         return CommandAnswer(report.CommittedView(verb.run()))
 
     def made() -> CommandAnswer | None:
-        from zsnapdb.jobs.clone import once as of_run
+        from zsnapdb.jobs.clone import run_results as of_run
 
         known = of_run.committed(settings, host, name)
         return CommandAnswer(report.CommittedView(known)) if known is not None else None
@@ -300,7 +300,7 @@ def detach(
     from zsnapdb.jobs.clone import detach as job
     from zsnapdb.report.clone import change as report
 
-    verb = job.detach(*on_host(config), name, Terminal())
+    verb = job.detach(*host_context(config), name, Terminal())
     show(report.DetachPlanView(verb.plan()) if plan else report.DetachedView(verb.run()), json)
 
 
@@ -318,10 +318,10 @@ def destroy(
     error. With --once a newer clone of the same name is kept.
     """
     from zsnapdb.jobs.clone import destroy as job
-    from zsnapdb.jobs.copies.sweep import ExtraRemoval
+    from zsnapdb.jobs.dataset_copies.sweep import ExtraRemoval
     from zsnapdb.report.clone import change as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     also = [ExtraRemoval.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     if plan:
         show(report.DestroyPlanView(job.plan(settings, host, name, also), name), json)
@@ -368,7 +368,7 @@ def reset(
     from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     settings = catalogue.with_binary(settings, host, name, binary)
     if plan:
         planned = job.reset_plan(settings, host, name, source, accepts_older=accepts_older, replaces=replaces)

@@ -6,9 +6,9 @@ import functools
 from typing import Annotated
 
 from zsnapdb.cli import completion, options
-from zsnapdb.cli.command_context import instance_metrics, on_host
+from zsnapdb.cli.command_context import host_context, instance_context
+from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.notified_commands import evidence_of_pool, evidence_of_removed
-from zsnapdb.cli.once import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
 
@@ -27,7 +27,7 @@ def pool(
     from zsnapdb.jobs.clone import pool_filling as job
     from zsnapdb.report.clone import create as report
 
-    settings, chosen = instance_metrics(config, instance)
+    settings, chosen = instance_context(config, instance)
     if plan:
         show(report.PoolPlanView(job.plan_fill(settings, chosen)), json)
         return
@@ -67,11 +67,11 @@ def prepare(
     A server recovers the snapshot set once and is shut down cleanly. If clones are masked, it is masked once. Clones of
     the set and their resets then need neither step.
     """
-    from zsnapdb.jobs.clone import prepare as job
+    from zsnapdb.jobs.clone import set_preparation as job
     from zsnapdb.report.clone.change import IntentionView
     from zsnapdb.report.clone.create import PreparedView, RemovedFormsView
 
-    settings, chosen = instance_metrics(config, instance, binary=binary)
+    settings, chosen = instance_context(config, instance, binary=binary)
     if removes:
         act = job.forms_of if plan else job.remove_forms
         show(RemovedFormsView(tuple(act(settings, chosen, source)), is_done=not plan), json)
@@ -104,18 +104,18 @@ def reap(
     """
     from zsnapdb.jobs.base import clock_record
     from zsnapdb.jobs.clone import reaper
-    from zsnapdb.jobs.copies.sweep import ExtraRemoval
-    from zsnapdb.jobs.doctor import orphans
+    from zsnapdb.jobs.dataset_copies.sweep import ExtraRemoval
+    from zsnapdb.jobs.doctor import orphan_servers
     from zsnapdb.jobs.vm import removal as vm_reaper
     from zsnapdb.report.clone import change as report
 
-    settings, host = on_host(config)
+    settings, host = host_context(config)
     if trust_clock and not plan:
         clock_record.confirm(host)
     also = [ExtraRemoval.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     note = functools.partial(evidence_of_removed, settings)
     clones = reaper.plan(settings, host) if plan else reaper.reap(settings, host, also, note)
-    outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]
+    outcomes = [*clones, *(orphan_servers.plan(settings) if plan else orphan_servers.reap(settings))]
     outcomes += vm_reaper.sweep(settings, host, act=not plan, also=also)
     show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)
     for item in outcomes:

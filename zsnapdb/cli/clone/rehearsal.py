@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli import completion
-from zsnapdb.cli.command_context import instance_metrics
+from zsnapdb.cli.command_context import instance_context
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, argument, flag, option
 from zsnapdb.cli.output import show
 
@@ -41,7 +41,7 @@ def upgrade_test(
     from zsnapdb.jobs.clone import upgrade as job
     from zsnapdb.report.clone import migration as report
 
-    settings, chosen = instance_metrics(config, instance)
+    settings, chosen = instance_context(config, instance)
     queries = (*chosen.settings.upgrade_queries, *(query or ()))
     result = job.rehearse(settings, chosen, source, binary, queries, accepts_older=accepts_older)
     show(report.RehearsalView(result), json)
@@ -85,7 +85,7 @@ def migration_check(
     from zsnapdb.jobs.clone import migration as job
     from zsnapdb.report.clone import migration as report
 
-    settings, chosen = instance_metrics(config, instance)
+    settings, chosen = instance_context(config, instance)
     seconds = None if load_of is None else parse_duration(load_of)
     checked = job.check(settings, chosen, job.MigrationRequest(command or (), Path.cwd(), source, seconds))
     show(report.MigrationView(checked, as_markdown=markdown), json)

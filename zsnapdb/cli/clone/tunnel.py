@@ -45,7 +45,7 @@ def tunnel(
     from zsnapdb.base import program_start
     from zsnapdb.base.errors import PreflightError, UsageError
     from zsnapdb.base.untrusted_text import printed
-    from zsnapdb.planning.clone.client_access import LOCAL_HOST, tunnel_to
+    from zsnapdb.planning.clone.client_commands import LOCAL_HOST, tunnel_to
     from zsnapdb.planning.clone.isolation import ACCOUNT
 
     if port is not None and via is None:

@@ -22,7 +22,7 @@ from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive_with_child
-from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm import guest_agent_messages
 from zsnapdb.planning.vm.consistency_level import Freeze
 from zsnapdb.vm.guest_agent import Agent, is_frozen, thaw
 from zsnapdb.vm.thaw_guard import ThawGuard, guarding
@@ -101,8 +101,8 @@ class GuestFreeze:
             if is_frozen(self._hypervisor, self._uuid):
                 self.problem = "somebody else holds the guest frozen"
                 return
-            listed = self._hypervisor.ask_agent(self._uuid, agent.FILE_SYSTEMS, _LISTING_SECONDS)
-            self.mount_points = agent.mount_points(listed)
+            listed = self._hypervisor.ask_agent(self._uuid, guest_agent_messages.FILE_SYSTEMS, _LISTING_SECONDS)
+            self.mount_points = guest_agent_messages.mount_points(listed)
         except (CommandError, DamagedError) as error:
             self.problem = f"the guest agent does not answer: {error.message}"
 
@@ -119,7 +119,9 @@ class GuestFreeze:
         self._is_held = True
         try:
             self._guard.freezing()
-            self.count = agent.count(self._hypervisor.ask_agent(self._uuid, agent.FREEZE, self._deadline))
+            self.count = guest_agent_messages.count(
+                self._hypervisor.ask_agent(self._uuid, guest_agent_messages.FREEZE, self._deadline)
+            )
         except (CommandError, DamagedError) as error:
             self.problem = f"the guest was not frozen: {error.message}"
 

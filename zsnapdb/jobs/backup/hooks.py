@@ -12,7 +12,7 @@ from zsnapdb import hooks
 from zsnapdb.base.errors import HookError
 from zsnapdb.hooks import BackupEnd, Hook, OnFailure, When
 from zsnapdb.jobs.base.events import Events
-from zsnapdb.jobs.base.set_properties import snapshot_name
+from zsnapdb.jobs.base.snapshot_set_properties import snapshot_name
 
 
 class Hooked:

@@ -26,8 +26,8 @@ from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.events import Events, KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
-from zsnapdb.jobs.base.run_locks import for_instance, sole_reader
-from zsnapdb.jobs.base.set_properties import (
+from zsnapdb.jobs.base.run_locks import lock_instance, lock_server_work
+from zsnapdb.jobs.base.snapshot_set_properties import (
     BACKUP_PROPERTY,
     LOCAL,
     POSITION_PROPERTY,
@@ -38,10 +38,10 @@ from zsnapdb.jobs.base.set_properties import (
 from zsnapdb.jobs.host.local_snapshot_sets import as_backed_up_last
 from zsnapdb.jobs.record.record_file import BACKUPS
 from zsnapdb.jobs.record.record_file import read as record_file
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.repository import local_snapshot_sets, retention
-from zsnapdb.planning.repository.host_record import BackupRecord
+from zsnapdb.planning.repository.host_backup_record import BackupRecord
 from zsnapdb.planning.repository.local_snapshot_sets import LocalSet
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
@@ -105,7 +105,7 @@ def _next_number(instance: Instance) -> int:
             record = record_file(file, BackupRecord)
             if record is not None and record.url == instance.repository.url:
                 numbers += [one for one in (record.sequence, *(b.sequence for b in record.stored)) if one is not None]
-    return order.next_number(max(numbers, default=0), ())
+    return creation_order.next_number(max(numbers, default=0), ())
 
 
 def keep(instance: Instance, manifest: Manifest) -> None:
@@ -180,7 +180,7 @@ def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
     if not manifests:
         return {}
     # Import late: few commands need this module.
-    from zsnapdb.jobs.host.live_server_checks import REPLACED_PROPERTY
+    from zsnapdb.jobs.host.dataset_use_checks import REPLACED_PROPERTY
 
     wanted = {one.guid: (one.dataset, manifest.createtxg) for manifest in manifests for one in manifest.volumes}
     own = {manifest.pool_guid for manifest in manifests}
@@ -212,7 +212,7 @@ def load(instance: Instance) -> list[Manifest]:
     if renamed := _renamed(lost):
         manifests = [_renamed_in(manifest, renamed) for manifest in manifests]
         here = snapshots.send_points_there({volume.dataset for manifest in manifests for volume in manifest.volumes})
-    return order.in_order(
+    return creation_order.in_order(
         manifest
         for manifest in manifests
         if all(
@@ -265,7 +265,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
     used: dict[str, int] = defaultdict(int)
     users: dict[str, list[str]] = defaultdict(list)
     roles = {dataset: role for role, dataset in sorted(instance.volumes.items())}
-    for marked in order.by_creation(seen, lambda one: one.snapshot.createtxg):
+    for marked in creation_order.by_creation(seen, lambda one: one.snapshot.createtxg):
         marks, name, use = marked.properties, marked.snapshot.full_name, marked.use
         backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
         if state not in states:
@@ -365,8 +365,8 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
-    with for_instance(instance, "snapshot", "snapshotting"):
-        with opener(instance) as source, sole_reader(instance):
+    with lock_instance(instance, "snapshot", "snapshotting"):
+        with opener(instance) as source, lock_server_work(instance):
             recovered = source.recover()
             if recovered is not None:
                 events.warn(recovered)

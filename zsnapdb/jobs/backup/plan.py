@@ -21,12 +21,12 @@ from zsnapdb.jobs.backup.server_source import open_source
 from zsnapdb.jobs.backup.source_interface import Observation, SourceOpener
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
-from zsnapdb.jobs.base.set_properties import STORED
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.record.host_record import StoredCheck
-from zsnapdb.planning import order
+from zsnapdb.jobs.base.snapshot_set_properties import STORED
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.record.host_backup_record import StoredCheck
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.backup import fitness
-from zsnapdb.planning.backup.at_rest import judge_sent
+from zsnapdb.planning.backup.dataset_encryption import judge_sent
 from zsnapdb.planning.backup.send_form import (
     AUTO,
     SEND_FLAGS,
@@ -221,12 +221,14 @@ def plan(
     damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
     checked = StoredCheck()
     if repository is not None:
-        checked = host_record.check(instance, repository, known.backups, known.unread, is_writing=True, seen=seen)
+        checked = host_backup_record.check(
+            instance, repository, known.backups, known.unread, is_writing=True, seen=seen
+        )
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
     known = replace(known, backups=checked.ordered(known.backups))
     trusted = checked.provenance.trusted(known.backups)
-    candidates = trusted if before is None else order.made_before(trusted, before)
+    candidates = trusted if before is None else creation_order.made_before(trusted, before)
 
     def base_among(local: Mapping[str, Collection[int]]) -> BasePlan[Summary]:
         return choose_base(

@@ -13,14 +13,15 @@ from zsnapdb.base.errors import HookError, PreflightError, ZsnapdbError
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import replica_applier
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import live_server_checks, startup_check
+from zsnapdb.jobs.host import dataset_use_checks, startup_requirements
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
-from zsnapdb.mysql.binlog.read import index_entries
+from zsnapdb.mysql.binlog.tail import index_entries
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.process.discovery import is_server_program, server_processes
-from zsnapdb.mysql.process.server_files import (
+from zsnapdb.mysql.process.time_zone import server_zone
+from zsnapdb.mysql.process.written_paths import (
     absolute_tablespaces,
     data_file_blocks,
     fixed_links,
@@ -29,10 +30,9 @@ from zsnapdb.mysql.process.server_files import (
     with_real_paths,
     written_paths,
 )
-from zsnapdb.mysql.process.time_zone import server_zone
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import set_variables
-from zsnapdb.planning.backup.at_rest import judge_sending
+from zsnapdb.planning.backup.dataset_encryption import judge_sending
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,
     DatasetSpace,
@@ -203,7 +203,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     blocks = data_file_blocks(facts)
     findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())
     server = instance.settings.server
-    findings += startup_check.judge_plugins(server, facts.flavour, facts.version, facts.plugins, prevents=False)
+    findings += startup_requirements.judge_plugins(server, facts.flavour, facts.version, facts.plugins, prevents=False)
     findings += _judge_hooks(instance)
     found, ciphers = tuple(findings), judged.ciphers
     if placement.objections or objection(findings) is not None:
@@ -267,7 +267,7 @@ def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
 
     `facts` are unchanged answers of the server.
     """
-    view = live_server_checks.other_view(facts.variables, session.peer)
+    view = dataset_use_checks.other_view(facts.variables, session.peer)
     return [] if view is None else [judge_view(view)]
 
 

@@ -18,7 +18,7 @@ from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import SetsHere
-from zsnapdb.jobs.base.set_properties import (
+from zsnapdb.jobs.base.snapshot_set_properties import (
     BACKUP_PROPERTY,
     BASE_TAG,
     LOCAL,
@@ -27,8 +27,8 @@ from zsnapdb.jobs.base.set_properties import (
     STORED,
 )
 from zsnapdb.jobs.host.local_snapshot_sets import unfinished
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.record.host_record import note_stored
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.record.host_backup_record import note_stored
 from zsnapdb.planning.backup.resume import Cause, Interrupted, ResumeDecision, ResumeJudgement, Surroundings, judge
 from zsnapdb.repository.backup_journal import DISK, BackupJournal, StartedBackup, StartedVolume, journals
 from zsnapdb.repository.backup_marks import remove_mark
@@ -88,7 +88,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
     """Map the backups whose chain cannot be restored because of known damage to the finding."""
     damage = known_damage(repository, instance.name)
-    known, checked = host_record.checked_backups(instance, repository)
+    known, checked = host_backup_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
     stored = damage.stored()
     return {

@@ -37,9 +37,9 @@ from zsnapdb.jobs.backup.store_local_set import (
 )
 from zsnapdb.jobs.base.events import KeptWarnings, undone_on_error
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import for_instance, is_at_work, sole_reader
-from zsnapdb.jobs.base.set_properties import BASE_TAG
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.base.run_locks import is_at_work, lock_instance, lock_server_work
+from zsnapdb.jobs.base.snapshot_set_properties import BASE_TAG
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.repository.backup_journal import DISK, BackupJournal
 from zsnapdb.repository.backup_marks import remove_mark
@@ -65,7 +65,7 @@ def backup_of_run(instance: Instance) -> Manifest | None:
     """
     try:
         repository = instance.open_repository()
-        known = host_record.trusted_backups(instance, repository)
+        known = host_backup_record.trusted_backups(instance, repository)
         latest = instance.host.now() + _CLOCKS
         own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
         return repository.manifest(instance.name, own.backup_id) if own is not None else None
@@ -211,7 +211,7 @@ def _alone(request: _BackupRequest) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if request.once:
             stack.enter_context(hinting(request.instance))
-        stack.enter_context(for_instance(request.instance, "backup", "backing up"))
+        stack.enter_context(lock_instance(request.instance, "backup", "backing up"))
         yield
 
 
@@ -241,7 +241,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
     with contextlib.ExitStack() as until_stored:
         with request.opener(instance) as source:
             # 1. Recover: undo the leftovers of a killed run on the source, such as a stopped applier.
-            with sole_reader(instance):
+            with lock_server_work(instance):
                 recovered = source.recover()
             if recovered is not None:
                 request.warn(recovered)
@@ -262,7 +262,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 
                 # 5. Plan: a full backup, or an increment and its base.
                 planned = plan(instance, observed, repository, known, full=request.full, seen=seen)
-                host_record.note_digests(instance, repository, planned.provenance, known.backups)
+                host_backup_record.note_digests(instance, repository, planned.provenance, known.backups)
             request.events.warnings.extend(planned.observed.warnings)
 
             # 6. Snapshot: hold the source, create all snapshots in one request, release the source, prove the set.
@@ -271,7 +271,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             request.done.begins(backup_id, observed.volumes)
             to_hold = send.may_hold_base(instance, planned.to_hold, {one.snapshot.full_name for one in seen})
             until_stored.enter_context(undone_on_error(lambda: holds.release(to_hold, BASE_TAG)))
-            with sole_reader(instance):
+            with lock_server_work(instance):
                 run_id = instance.host.run_id()
                 taken = take(source, observed, instance.name, backup_id, request.events, run_id=run_id, bases=to_hold)
             snapshotted = time.monotonic()
@@ -279,7 +279,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
         # The source is released and closed. No process waits for this run any more.
         with at_low_priority(may_stay_low=True):
             pool = pool_of(next(iter(taken.set.snapshots.values())).dataset)
-            host_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))
+            host_backup_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))
 
             # 7. Journal: record the facts that a later run needs in order to continue this backup.
             journal = _write_journal(
@@ -316,7 +316,7 @@ def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult
                     before=early.set.createtxg,
                     seen=seen,
                 )
-                host_record.note_digests(instance, repository, planned.provenance, known.backups)
+                host_backup_record.note_digests(instance, repository, planned.provenance, known.backups)
             request.events.warnings.extend(planned.observed.warnings)
             early.becomes_backup()
         with at_low_priority(may_stay_low=True):
@@ -404,7 +404,7 @@ def _write_journal(
             planned.base.base,
             created or instance.host.now(),
             planned.form.form,
-            host_record.next_sequence(instance, repository, planned.numbers),
+            host_backup_record.next_sequence(instance, repository, planned.numbers),
             planned.sent_from,
         )
         folder, disk = interrupted.folder(instance), instance.host.journal_disk or DISK

@@ -25,10 +25,10 @@ from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.backup.source_interface import SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
+from zsnapdb.jobs.base.snapshot_set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.jobs.host.object_locks import extend_locks
-from zsnapdb.jobs.record.host_record import checked_backups, next_sequence, note_stored
-from zsnapdb.planning.backup.at_rest import judge_storing
+from zsnapdb.jobs.record.host_backup_record import checked_backups, next_sequence, note_stored
+from zsnapdb.planning.backup.dataset_encryption import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.send_form import (
     SEND_FLAGS,

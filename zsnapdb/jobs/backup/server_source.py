@@ -27,20 +27,25 @@ from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
 from zsnapdb.jobs.backup.source_interface import AnySource, SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.snapshot_set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
-from zsnapdb.jobs.host.site_settings import recorded_settings
-from zsnapdb.jobs.record import binlog_tail_record, systemd_unit_record
+from zsnapdb.jobs.host.site_dataset_settings import recorded_settings
+from zsnapdb.jobs.record import binlog_tail_record, server_unit_record
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.binlog.read import KnownTail, find_position, tail_near_end
-from zsnapdb.mysql.probe import possibly_changed, published_position
+from zsnapdb.mysql.binlog.tail import KnownTail, find_position, tail_near_end
+from zsnapdb.mysql.probe import published_position, refresh_facts
 from zsnapdb.mysql.process.server import owner_of_files
-from zsnapdb.mysql.process.server_files import absolute_tablespaces, keyring_paths, statements_half_done
+from zsnapdb.mysql.process.written_paths import absolute_tablespaces, keyring_paths, statements_half_done
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import judge_durability, objection, unlogged_changes
 from zsnapdb.planning.backup.lock_strategy import LockChoice, delays, still_enough
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
-from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin, recorded_origins, recorded_variables
+from zsnapdb.planning.server_copy.source_facts import (
+    ORIGIN_PROPERTY,
+    SourceServer,
+    recorded_origins,
+    recorded_variables,
+)
 from zsnapdb.planning.server_facts import Channel, ServerFacts
 from zsnapdb.planning.server_family import family
 from zsnapdb.repository.manifest import FilesystemType
@@ -278,7 +283,7 @@ class ServerSource:
         seen, site = volume_facts(observed.volumes.values()), recorded_settings(observed.volumes.values())
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
         owner = owner_of_files(facts.variables["datadir"])
-        systemd_unit_record.note(self.instance, Path(facts.variables["datadir"]))
+        server_unit_record.note(self.instance, Path(facts.variables["datadir"]))
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
             lock=LockPart(
@@ -319,12 +324,12 @@ class ServerSource:
         )
 
 
-def origin_of(observed: Observed) -> Origin:
+def origin_of(observed: Observed) -> SourceServer:
     """Return the facts of the observed server that a copy of the server needs."""
     key_files = [str(file) for file in observed.keys.files]
     strays = absolute_tablespaces(observed.facts)
     key = observed.binlog_key
-    return Origin.of(observed.facts, observed.volumes, observed.mountpoints, strays, key_files, key)
+    return SourceServer.of(observed.facts, observed.volumes, observed.mountpoints, strays, key_files, key)
 
 
 def _under_least_lock(
@@ -378,7 +383,7 @@ def _attempt(
     """
     settings, deadline = instance.settings.lock, instance.settings.lock.deadline
     strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
-    terms = locks.Terms(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
+    terms = locks.LockTimeouts(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
     in_time = False
     with (
         _low_priority_outside_lock(choice, hooked) as hurried,
@@ -443,7 +448,7 @@ def _low_priority_outside_lock(
 
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
     """Raise PreflightError if the server has changed since it was observed and is no longer fit for a backup."""
-    facts = possibly_changed(session, observed.facts, engines=choice.lock.needs_crash_safe)
+    facts = refresh_facts(session, observed.facts, engines=choice.lock.needs_crash_safe)
     error = objection(judge_durability(facts))
     if error is not None:
         raise error

@@ -22,7 +22,7 @@ from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.events import Events, undone_on_error
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import (
+from zsnapdb.jobs.base.snapshot_set_properties import (
     BACKUP_PROPERTY,
     BASE_TAG,
     INSTANCE_PROPERTY,

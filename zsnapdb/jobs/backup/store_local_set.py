@@ -21,8 +21,8 @@ from zsnapdb.jobs.backup.source_interface import Observation, SourceDescription,
 from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.events import KeptWarnings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import sole_reader
-from zsnapdb.jobs.base.set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
+from zsnapdb.jobs.base.run_locks import lock_server_work
+from zsnapdb.jobs.base.snapshot_set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
 from zsnapdb.jobs.host.local_snapshot_sets import local_sets
 from zsnapdb.planning.backup.fitness import FitnessFinding, warnings
 from zsnapdb.zfs import holds, snapshots
@@ -89,7 +89,7 @@ def snapshot_during_outage(
         UnreachableError: `outage`, because no set on this host is stored yet, so the address may be wrong.
     """
     with opener(instance) as source:
-        with sole_reader(instance):
+        with lock_server_work(instance):
             recovered = source.recover()
         if recovered is not None:
             events.warn(recovered)
@@ -101,7 +101,7 @@ def snapshot_during_outage(
         started = time.monotonic()
         backup_id = instance.host.new_backup_id()
         done.begins(backup_id, observed.volumes)
-        with sole_reader(instance):
+        with lock_server_work(instance):
             taken = take(source, observed, instance.name, backup_id, events, LOCAL, run_id=instance.host.run_id())
         made = OutageSnapshot(
             instance,

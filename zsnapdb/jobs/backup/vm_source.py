@@ -23,12 +23,12 @@ from zsnapdb.jobs.backup.preflight import judge_volumes_space
 from zsnapdb.jobs.backup.source_interface import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
+from zsnapdb.jobs.base.snapshot_set_properties import GRADE_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import TunedVolume, volume_facts
-from zsnapdb.jobs.host.site_settings import recorded_settings
+from zsnapdb.jobs.host.site_dataset_settings import recorded_settings
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.probe import probe, published_position
-from zsnapdb.planning.backup.at_rest import judge_sending
+from zsnapdb.planning.backup.dataset_encryption import judge_sending
 from zsnapdb.planning.backup.fitness import (
     FitnessFinding,
     judge_lock,
@@ -167,7 +167,7 @@ def locked(instance: Instance, observed: ObservedInside) -> Iterator[LockedGuest
     """
     settings = instance.settings.lock
     strategy = locks.strategy(observed.choice.name, longest=settings.longest_statement, kill=settings.kill)
-    terms = locks.Terms(settings.deadline, settings.deadline)
+    terms = locks.LockTimeouts(settings.deadline, settings.deadline)
     with (
         instance.session_inside() as asking,
         instance.session_inside(read_timeout=settings.deadline + 30) as owner,

@@ -142,7 +142,7 @@ class Host:
 
     @property
     def services(self) -> Path:
-        """Recorded systemd units of servers, a file per instance (`systemd_unit_record.py`)."""
+        """Recorded systemd units of servers, a file per instance (`server_unit_record.py`)."""
         return self.records.with_name("services")
 
     @property

@@ -298,7 +298,7 @@ class Instance:
 
     def keyring(self) -> Keyring:
         """Return the keys of the instance's repository, with this host's record of its own documents."""
-        from zsnapdb.jobs.base.document_digests import OwnDocumentFiles
+        from zsnapdb.jobs.base.own_document_digests import OwnDocumentFiles
         from zsnapdb.repository.keyring import Keyring
 
         own = OwnDocumentFiles(self.host.records / self.name, self.events)
@@ -321,7 +321,7 @@ class Instance:
     def archive(self, repository: Repository) -> BinlogArchive:
         """Return the instance's binlog archive in the repository. Its descriptions are cached on this host."""
         from zsnapdb.repository.binlog_archive import BinlogArchive
-        from zsnapdb.repository.binlog_cache import DescriptionCache
+        from zsnapdb.repository.binlog_description_cache import DescriptionCache
 
         return BinlogArchive(repository, self.name, cache=DescriptionCache.of(self.host.cache, repository, self.name))
 

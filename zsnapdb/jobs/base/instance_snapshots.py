@@ -14,7 +14,7 @@ from zsnapdb.base import files
 from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
-from zsnapdb.jobs.base.set_properties import (
+from zsnapdb.jobs.base.snapshot_set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
     LOCAL,
@@ -23,7 +23,7 @@ from zsnapdb.jobs.base.set_properties import (
     set_named,
     snapshot_name,
 )
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.zfs import snapshots
 from zsnapdb.zfs.snapshot_files import SnapshotNames, snapshot_names
 from zsnapdb.zfs.snapshots import OwnedSnapshot
@@ -208,7 +208,7 @@ class SetsHere:
             return []
         everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))
         groups = snapshots.created_in(self.places[0], [name for name in everywhere if set_named(name) is not None])
-        return order.by_creation(groups, lambda name: groups[name])
+        return creation_order.by_creation(groups, lambda name: groups[name])
 
     def _read(self, more: Sequence[str], but: Mapping[str, Collection[str]]) -> list[OwnedSnapshot]:
         names = [

@@ -164,7 +164,7 @@ def _holder(file: TextIO) -> str:
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
 
 
-def sole_reader(instance: Instance) -> contextlib.AbstractContextManager[None]:
+def lock_server_work(instance: Instance) -> contextlib.AbstractContextManager[None]:
     """Exclude other runs of this host that lock the instance's server or clean up after a killed run.
 
     Such a lock ends within lock.budget, so other runs wait for it.
@@ -177,7 +177,7 @@ def sole_reader(instance: Instance) -> contextlib.AbstractContextManager[None]:
     )
 
 
-def for_instance(instance: Instance, name: str, doing: str) -> contextlib.AbstractContextManager[None]:
+def lock_instance(instance: Instance, name: str, doing: str) -> contextlib.AbstractContextManager[None]:
     """Hold the lock `name` of the instance on this host. If another run holds it, wait as long as `--wait` allows."""
     return exclusive(
         f"{name}-{instance.name}",
@@ -194,7 +194,7 @@ def is_at_work(instance: Instance, name: str) -> bool:
 
 
 @contextlib.contextmanager
-def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
+def hold_writer_lease(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
     """Run the block as the only writer of the instance's part of the repository, across all hosts.
 
     Yield a function that raises LeaseError once the lease is lost.
@@ -202,7 +202,7 @@ def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[
     from zsnapdb.repository.writer_lease import lease
 
     with (
-        for_instance(instance, "backup", doing),
+        lock_instance(instance, "backup", doing),
         lease(
             repository,
             f"{instance.name}/writer",

@@ -26,7 +26,7 @@ from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError, 
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.files import (
+from zsnapdb.jobs.binlog.server_binlogs import (
     BinlogSource,
     LocalFiles,
     contains_last,
@@ -36,34 +36,34 @@ from zsnapdb.jobs.binlog.files import (
     known_history,
     last_seen,
 )
-from zsnapdb.jobs.host.archived_binlogs import span_and_tables
-from zsnapdb.jobs.record.archive_record import inherit, note_archived, note_archived_files
-from zsnapdb.jobs.record.host_record import next_sequence
+from zsnapdb.jobs.host.binlog_spans import span_and_tables
+from zsnapdb.jobs.record.host_backup_record import next_sequence
+from zsnapdb.jobs.record.own_archived_binlogs import inherit, note_archived, note_archived_files
 from zsnapdb.mysql.binlog.events import read_plain
-from zsnapdb.mysql.binlog.read import commit_horizon
+from zsnapdb.mysql.binlog.tail import commit_horizon
 from zsnapdb.mysql.probe import dialect
-from zsnapdb.mysql.schema.tables import made_as
+from zsnapdb.mysql.schema.tables import creation_options
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
-from zsnapdb.planning.backup.at_rest import judge_archiving
+from zsnapdb.planning.backup.dataset_encryption import judge_archiving
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.binlog.archive_times import (
     ArchiverObservation,
     CommitHorizon,
+    CommitTimeEvidence,
     LastRecord,
-    Witness,
     is_reached,
     is_worth_recording,
     sighting_between,
 )
 from zsnapdb.planning.binlog.created_tables import MOST_MADE, CreatedTable
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids
-from zsnapdb.planning.binlog.history import CompleteUntil, RouteEnd
-from zsnapdb.planning.repository.host_record import ArchivedPosition
+from zsnapdb.planning.binlog.route_elements import CompleteUntil, RouteEnd
+from zsnapdb.planning.repository.host_backup_record import ArchivedPosition
 from zsnapdb.planning.server_facts import Dialect
 from zsnapdb.repository import binlog_archive
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_contents import active_file
+from zsnapdb.repository.binlog_archive_contents import active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, CreatedTablePart, Incarnation, Segment
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash
@@ -88,7 +88,7 @@ def made_parts(
         with instance.session(read_timeout=5.0) as session:
             if find_source(session) != source:
                 return ()
-            said = [(made, made_as(session, made.schema, made.table)) for made in as_made]
+            said = [(made, creation_options(session, made.schema, made.table)) for made in as_made]
     except (ServerError, PreflightError):
         return ()
     return tuple(part for made, words in said if words is not None and (part := _part(made, *map(_word, words))))
@@ -263,10 +263,10 @@ class Archiver:
     def _look_now(self) -> ArchiverObservation:
         return ArchiverObservation(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
 
-    def _witness(self, known: ArchivedFile | None) -> Witness:
+    def _witness(self, known: ArchivedFile | None) -> CommitTimeEvidence:
         """Return the facts about the commit times in a binlog whose bytes can be read now."""
         seen = sighting_between(self._last_look, self._look_now())
-        return Witness(seen) if known is None else Witness(seen, known.span.stretches, known.end)
+        return CommitTimeEvidence(seen) if known is None else CommitTimeEvidence(seen, known.span.stretches, known.end)
 
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive everything that the server has written since the last round.

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import DamagedError, NotFound, RepositoryError, ServerE
 from zsnapdb.base.patterns import below
 from zsnapdb.base.program_start import Stop
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.jobs.binlog.server_binlogs import LocalFiles, find_source
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
@@ -28,7 +28,7 @@ from zsnapdb.planning.binlog.changes import (
     is_within,
     parse_kinds,
 )
-from zsnapdb.planning.restore.targets import parse_time
+from zsnapdb.planning.restore.point_forms import parse_time
 from zsnapdb.planning.sql_quoting import parse_table
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 

@@ -22,19 +22,19 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import for_instance
-from zsnapdb.jobs.binlog.files import LocalFiles, find_source, known_history
-from zsnapdb.jobs.host.archived_binlogs import archived_damage
-from zsnapdb.jobs.record import archive_record, host_record
+from zsnapdb.jobs.base.run_locks import lock_instance
+from zsnapdb.jobs.binlog.server_binlogs import LocalFiles, find_source, known_history
+from zsnapdb.jobs.host.binlog_spans import archived_damage
+from zsnapdb.jobs.record import host_backup_record, own_archived_binlogs
 from zsnapdb.mysql.binlog import binlog_files
 from zsnapdb.mysql.binlog.events import read_plain
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
-from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge
+from zsnapdb.planning.binlog.purge import DumpConnection, Expiry, PurgePlan, ages_of, batches, plan_purge
 from zsnapdb.planning.server_family import family
 from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_damage, stored_sizes
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth, known_damage
@@ -57,7 +57,7 @@ def purge(instance: Instance) -> PurgePlan:
     Raises:
         DamagedError: an archived copy that is read first is damaged; that binlog and all later ones stay.
     """
-    with for_instance(instance, "purge", "purging binlogs of"), instance.session() as session:
+    with lock_instance(instance, "purge", "purging binlogs of"), instance.session() as session:
         planned, archived = _look(instance, session)
         for number, batch in enumerate(batches(planned.names, instance.settings.binlog.purge_files)):
             if number:
@@ -83,7 +83,9 @@ class _Archived:
     def is_believed(self, instance: Instance, name: str) -> bool:
         """Return whether this host recognises the description of the copy, by its own record or by a signature."""
         file = self.files[name]
-        return (file.incarnation, file.name) in archive_record.known_binlogs(instance, self.archive.repository, [file])
+        return (file.incarnation, file.name) in own_archived_binlogs.known_binlogs(
+            instance, self.archive.repository, [file]
+        )
 
 
 def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
@@ -105,7 +107,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
         local,
         ages,
         kept,
-        [Dump(reader.host, _SENT_ALL in reader.state) for reader in binlog_files.readers(session)],
+        [DumpConnection(reader.host, _SENT_ALL in reader.state) for reader in binlog_files.readers(session)],
         expiry_of(source.flavour, variables),
         keep=settings.keep,
         replicas=settings.replicas,
@@ -119,7 +121,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
     The server's files may then be the only copies.
     """
-    _, checked = host_record.checked_backups(instance, repository, archive)
+    _, checked = host_backup_record.checked_backups(instance, repository, archive)
     for finding in checked.findings:
         if finding.is_archive:
             raise DamagedError(f"nothing is purged: {finding.text}", hint=finding.hint)

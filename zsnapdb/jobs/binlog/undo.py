@@ -19,7 +19,7 @@ from zsnapdb.base.errors import ConsistencyError, ExistsError, NotFound, Preflig
 from zsnapdb.base.gtid import contains
 from zsnapdb.base.patterns import below
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.jobs.binlog.server_binlogs import LocalFiles, find_source
 from zsnapdb.mysql.accounts import account_privileges
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.schema.definitions import TableShapes

@@ -13,7 +13,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events, undone_on_error
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import address, cached_sets, data_reset, reset_baseline, volumes
+from zsnapdb.jobs.clone import cached_sets, data_replacement, kept_ports, reset_baseline, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, locked_clone, of_dataset, ready, verb
 from zsnapdb.jobs.clone.clone_info import BRANCHES_PROPERTY, CloneInfo
 from zsnapdb.jobs.clone.commits import commit_locked, end_of_log, newest_commit, read_branches
@@ -24,8 +24,8 @@ from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.reset_baseline import LogEnd
 from zsnapdb.jobs.clone.row_reset import hides_changes
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, commits
-from zsnapdb.jobs.clone.volumes import mend
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.clone.volumes import revert_interrupted_change
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.schema.definitions import all_definitions_of
@@ -201,7 +201,7 @@ def switch(
             step = f"the data stays: both branches are at {target.set.backup_id}"
             return Intention(info, (step,)), partial(_rename, settings, host, info, known, branch)
         patience = server_settings(settings, info).start_timeout
-        data_reset.quota_beside(settings, info, is_committed=not is_kept)
+        data_replacement.quota_beside(settings, info, is_committed=not is_kept)
         source = CloneSource(SourceKind.COMMIT, target.set, target.origin)
         cached_sets.begun_after(settings, host, info, source)
 
@@ -214,7 +214,7 @@ def switch(
                     made = commit_locked(host, stopped, f"branch {known.current}, when it was left")
                     now, is_new = known.with_head(made.set.backup_id), True
                 reset_baseline.forget(host, info.name)
-                put = data_reset.put_data(settings, host, stopped, source, now.on(branch), events)
+                put = data_replacement.put_data(settings, host, stopped, source, now.on(branch), events)
             return SwitchedBranch(put, now.on(branch), known.current, now.head, is_new)
 
         change = f"replace its data by that of {target.set.backup_id}"
@@ -236,7 +236,7 @@ def _locked_clone(settings: Settings, host: Host, name: str, events: Events) -> 
     """
     with locked_clone(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
-            volumes.warn_of_kept(mend(info), info.name, events)
+            volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
             info = of_dataset(settings, host, info.name)
         yield info
 
@@ -245,8 +245,8 @@ def _stay(settings: Settings, host: Host, info: CloneInfo, known: Branches, even
     if info.pid is None:
         # A switch to or from this branch may have been interrupted.
         start_locked(settings, host, info)
-        volumes.warn_of_kept(mend(info), info.name, events)
-    now = address.open_to(settings, of_dataset(settings, host, info.name), events)
+        volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
+    now = kept_ports.open_to(settings, of_dataset(settings, host, info.name), events)
     return SwitchedBranch(now, known, known.current, known.head, is_new_commit=False)
 
 
@@ -271,7 +271,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     state = reset_baseline.read(host, info)
     if state is None:
         return None
-    noted, newest = reset_baseline.state_metrics(state), newest_commit(info)
+    noted, newest = reset_baseline.recorded_binlog_end(state), newest_commit(info)
     if newest is None:
         return noted if known.head == info.backup_id else None
     end = LogEnd.parse(newest.log_end or "")

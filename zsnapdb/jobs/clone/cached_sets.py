@@ -22,20 +22,25 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, RESTORED_PROPERTY, snapshot_name
+from zsnapdb.jobs.base.snapshot_set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    RESTORED_PROPERTY,
+    snapshot_name,
+)
 from zsnapdb.jobs.clone import catalogue, clone_info, expected_clone, locks
 from zsnapdb.jobs.clone.catalogue import ROOT, homes
 from zsnapdb.jobs.clone.clone_info import BEGUN_PROPERTY, KEPT_PROPERTY, CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.sources import CloneSource, begun_of, commits, key_of
-from zsnapdb.jobs.copies import catalogue as copies
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
-from zsnapdb.jobs.copies.properties import CopyPhase, settle_lease
-from zsnapdb.jobs.copies.record import CREATED, ORIGIN, PHASE, choice, own_text, stored_field, text
+from zsnapdb.jobs.dataset_copies import catalogue as copies
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.catalogue import CopyDatasets, KnownCopies
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase, settle_lease
+from zsnapdb.jobs.dataset_copies.property_fields import CREATED, ORIGIN, PHASE, choice, own_text, stored_field, text
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import (
@@ -48,7 +53,7 @@ from zsnapdb.planning.clone.lease import (
     stamp,
 )
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.zfs import datasets, destruction, snapshots, version
 from zsnapdb.zfs.destruction import Mark
 
@@ -72,7 +77,7 @@ class SetRecord:
     source: SourceKind = field(metadata=stored_field(choice(clone_info.SOURCE_PROPERTY, SourceKind)))
     set_id: str = field(metadata=stored_field(text(BACKUP_PROPERTY)))
     instance: str = field(metadata=stored_field(text(INSTANCE_PROPERTY)))
-    origin: Origin = field(metadata=stored_field(ORIGIN))
+    origin: SourceServer = field(metadata=stored_field(ORIGIN))
     phase: CopyPhase = field(metadata=stored_field(PHASE))
     created: str = field(metadata=stored_field(CREATED))
     used: str = field(metadata=stored_field(text(clone_info.USED_PROPERTY)))
@@ -82,7 +87,7 @@ class SetRecord:
     caused_by: str = field(default="", metadata=stored_field(own_text(clone_info.CAUSER_PROPERTY)))
 
 
-_COLUMNS = (*record.columns(SetRecord), clone_info.ROLE_PROPERTY, "used", "reservation", "mountpoint")
+_COLUMNS = (*property_fields.columns(SetRecord), clone_info.ROLE_PROPERTY, "used", "reservation", "mountpoint")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +180,7 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
         clones=tuple(sorted(clones)),
         own_bytes=found.number("used"),
         most_bytes=max(found.number("used"), found.number("reservation")),
-        **record.read(SetRecord, found),
+        **property_fields.read(SetRecord, found),
     )
 
 
@@ -279,7 +284,7 @@ def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) 
 def facts_of(
     set_id: str,
     instance: str,
-    origin: Origin,
+    origin: SourceServer,
     kind: SourceKind,
     begun: datetime,
     name: str = "",
@@ -303,7 +308,7 @@ def facts_of(
         rules=rules,
         key=key,
     )
-    return {**NO_SNAPSHOTS, KEPT_PROPERTY: new.name, **record.properties_of(new)}
+    return {**NO_SNAPSHOTS, KEPT_PROPERTY: new.name, **property_fields.properties_of(new)}
 
 
 def refuse_clones(stored: ReusableSet) -> None:
@@ -376,13 +381,13 @@ T = TypeVar("T")
 
 def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
     # Import late: sets of this host alone can be ordered without modules of repositories.
-    from zsnapdb.jobs.record.host_record import recorded_groups
+    from zsnapdb.jobs.record.host_backup_record import recorded_groups
 
     return recorded_groups(instance, pool)
 
 
 def oldest_first(
-    instance: Instance, items: Iterable[T], set_of: Callable[[T], str], origin_of: Callable[[T], Origin]
+    instance: Instance, items: Iterable[T], set_of: Callable[[T], str], origin_of: Callable[[T], SourceServer]
 ) -> list[T]:
     """Return the items in the order of their sets' ages, oldest first.
 
@@ -410,7 +415,7 @@ def oldest_first(
     def group(item: T) -> tuple[int, int]:
         return groups.get((next(iter(origin_of(item).volumes.values())).dataset, set_of(item)), (0, 0))
 
-    return order.by_pool(listed, group, production)
+    return creation_order.by_pool(listed, group, production)
 
 
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:

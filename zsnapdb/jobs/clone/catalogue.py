@@ -16,7 +16,7 @@ from pathlib import Path
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import clone_info, expected_clone, haproxy, locks
+from zsnapdb.jobs.clone import clone_info, expected_clone, haproxy_socket, locks
 from zsnapdb.jobs.clone import clone_info as clone_properties
 from zsnapdb.jobs.clone.clone_info import (
     CLONE_PROPERTY,
@@ -29,13 +29,13 @@ from zsnapdb.jobs.clone.clone_info import (
     CloneRecord,
 )
 from zsnapdb.jobs.clone.credentials import client_host
-from zsnapdb.jobs.copies import catalogue as copies
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies, P, Properties, R, Verb
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.dataset_copies import catalogue as copies
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.catalogue import CopyDatasets, KnownCopies, P, Properties, R, Verb
+from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
-from zsnapdb.planning.clone.addresses import KeptRoute, KeptRoutes
+from zsnapdb.planning.clone.kept_ports import KeptRoute, KeptRoutes
 from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.zfs import datasets, snapshots
@@ -113,7 +113,7 @@ class Intention:
 
 _HOME = "zsnapdb/clones"
 _COLUMNS = (
-    *record.columns(CloneInfo),
+    *property_fields.columns(CloneInfo),
     clone_properties.ROLE_PROPERTY,
     clone_properties.MASKED_PROPERTY,
     clone_properties.GROWN_PROPERTY,
@@ -160,9 +160,9 @@ def claims(settings: Settings) -> KnownCopies[CloneClaim]:
     return copies.known_copies(
         "clone",
         homes(settings),
-        record.columns(CloneClaim),
+        property_fields.columns(CloneClaim),
         CLONE_PROPERTY,
-        lambda found: CloneClaim(name=found.name, top=found.anchor, **record.read(CloneClaim, found)),
+        lambda found: CloneClaim(name=found.name, top=found.anchor, **property_fields.read(CloneClaim, found)),
         depth=1,
         is_named=False,
     )
@@ -170,14 +170,14 @@ def claims(settings: Settings) -> KnownCopies[CloneClaim]:
 
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
     """Return a function that queries HAProxy for its routes at most once."""
-    return cache(lambda: haproxy.routes_or_none(settings.clones.address))
+    return cache(lambda: haproxy_socket.routes_or_none(settings.clones.address))
 
 
 def _info(
     host: Host, routes: Callable[[], KeptRoutes], found: CopyDatasets, users: server.OptionFileUsers | None = None
 ) -> CloneInfo:
     top, members = found.anchor, found.members
-    known = CloneRecord(name=found.name, top=top, **record.read(CloneRecord, found))
+    known = CloneRecord(name=found.name, top=top, **property_fields.read(CloneRecord, found))
     current = f"{top}/r{known.revision}"
     now = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")}
     volumes = {
@@ -268,7 +268,7 @@ def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
     return one
 
 
-def again(settings: Settings, host: Host, name: str) -> CloneInfo | None:
+def reread_clone(settings: Settings, host: Host, name: str) -> CloneInfo | None:
     """Return the present state of the clone whose dataset has that name.
 
     None if the clone no longer exists or its properties can no longer be read.
@@ -328,7 +328,7 @@ def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInf
     """
     dataset = name if is_dataset(settings, name) else find(settings, host, name).name
     while True:
-        with locks.on_clone(dataset):
+        with locks.lock_clone(dataset):
             info = _of_dataset(settings, host, dataset)
             if info is not None and info.is_called(name):
                 yield _settled(settings, host, _refuse_unusable(info, name))

@@ -16,18 +16,23 @@ from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.base.files import make_private
 from zsnapdb.base.patterns import is_mount_point, printable
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, RUN_PROPERTY
+from zsnapdb.jobs.base.snapshot_set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    POSITION_PROPERTY,
+    RUN_PROPERTY,
+)
 from zsnapdb.jobs.clone.credentials import INTERNAL_FILE, address_of, client_host
-from zsnapdb.jobs.copies.catalogue import CopyDatasets
-from zsnapdb.jobs.copies.properties import CREATED_PROPERTY, CopyPhase, lease_values
-from zsnapdb.jobs.copies.record import (
+from zsnapdb.jobs.dataset_copies.catalogue import CopyDatasets
+from zsnapdb.jobs.dataset_copies.properties import CREATED_PROPERTY, CopyPhase, lease_values
+from zsnapdb.jobs.dataset_copies.property_fields import (
     CREATED,
     LEASE,
     ORIGIN,
     OWNER,
     PHASE,
-    Fate,
     Form,
+    PropertyTransition,
     StoredField,
     choice,
     choice_or,
@@ -45,7 +50,7 @@ from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, read_stamp, sile
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.clone.space_limits import LEAST
 from zsnapdb.planning.server_copy.copy_options import is_loopback
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.zfs.command import is_number
 from zsnapdb.zfs.destruction import Mark
 
@@ -201,11 +206,13 @@ def requested_text(requested: str) -> str:
     return printable(" ".join(requested.split()))[:_REQUESTED_CHARACTERS]
 
 
-def _of(form: Form[Any], hand_out: Fate, swap: Fate, reset: Fate) -> Mapping[str, StoredField]:
+def _of(
+    form: Form[Any], hand_out: PropertyTransition, swap: PropertyTransition, reset: PropertyTransition
+) -> Mapping[str, StoredField]:
     return stored_field(form, hand_out=hand_out, swap=swap, reset=reset)
 
 
-_STAYS, _TAKEN, _EXCHANGED = Fate.STAYS, Fate.TAKEN, Fate.EXCHANGED
+_STAYS, _TAKEN, _EXCHANGED = PropertyTransition.STAYS, PropertyTransition.TAKEN, PropertyTransition.EXCHANGED
 
 
 def _called(name: str) -> Form[str]:
@@ -344,7 +351,7 @@ class CloneRecord(CloneClaim):
     used: str = field(default="", metadata=_of(text(USED_PROPERTY), _TAKEN, _TAKEN, _STAYS))
     revision: int = field(metadata=_of(number(REVISION_PROPERTY), _STAYS, _STAYS, _TAKEN))
     mount: Path = field(metadata=_of(Form((_ROOT,), _mount, lambda path: {_ROOT: str(path)}), _STAYS, _STAYS, _STAYS))
-    origin: Origin = field(metadata=_of(ORIGIN, _STAYS, _STAYS, _TAKEN))
+    origin: SourceServer = field(metadata=_of(ORIGIN, _STAYS, _STAYS, _TAKEN))
     is_ephemeral: bool = field(metadata=_of(flag(f"{PROPERTY}:ephemeral"), _STAYS, _STAYS, _STAYS))
     """Whether a command created the clone for its own use.
 

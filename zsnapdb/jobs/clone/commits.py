@@ -17,16 +17,16 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.set_properties import snapshot_name
-from zsnapdb.jobs.clone import clone_info, masking_policy, reset_baseline, volumes
+from zsnapdb.jobs.base.snapshot_set_properties import snapshot_name
+from zsnapdb.jobs.clone import clone_info, masking_requirement, reset_baseline, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, Intention, verb
 from zsnapdb.jobs.clone.clone_info import BRANCHES_PROPERTY, CloneInfo
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.reset_baseline import LogEnd
 from zsnapdb.jobs.clone.sources import Commit, CommitRecord, commits
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
+from zsnapdb.mysql.locks import GlobalReadLock, LockTimeouts, Watchdog, holding
 from zsnapdb.planning.backup.lock_strategy import delays
 from zsnapdb.planning.clone.branches import Branches, decode
 from zsnapdb.planning.clone.lease import stamp
@@ -105,7 +105,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
         log_end=None,
         run_id=host.run_id(),
         masked=info.masked or clone_info.NOT_MASKED,
-        masked_by=masking_policy.masked_by(info.volumes.values()) or None,
+        masked_by=masking_requirement.masked_by(info.volumes.values()) or None,
     )
     # The volume records the GTIDs that are no longer in its binlogs.
     volume = next(iter(info.volumes.values()))
@@ -116,7 +116,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
     with undone_on_error(lambda: destruction.destroy_set(names, commit_id)), writes_paused(info):
         end = end_of_log(info)
         new = replace(new, log_end=str(end) if end is not None else None)
-        facts = record.property_values(new, *record.declared(CommitRecord)) | origin
+        facts = property_fields.property_values(new, *property_fields.declared(CommitRecord)) | origin
         made = volumes.snapshot(info.volumes, short, facts)
     return Committed(info, SnapshotSet(commit_id, made), text)
 
@@ -125,7 +125,7 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
     """Return the present end of the clone's binlog; None if the server is not running or the end is unknown."""
     if info.pid is not None:
         with contextlib.suppress(ZsnapdbError), session(info) as opened:
-            return reset_baseline.running_metrics(opened)
+            return reset_baseline.running_binlog_end(opened)
     return None
 
 
@@ -157,7 +157,7 @@ def writes_paused(info: CloneInfo) -> Iterator[None]:
 @contextlib.contextmanager
 def _write_lock(info: CloneInfo) -> Iterator[None]:
     lock = GlobalReadLock(longest=_LOCK_SECONDS, kill="never")
-    terms = Terms(_DEADLINE_SECONDS, _LOCK_SECONDS)
+    terms = LockTimeouts(_DEADLINE_SECONDS, _LOCK_SECONDS)
     with session(info) as owner, session(info) as second, holding(lock, owner, Watchdog(second), terms):
         yield
 

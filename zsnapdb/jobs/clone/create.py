@@ -20,15 +20,15 @@ from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.base.events import SILENT, undone_on_error
 from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
+from zsnapdb.jobs.base.snapshot_set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
-    address,
     cached_sets,
     clone_info,
     credentials,
     destroy,
+    kept_ports,
     locks,
-    masking_policy,
+    masking_requirement,
     space_limits,
 )
 from zsnapdb.jobs.clone.cached_sets import drop_unused_of_subjects
@@ -37,18 +37,18 @@ from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, CloneInfo
 from zsnapdb.jobs.clone.create_plan import ClonePlan, plan_for, plan_from, planned_source
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.destroy import drop_live, remove_all
-from zsnapdb.jobs.clone.isolation_check import CloneServer
+from zsnapdb.jobs.clone.isolated_start import CloneServer
 from zsnapdb.jobs.clone.lifecycle import POSITION_BYTES, FirstStart, start_first
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.prepare import PreparedSet, prepare_source
 from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations, random_name
+from zsnapdb.jobs.clone.set_preparation import PreparedSet, prepare_source
 from zsnapdb.jobs.clone.source_lookup import bring_here, home_for, take_live
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, production_history, with_volumes
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount_for_good
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.restore.offline_restore import reopen
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
+from zsnapdb.jobs.restore.offline_repository import reopen
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.isolation import INTERNAL_ACCOUNT
@@ -57,7 +57,7 @@ from zsnapdb.planning.clone.masking import MaskingChoice, MaskingWay
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.zfs import datasets
 
 
@@ -72,9 +72,9 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
     # If these rules change during the masking, the pool discards the clone, and a reset replaces its data.
-    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
+    rules = masking_requirement.rules_of(instance.settings.masking, requested=request.masks)
     with contextlib.ExitStack() as locked:
-        locked.enter_context(locks.on_clone(str(request.name), patience=0))
+        locked.enter_context(locks.lock_clone(str(request.name), patience=0))
         with at_low_priority():
             chosen = planned_source(settings, instance, request)
             if chosen.kind in (SourceKind.REPOSITORY, SourceKind.POINT):
@@ -119,12 +119,12 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     )
     info = of_dataset(settings, instance.host, planned.name)
     if password is not None:
-        info = address.open_to(settings, info, instance.events)
+        info = kept_ports.open_to(settings, info, instance.events)
     return Created(info, password, seconds, separated.masking or before, masking)
 
 
 def _facts_of(
-    configured: Instance, planned: ClonePlan, position: Position, rules: str, origin: Origin
+    configured: Instance, planned: ClonePlan, position: Position, rules: str, origin: SourceServer
 ) -> dict[str, str]:
     """Return the properties of a created clone: the position, the phase, and the properties that the pool checks."""
     facts = {
@@ -179,7 +179,7 @@ def _obtain(
     A new live set stays locked until `locked` is left, so that no sweep removes it as a leftover.
     """
     if planned is None:
-        locked.enter_context(locks.check_live_sets(instance.name))
+        locked.enter_context(locks.lock_live_sets(instance.name))
         return take_live(instance)
     if isinstance(planned, RestorePlan):
         top = home_for(settings, list(instance.volumes.values()))
@@ -202,8 +202,13 @@ def _make_datasets(
         datasets.ensure(planned.home.home)
         # Refuse if another run created something after the plan was made.
         space_limits.guard(settings, known=planned.home)
-        datasets.create(planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **record.properties_of(planned)})
-    with undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)), locks.turn():
+        datasets.create(
+            planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **property_fields.properties_of(planned)}
+        )
+    with (
+        undone_on_error(lambda: remove_all(instance.host, planned.top, planned.name, planned.copy.root)),
+        locks.wait_for_turn(),
+    ):
         clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, planned.quota)
         mount_for_good(planned.layout.datasets.values())
     return planned
@@ -251,7 +256,7 @@ def ephemeral_clone(settings: Settings, instance: Instance, request: CloneReques
     If this process is killed, the next `zsnapdb reap` removes the clone.
     """
     name = f"own-{secrets.token_hex(5)}"
-    with locks.ephemeral_owner(name):
+    with locks.lock_ephemeral_maker(name):
         made = make_running(settings, instance.with_events(SILENT), replace(request, name=name, is_ephemeral=True))
         try:
             yield made

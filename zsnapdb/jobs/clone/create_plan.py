@@ -14,28 +14,36 @@ from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.config.settings import CloneSettings, ServerSettings, Settings
 from zsnapdb.jobs.base.host import Host, fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import address, cached_sets, catalogue, expected_clone, haproxy, masking_policy, space_limits
+from zsnapdb.jobs.clone import (
+    cached_sets,
+    catalogue,
+    expected_clone,
+    haproxy_socket,
+    kept_ports,
+    masking_requirement,
+    space_limits,
+)
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneRecord, refuse_name, requested_text
-from zsnapdb.jobs.clone.isolation_check import CloneServer
+from zsnapdb.jobs.clone.isolated_start import CloneServer
 from zsnapdb.jobs.clone.request import LATEST, CloneRequest, random_name
 from zsnapdb.jobs.clone.source_lookup import home_for, locate, origin_of_live, pool_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, origin_at, origin_in, with_volumes
 from zsnapdb.jobs.clone.space_limits import PoolSpace
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
-from zsnapdb.jobs.copies.catalogue import KnownCopies
-from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
-from zsnapdb.jobs.host import startup_check
+from zsnapdb.jobs.dataset_copies.catalogue import KnownCopies
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase, owner_text
+from zsnapdb.jobs.host import startup_requirements
 from zsnapdb.jobs.host.server_copy import Copy, CopyLayout, port_is_free
-from zsnapdb.jobs.host.startup_check import refuse_alternate_root
-from zsnapdb.jobs.restore.offline_restore import open_for_restore, reopen
-from zsnapdb.jobs.restore.target_selection import first_manifest
+from zsnapdb.jobs.host.startup_requirements import refuse_alternate_root
+from zsnapdb.jobs.restore.backup_selection import first_manifest
+from zsnapdb.jobs.restore.offline_repository import open_for_restore, reopen
 from zsnapdb.mysql.process import programs, server
-from zsnapdb.planning.clone.addresses import choose_port
+from zsnapdb.planning.clone.kept_ports import choose_port
 from zsnapdb.planning.clone.lease import CloneLease, SourceKind, admit, first_lease, policy, quota_of, stamp
 from zsnapdb.planning.clone.masking import MaskingCase, MaskingChoice, masking_choice
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
-from zsnapdb.planning.server_copy.source_facts import Origin, notes_on
+from zsnapdb.planning.server_copy.source_facts import SourceServer, notes_on
 from zsnapdb.zfs import datasets
 
 
@@ -53,7 +61,7 @@ class PlannedSource:
     kind: SourceKind
     source: CloneSource | RemoteBackup | RestorePlan | None
     set_id: str
-    origin: Origin
+    origin: SourceServer
     masking: MaskingChoice
     snapshots: Mapping[str, str] = field(default_factory=dict)
     receives: tuple[str, ...] = ()
@@ -87,7 +95,7 @@ class ClonePlan(CloneRecord):
         zones = time.tzname if self.origin.zone is None else None
         return (
             *notes_on(self.origin.variables, self.copy.settings.options, zones),
-            *startup_check.zone_differences(self.copy.settings, self.origin),
+            *startup_requirements.zone_differences(self.copy.settings, self.origin),
         )
 
 
@@ -111,7 +119,7 @@ def plan_from(
 
 def planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
     """Return the source of the clone, and how the clone is masked; change nothing. `instance` includes its volumes."""
-    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
+    rules = masking_requirement.rules_of(instance.settings.masking, requested=request.masks)
     if request.at is not None:
         from zsnapdb.jobs.clone import source_fetch
 
@@ -137,7 +145,7 @@ def planned_source(settings: Settings, instance: Instance, request: CloneRequest
         return PlannedSource(SourceKind.LIVE, None, "", origin_of_live(instance), masking)
     source = locate(settings, instance, request.source, rules, accepts_older=request.accepts_older)
     if isinstance(source, CloneSource):
-        own = masking_policy.rules_for(source, rules)
+        own = masking_requirement.rules_for(source, rules)
         masking = _masking(settings, request, source.kind, own, source.rules, is_stored=source.is_stored)
         return _of_snapshots(source, masking)
     masking = _masking(settings, request, SourceKind.REPOSITORY, rules, is_stored=True)
@@ -191,7 +199,7 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
     top = _home_of(settings, made_from)
     anchor = f"{top}/{name}"
     _require_free(name, anchor)
-    limits, seen = settings.clones, space_limits.look(top)
+    limits, seen = settings.clones, space_limits.read_pool_space(top)
     space_limits.refuse_source(settings, top, made_from.source)
     known = catalogue.claims(settings)
     lease, port, kept = _admitted(settings, instance.host, request, name, seen.free, known)
@@ -231,26 +239,26 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
         lease=lease,
         profile=request.profile,
         rights=request.rights,
-        asks_for_masking=masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks),
+        asks_for_masking=masking_requirement.masks_new_clone(instance.settings.masking, requested=request.masks),
         is_ephemeral=request.is_ephemeral,
         run_id=instance.host.run_id(),
         request=request,
         made_from=made_from,
         layout=layout,
         copy=copy,
-        quota=space_limits.new_clone_metrics(settings, seen.free, request.quota),
+        quota=space_limits.new_clone_quota(settings, seen.free, request.quota),
         home=seen,
     )
     copy.render(CloneServer(copy, planned, limits.accounts == "lock").identity())
     return planned
 
 
-def _check_host(settings: Settings, instance: Instance, origin: Origin) -> None:
+def _check_host(settings: Settings, instance: Instance, origin: SourceServer) -> None:
     """Raise an error if this host cannot run a server on a copy of these files. Warn if its time zone rules differ."""
     server = instance.settings.server
     programs.fitting_program(server, origin.flavour, origin.version)
-    startup_check.refuse_unstartable(server, origin)
-    for text in startup_check.zone_differences(server, origin):
+    startup_requirements.refuse_unstartable(server, origin)
+    for text in startup_requirements.zone_differences(server, origin):
         instance.events.warn(text)
     check_account(server, settings.clones)
 
@@ -293,11 +301,11 @@ def _admitted(
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
     lease = first_lease(request.ttl, policy(limits), host.latest(), request.heartbeat)
-    used = {claim.port for claim in clones} | set(limits.reserved_ports) | haproxy.routed_ports(limits.address)
+    used = {claim.port for claim in clones} | set(limits.reserved_ports) | haproxy_socket.routed_ports(limits.address)
     port = choose_port(limits.first_port, limits.last_port, used, port_is_free)
     if request.waits or request.is_ephemeral:
         return lease, port, None
-    return lease, port, address.choose(settings, clones, request.bind_address or limits.bind_address)
+    return lease, port, kept_ports.choose(settings, clones, request.bind_address or limits.bind_address)
 
 
 _MAKE_ACCOUNT = "useradd --system --user-group --no-create-home --shell /usr/sbin/nologin"

@@ -17,7 +17,7 @@ from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import server
 from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT, lock_accounts_sql
 from zsnapdb.planning.server_copy.copy_options import is_loopback
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.planning.sql_quoting import only_below
 
 CLIENT_HOME = Path(__file__).parent / "client_home"
@@ -132,7 +132,7 @@ def write_internal(file: Path, password: SecretStr) -> None:
     safe_open.write_text(file, f"password={password.get_secret_value()}\n", None)
 
 
-def internal_account_sql(origin: Origin, password: SecretStr, *, lock: bool) -> str:
+def internal_account_sql(origin: SourceServer, password: SecretStr, *, lock: bool) -> str:
     """Return the statements that create the internal account and, with `lock`, lock all other accounts.
 
     The statements are not written to the clone's binlog, so that its GTIDs stay those of the source.

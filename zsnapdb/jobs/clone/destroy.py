@@ -16,13 +16,13 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
-from zsnapdb.jobs.base.set_properties import LIVE
+from zsnapdb.jobs.base.snapshot_set_properties import LIVE
 from zsnapdb.jobs.clone import (
-    address,
     cached_sets,
     catalogue,
     clone_info,
     expected_clone,
+    kept_ports,
     locks,
     reset_baseline,
     volumes,
@@ -32,14 +32,14 @@ from zsnapdb.jobs.clone.catalogue import find, is_dataset, listing, of_dataset
 from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, COMMIT_PROPERTY, SOURCE_PART, CloneInfo, clone_mark
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CloneSource, Commit, commits_among
 from zsnapdb.jobs.clone.volumes import SeenSnapshots, drop_detaching, is_detaching, remove_folders
-from zsnapdb.jobs.copies.catalogue import dependents
-from zsnapdb.jobs.copies.properties import PHASE_PROPERTY, CopyPhase
-from zsnapdb.jobs.copies.sweep import ExtraRemoval
+from zsnapdb.jobs.dataset_copies.catalogue import dependents
+from zsnapdb.jobs.dataset_copies.properties import PHASE_PROPERTY, CopyPhase
+from zsnapdb.jobs.dataset_copies.sweep import ExtraRemoval
 from zsnapdb.jobs.host.local_snapshot_sets import described_sets
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
+from zsnapdb.planning.clone.destroy_plan import OwnSnapshot, Removal, removal
 from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.planning.clone.pool import PoolMark
-from zsnapdb.planning.clone.removal import OwnSnapshot, Removal, removal
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, destruction, mounts, snapshots
 from zsnapdb.zfs.mounts import ForeignMount
@@ -141,7 +141,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
     with contextlib.ExitStack() as locked:
         if planned.heirs:
             for heir in planned.heirs:
-                locked.enter_context(locks.on_clone(heir))
+                locked.enter_context(locks.lock_clone(heir))
             planned = plan_removal(anchor, name)
         refuse_obstacles(name, planned)
         if planned.steps.datasets:
@@ -150,7 +150,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         if planned.has_detaching:
             drop_detaching(anchor, mark)
         for item in planned.prepared:
-            with locks.check_reusable_set(PREPARED, item.name):
+            with locks.lock_reusable_set(PREPARED, item.name):
                 cached_sets.remove(item)
         heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
         if heirs:
@@ -250,7 +250,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
     """
     if is_dataset(settings, name):
         # The clone is read under its lock. The name of the dataset suffices to take the lock.
-        with locks.on_clone(name):
+        with locks.lock_clone(name):
             gone = destroy_locked(settings, host, name, also, called=name)
         if gone:
             return tuple(gone)
@@ -260,7 +260,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
         plan(settings, host, name, also)
     done = []
     for one in names:
-        with locks.on_clone(one):
+        with locks.lock_clone(one):
             done += destroy_locked(settings, host, one, also, called=name)
     if names and not done:
         # The clone was renamed meanwhile, or a reset gave it another dataset.
@@ -293,7 +293,7 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
     The check of `expected_clone` is left out, because its variable names the clone of the user's request, not this one.
     """
-    with locks.on_clone(name), contextlib.suppress(NotFound):
+    with locks.lock_clone(name), contextlib.suppress(NotFound):
         _destroy(settings, host, of_dataset(settings, host, name), ())
 
 
@@ -318,9 +318,9 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and instance is not None and instance.volumes is not None:
         seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
         origins = [values["origin"].value for values in seen.values()]
-    volumes.let_go(planned.foreign, name)
+    volumes.destroy_snapshots(planned.foreign, name)
     remove_all(host, info.top, name, info.mount, None if planned.foreign else planned.removal)
-    address.close(settings, host, info)
+    kept_ports.close(settings, host, info)
     cached_sets.drop_unused_of_subjects(settings, info.instance, info.source)
     if origins:
         names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins}

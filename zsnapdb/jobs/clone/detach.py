@@ -11,7 +11,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events, undone_on_error
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import clone_info, masking_policy, space_limits, volumes
+from zsnapdb.jobs.clone import clone_info, masking_requirement, space_limits, volumes
 from zsnapdb.jobs.clone.catalogue import CloneVerb, of_dataset, verb
 from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, CloneInfo, clone_mark
 from zsnapdb.jobs.clone.commits import branches_to_keep
@@ -19,13 +19,13 @@ from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.clone.volumes import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.server_copy import CopyLayout
 from zsnapdb.planning.backup.send_form import SEND_FLAGS, SendForm
 from zsnapdb.planning.clone.lease import SourceKind
-from zsnapdb.planning.dataset_properties import data_values, explicit_values
+from zsnapdb.planning.dataset_property_classes import data_values, explicit_values
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, destruction, encryption
 from zsnapdb.zfs.streams import ReceiveStream, SendStream
@@ -63,7 +63,7 @@ def detach(settings: Settings, host: Host, name: str, events: Events) -> CloneVe
 def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
     if info.is_independent:
         raise PreflightError(f"clone {info.label} is independent already", hint="there is nothing to detach")
-    if info.phase is CopyPhase.NEW and masking_policy.is_of_prepared(info.volumes.values()):
+    if info.phase is CopyPhase.NEW and masking_requirement.is_of_prepared(info.volumes.values()):
         # Before its first start, only the origin of the clone records that its data is masked.
         raise PreflightError(
             f"clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}` first"
@@ -117,7 +117,7 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
             datasets.set_properties(layout.top, grown)
     changed = replace(info, revision=revision, phase=phase_after, branches=branches_to_keep(info))
     hide_volumes(info)
-    datasets.set_properties(info.top, record.property_values(changed, "revision", "phase", "branches"))
+    datasets.set_properties(info.top, property_fields.property_values(changed, "revision", "phase", "branches"))
     changed = of_dataset(settings, host, info.name)
     volumes.warn_of_kept(drop_leftovers(changed), info.name, events)
     volumes.mount_for_good(changed.volumes.values())

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.base import patterns
 from zsnapdb.base.errors import UnknownNameError, UsageError
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.dataset_copies.properties import owner_text
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.clone.clone_info import CloneInfo

@@ -37,16 +37,16 @@ from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.host import Host, fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY
+from zsnapdb.jobs.base.snapshot_set_properties import POSITION_PROPERTY
 from zsnapdb.jobs.clone import (
-    address,
     cached_sets,
     clone_info,
     credentials,
     expected_clone,
-    isolation_check,
+    isolated_start,
+    kept_ports,
     locks,
-    masking_policy,
+    masking_requirement,
     reset_baseline,
     space_limits,
     volumes,
@@ -65,17 +65,17 @@ from zsnapdb.jobs.clone.catalogue import (
 )
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.credentials import Login
-from zsnapdb.jobs.clone.isolation_check import CloneServer, refuse_running_elsewhere
+from zsnapdb.jobs.clone.isolated_start import CloneServer, refuse_running_elsewhere
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.volumes import mend
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.clone.volumes import revert_interrupted_change
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.jobs.record import binlog_tail_record
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import channels
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
-from zsnapdb.planning.clone.client_access import client_arguments
+from zsnapdb.planning.clone.client_commands import client_arguments
 from zsnapdb.planning.clone.isolation import ACCOUNT, INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, Heartbeat, stamp
 from zsnapdb.planning.clone.masking import planned_lines
@@ -135,14 +135,14 @@ def start_first(
     `password` is the password for the users; None: do not mask, and do not start the server. `is_noted`: record the
     state of the clone for a fast reset.
     """
-    position = isolation_check.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
+    position = isolated_start.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
     if password is None:
         return FirstStart(position, None, time.monotonic())
     host = instance.host
-    report = masking_policy.ensure(instance.settings.masking, host, clone, position, rules, volumes)
+    report = masking_requirement.ensure(instance.settings.masking, host, clone, position, rules, volumes)
     separate_at = time.monotonic()
     note = partial(reset_baseline.note, host, clone, rules) if is_noted else None
-    return FirstStart(isolation_check.first_start(clone, position, password, note), report, separate_at)
+    return FirstStart(isolated_start.first_start(clone, position, password, note), report, separate_at)
 
 
 def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
@@ -168,8 +168,8 @@ def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> C
     # An interrupted reset leaves new data that was never started, with old data next to it, or a running server with
     # new data next to its own.
     if info.leftovers or info.phase is CopyPhase.CHANGING:
-        volumes.warn_of_kept(mend(info), info.name, events)
-    return address.open_to(settings, of_dataset(settings, host, info.name), events)
+        volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
+    return kept_ports.open_to(settings, of_dataset(settings, host, info.name), events)
 
 
 def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
@@ -180,10 +180,10 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
         " clone is separate from its source"
     )
     if info.phase is not CopyPhase.NEW:
-        masking_policy.refuse_unmasked(settings, info)
+        masking_requirement.refuse_unmasked(settings, info)
         return (how,)
     masking = settings.instance[info.instance].masking
-    masks = masking_policy.masks_at_start(settings, info) and masking.run
+    masks = masking_requirement.masks_at_start(settings, info) and masking.run
     scripts = tuple(f"mask the clone: {' '.join(words)}" for words in masking.run if masks)
     lines = planned_lines(info.origin.flavour) if masks else ()
     return (*scripts, *lines, "write its credentials with a new password", how)
@@ -199,7 +199,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     clone = server_of(settings, info)
     if info.phase is CopyPhase.NEW:
         instance = Instance.of(settings, info.instance).on_host(host)
-        rules = masking_policy.rules_of_clone(settings, info)
+        rules = masking_requirement.rules_of_clone(settings, info)
         started = start_first(instance, clone, rules, info.volumes.values(), password or fresh_password())
         datasets.set_properties(
             info.top,
@@ -210,8 +210,8 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
             },
         )
         return
-    masking_policy.refuse_unmasked(settings, info)
-    isolation_check.start_again(clone)
+    masking_requirement.refuse_unmasked(settings, info)
+    isolated_start.start_again(clone)
     if info.follows is not None:
         with session(info) as opened:
             # A replica of a set continues to replicate. A replica that was reset has no source any more.
@@ -374,7 +374,7 @@ def login(settings: Settings, host: Host, name: str) -> Login:
         ServerError: the clone's server is not running, or the credentials are lost.
     """
     info = ready(settings, host, name)
-    masking_policy.refuse_unmasked(settings, info)
+    masking_requirement.refuse_unmasked(settings, info)
     require_running(info)
     password = _password(info, info.client_file)
     # The credentials file is in the folder of a dataset. It belongs to this clone if the clone still has that dataset.

@@ -27,7 +27,7 @@ def name_of_clone(name: str) -> str:
     return f"clone-{name}"
 
 
-def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
+def lock_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
     """Take the lock for changes of the clone whose dataset has that name.
 
     The process reads the clone's properties again under the lock, because they may have changed.
@@ -40,7 +40,7 @@ def name_of_maker(name: str) -> str:
     return f"maker-{name}"
 
 
-def ephemeral_owner(name: str) -> contextlib.AbstractContextManager[None]:
+def lock_ephemeral_maker(name: str) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of the command that creates the ephemeral clone for itself.
 
     Without the lock, `reap` removes the clone.
@@ -48,7 +48,7 @@ def ephemeral_owner(name: str) -> contextlib.AbstractContextManager[None]:
     return exclusive(name_of_maker(name), doing=f"using clone {name}")
 
 
-def check_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
+def lock_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
     """Take the lock for creating or removing live sets (snapshot sets that are not backups) of the instance."""
     return exclusive(f"live-{instance}", doing=f"cloning the live state of {instance}", patience=10 * PATIENCE)
 
@@ -58,7 +58,7 @@ def name_of_reusable_set(kind: str, set_id: str) -> str:
     return f"{kind}-{set_id}"
 
 
-def check_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager[None]:
+def lock_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager[None]:
     """Take the lock for making or removing the received or prepared set."""
     name = name_of_reusable_set(kind, set_id)
     return exclusive(name, doing=f"making the {kind} set {set_id}", patience=3600.0)
@@ -75,7 +75,9 @@ def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bo
 
 
 @contextlib.contextmanager
-def turn(places: int | None = None, *, patience: float = _TURN_SECONDS, folder: Path | None = None) -> Iterator[None]:
+def wait_for_turn(
+    places: int | None = None, *, patience: float = _TURN_SECONDS, folder: Path | None = None
+) -> Iterator[None]:
     """Wait for one of this host's turns, and hold it. A process needs one to clone volumes or to start a server.
 
     There are `places` turns (None: the number of processors of this process). On one processor, ten servers take longer

@@ -12,7 +12,7 @@ from zsnapdb.base.errors import ServerError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events, uninterrupted
 from zsnapdb.jobs.base.host import Host, fresh_password
-from zsnapdb.jobs.clone import credentials, isolation_check, lifecycle, masking_policy
+from zsnapdb.jobs.clone import credentials, isolated_start, lifecycle, masking_requirement
 from zsnapdb.jobs.clone.catalogue import locked_clone, ready
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.mysql import accounts
@@ -47,13 +47,13 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
     """
     with locked_clone(settings, host, name) as info:
         require_lease(info.lease, host.latest(), info.label, info.owner)
-        masking_policy.refuse_unmasked(settings, info)
+        masking_requirement.refuse_unmasked(settings, info)
         lifecycle.require_running(info)
         with lifecycle.session(info) as session, uninterrupted(events.warn):
             accounts.end_others(session, ACCOUNT)
             accounts.wait_briefly_for_locks(session, _LOCK_SECONDS)
             clone, password = lifecycle.server_of(settings, info), fresh_password()
-            isolation_check.make_users(session, clone, password)
+            isolated_start.make_users(session, clone, password)
             credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
             with contextlib.suppress(ServerError):
                 # The session was killed, and ends when its transaction is rolled back.

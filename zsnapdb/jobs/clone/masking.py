@@ -30,8 +30,8 @@ from zsnapdb.jobs.host.server_copy import Copy, check_inside, check_recovered, c
 from zsnapdb.mysql import accounts, variables
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.replication import channels
-from zsnapdb.mysql.schema import old_row_removal, tablespace_files
-from zsnapdb.mysql.schema.old_row_removal import SharedTablespace
+from zsnapdb.mysql.schema import row_remnants, tablespace_overwrite
+from zsnapdb.mysql.schema.row_remnants import SharedTablespace
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.masking import (
@@ -48,7 +48,7 @@ from zsnapdb.planning.clone.masking import (
     renewing_options,
 )
 from zsnapdb.planning.schema_content import CatalogueTable
-from zsnapdb.planning.server_copy.copy_options import Access, binlog_paths
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, binlog_paths
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.sql_quoting import IDENTITY, only_on_server
@@ -271,19 +271,19 @@ def mask(
         copied = {"ZSNAPDB_INSTANCE": instance, "ZSNAPDB_CLONE": clone}
         with unchanged(masking, rules):
             steps = _steps(session, facts, masking, {**NO_LOGIN_PATHS, **names, **copied})
-        old_row_removal.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
-        had_histograms = old_row_removal.forget_values(session, facts.flavour)
-        old_row_removal.purge(session)
+        row_remnants.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
+        had_histograms = row_remnants.forget_values(session, facts.flavour)
+        row_remnants.purge(session)
     _remove_logs(copy, facts)
     # The slow shutdown has written every change to the files.
-    changes = Changes(before, tablespace_files.states(Path(facts.variables["datadir"])), since_ns)
+    changes = Changes(before, tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns)
     renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
     with _running(renewing, masking.timeout, fresh_password()) as session:
-        old_row_removal.prepare(session)
+        row_remnants.prepare(session)
         if had_histograms:
-            old_row_removal.overwrite_histograms(session)
+            row_remnants.overwrite_histograms(session)
         rebuilt, undo_renewed = _scrub(session, facts, masking, changes)
-        shared = old_row_removal.shared_tablespaces(session, facts.flavour)
+        shared = row_remnants.shared_tablespaces(session, facts.flavour)
     _remove_logs(copy, facts)
     scrubbed = Scrubbed(
         undo_renewed,
@@ -298,12 +298,12 @@ def mask(
 
 def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState], int]:
     """Prepare the server. Return the states of the table files before masking, and their time."""
-    old_row_removal.leave_no_binlog(session)
-    old_row_removal.settle(session)
+    row_remnants.leave_no_binlog(session)
+    row_remnants.settle(session)
     # Files that were written earlier get an older time than files that masking writes.
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
-    return tablespace_files.states(Path(facts.variables["datadir"])), since_ns
+    return tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns
 
 
 def _with_options(copy: Copy, options: tuple[str, ...]) -> Copy:
@@ -326,7 +326,9 @@ def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Sessio
     init_file = copy.folder / "init.sql"
     socket = copy.process().socket
     server.write_private(init_file, accounts.owner_sql(_ACCOUNT, ("localhost",), password), copy.settings.user)
-    identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.ACCOUNTS, init_file=str(init_file))
+    identity = copy.identity(
+        server_id=fresh_server_id(), port=None, access=LoginAccess.ACCOUNTS, init_file=str(init_file)
+    )
     try:
         copy.start(identity, _ACCOUNT, password).close()
         safe_open.remove(init_file)
@@ -369,12 +371,12 @@ def _scrub(
     Return the rebuilt tables, and whether the undo tablespaces were created again.
     """
     chosen = needs_rebuild(stored_tables(session), masking.rebuild, masking.keep_history, changes)
-    old_row_removal.rebuild(session, chosen)
-    old_row_removal.purge(session)
+    row_remnants.rebuild(session, chosen)
+    row_remnants.purge(session)
     kind = family(facts.flavour)
     if kind.has_aria:
-        old_row_removal.renew_aria_log(session)
-    return chosen, kind.redo_is_replaceable and old_row_removal.renew_undo(session)
+        row_remnants.renew_aria_log(session)
+    return chosen, kind.redo_is_replaceable and row_remnants.renew_undo(session)
 
 
 def _empty_doublewrite(facts: ServerFacts) -> bool:
@@ -384,7 +386,7 @@ def _empty_doublewrite(facts: ServerFacts) -> bool:
     """
     if family(facts.flavour).redo_is_replaceable:
         return True
-    return tablespace_files.empty_doublewrite(_system_files(facts)[0], _page_size(facts))
+    return tablespace_overwrite.empty_doublewrite(_system_files(facts)[0], _page_size(facts))
 
 
 def _empty_free_pages(copy: Copy, facts: ServerFacts, shared: tuple[SharedTablespace, ...]) -> tuple[str, ...]:
@@ -402,7 +404,7 @@ def _empty_free_pages(copy: Copy, facts: ServerFacts, shared: tuple[SharedTables
         for name, file in files.items()
         if not Path(os.path.realpath(file)).is_relative_to(top)
         or (name == "the system tablespace" and len(system) > 1)
-        or not tablespace_files.empty_free_pages(file, _page_size(facts))
+        or not tablespace_overwrite.empty_free_pages(file, _page_size(facts))
     ]
     return tuple(missed)
 
@@ -430,13 +432,13 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
     is_replaceable = family(facts.flavour).redo_is_replaceable
     redo = datadir / names.get("innodb_log_group_home_dir", "") if is_replaceable else None
     doublewrite = datadir / names.get("innodb_doublewrite_dir", "") if is_replaceable else None
-    old_row_removal.remove_logs(datadir, binlog, relay, redo, doublewrite, _text_logs(copy, names))
+    row_remnants.remove_logs(datadir, binlog, relay, redo, doublewrite, _text_logs(copy, names))
 
 
 def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:
     """Return the log files in the copy that may contain statements of its own server or of the source's server."""
-    logs = [Path(path) for path in old_row_removal.text_logs(running)]
-    for path in old_row_removal.text_logs(copy.variables):
+    logs = [Path(path) for path in row_remnants.text_logs(running)]
+    for path in row_remnants.text_logs(copy.variables):
         # A log outside the volumes was not copied.
         with contextlib.suppress(PreflightError):
             logs.append(Path(copy.paths.translate(path)))

@@ -25,25 +25,25 @@ from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ConfigError, HookError, NotFound, PreflightError, ServerError, UsageError
 from zsnapdb.base.quantities import format_duration
+from zsnapdb.config.services import MigrationSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import MigrationSettings
 from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, isolation_check, masking_policy
+from zsnapdb.jobs.clone import catalogue, isolated_start, masking_requirement
 from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
-from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.restore.offline_restore import archive_of, stored_or_here
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
+from zsnapdb.jobs.restore.backup_selection import choose, local_binlogs, located_in, replayer_of
+from zsnapdb.jobs.restore.offline_repository import archive_of, stored_or_here
 from zsnapdb.jobs.restore.replay import fetch_logs
-from zsnapdb.jobs.restore.target_selection import choose, local_binlogs, located_in, replayer_of
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.binlog.transactions import transactions
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.replication.replay import PacedReplay, RelayLogs, ReplayInput
-from zsnapdb.mysql.schema import tablespace_files
+from zsnapdb.mysql.schema import tablespace_overwrite
 from zsnapdb.mysql.schema.definitions import all_definitions_of, definitions_of
 from zsnapdb.mysql.schema.schema_catalogue import schemas, stored_tables
 from zsnapdb.mysql.table_wait_times import TableWatch
@@ -60,9 +60,9 @@ from zsnapdb.planning.clone.migration_findings import (
     load_findings,
 )
 from zsnapdb.planning.restore.plan import RestoreOrigin
+from zsnapdb.planning.restore.point_forms import AtTime
 from zsnapdb.planning.restore.replays import mode_objection
 from zsnapdb.planning.restore.steps import Replay
-from zsnapdb.planning.restore.targets import AtTime
 from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.sql_quoting import TableName
@@ -98,7 +98,7 @@ def plan_load(settings: Settings, instance: Instance, source: str, seconds: floa
             masked (the binlogs contain the rows that masking hides).
         NotFound: the binlogs do not reach that far.
     """
-    if masking_policy.rules_of(instance.settings.masking, requested=False):
+    if masking_requirement.rules_of(instance.settings.masking, requested=False):
         raise PreflightError(
             f"clones of {instance.name} are masked, and the recorded load has the rows that masking hides",
             hint="leave out --load",
@@ -363,7 +363,7 @@ def _touched_tables(
     settings: Settings, clone: RunningClone, hook: Hook
 ) -> tuple[tuple[TouchedTable, ...], dict[TableName, int], MigrationRun]:
     before = _state(clone)
-    isolation_check.start_again(server_of(settings, clone.info))
+    isolated_start.start_again(server_of(settings, clone.info))
     after, run = _after(_run(clone, hook), lambda: _state(clone))
     sizes = {TableName(table.schema, table.name): table.size for table in before.stored}
     if after is None:
@@ -388,7 +388,7 @@ def _state(clone: RunningClone) -> _TableState:
     clone.process.stop(timeout=_LONG_SECONDS)
     # A file that was written less than this margin before its state is read is treated as changed.
     time.sleep(2 * MARGIN_NS / 1e9)
-    return _TableState(definitions, stored, tablespace_files.states(folder), time.time_ns())
+    return _TableState(definitions, stored, tablespace_overwrite.states(folder), time.time_ns())
 
 
 def _all_definitions(clone: RunningClone) -> dict[str, str]:

@@ -16,22 +16,22 @@ from pydantic import SecretStr
 
 from zsnapdb.base.domain_types import backup_time, is_backup_id
 from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, ZsnapdbError
+from zsnapdb.config.services import PoolSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import PoolSettings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.clone import (
-    address,
     catalogue,
     clone_info,
     credentials,
     expected_clone,
-    isolation_check,
+    isolated_start,
+    kept_ports,
     lifecycle,
     locks,
-    masking_policy,
+    masking_requirement,
     reset_baseline,
 )
 from zsnapdb.jobs.clone.cached_sets import oldest_first
@@ -39,14 +39,14 @@ from zsnapdb.jobs.clone.catalogue import of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations
 from zsnapdb.jobs.clone.sources import LATEST, has_state, production_history
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
-from zsnapdb.jobs.copies.record import Fate
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase, owner_text
+from zsnapdb.jobs.dataset_copies.property_fields import PropertyTransition
 from zsnapdb.mysql.accounts import server_use
 from zsnapdb.mysql.probe import binlog_status, probe
-from zsnapdb.mysql.process.processes import resident_bytes
+from zsnapdb.mysql.process.process_managers import resident_bytes
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.isolation import AccountRights
 from zsnapdb.planning.clone.lease import admit, first_lease, policy, quota_of, read_stamp, stamp
@@ -120,7 +120,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
             # The quota is set before the clone has a user.
             datasets.set_properties(info.current, {"quota": str(min(request.quota, info.quota or request.quota))})
         datasets.set_properties(info.top, facts)
-        handed_out = address.route_port(settings, of_dataset(settings, host, info.name), instance.events)
+        handed_out = kept_ports.route_port(settings, of_dataset(settings, host, info.name), instance.events)
     seconds = CreateDurations(start=time.monotonic() - began)
     return Created(handed_out, password, seconds, is_of_pool=True)
 
@@ -134,11 +134,11 @@ def give_login(
         ZsnapdbError: the slot is not masked or not separate, or was used since its creation.
     """
     clone = lifecycle.server_of(settings, replace(info, rights=rights))
-    masking_policy.refuse_unmasked(settings, info)
+    masking_requirement.refuse_unmasked(settings, info)
     with lifecycle.session(info) as session:
         _refuse_used(instance, info, session)
-        isolation_check.check(session, probe(session), clone)
-        isolation_check.make_users(session, clone, password)
+        isolated_start.check(session, probe(session), clone)
+        isolated_start.make_users(session, clone, password)
     credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
 
 
@@ -175,9 +175,9 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
         run_id=instance.host.run_id(),
         owner=owner_text(request.owner),
         created=stamp(now),
-        kept_port=address.choose(settings, others, info.bind_address),
+        kept_port=kept_ports.choose(settings, others, info.bind_address),
     )
-    return record.changed_by("hand_out", taken, Fate.TAKEN)
+    return property_fields.changed_by("hand_out", taken, PropertyTransition.TAKEN)
 
 
 def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo, label: str) -> list[CloneClaim]:
@@ -228,7 +228,7 @@ def requested_slot(settings: Settings, instance: Instance, request: CloneRequest
     Raises:
         ConfigError: the instance has no pool.
     """
-    rules = masking_policy.rules_of(instance.settings.masking, requested=request.masks)
+    rules = masking_requirement.rules_of(instance.settings.masking, requested=request.masks)
     address_of_server = request.bind_address or settings.clones.bind_address
     return SlotWish(settings_of(instance).max_age, rules, request.profile, address_of_server, request.quota or 0)
 
@@ -253,7 +253,7 @@ def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
     """Return the facts by which the pool judges a waiting clone at the time `now` (UTC)."""
     made = read_stamp(info.created)
     # The clock was wrong if the set's time is later than the clone's: the set was created before the clone.
-    data_of = order.earliest(made, backup_time(info.backup_id)) if is_backup_id(info.backup_id) else made
+    data_of = creation_order.earliest(made, backup_time(info.backup_id)) if is_backup_id(info.backup_id) else made
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0
     mark, is_protected = info.pool or PoolMark.NOT_GOOD, info.lease.is_protected(now)

@@ -11,7 +11,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive, if_free
-from zsnapdb.jobs.clone import address, cached_sets, locks, masking_policy, space_limits
+from zsnapdb.jobs.clone import cached_sets, kept_ports, locks, masking_requirement, space_limits
 from zsnapdb.jobs.clone.catalogue import home, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.create import create
@@ -21,11 +21,11 @@ from zsnapdb.jobs.clone.pool import OWNER, as_slot, requested_slot, settings_of,
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.source_lookup import home_for
 from zsnapdb.jobs.clone.sources import with_volumes
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.planning.clone import pool as planning
 from zsnapdb.planning.clone.masking import MaskingWay
 from zsnapdb.planning.clone.pool import LEAST_SPACE, HostRoom, PoolPlan, PoolSlot, too_large
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.zfs import datasets, kernel_facts
 
 
@@ -62,14 +62,14 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
         ]
     chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
     makes_form = chosen.masking.way is MaskingWay.PREPARES
-    host = host_metrics(
+    host = read_host_room(
         settings, instance.name, home_for(settings, list(instance.volumes.values())), makes_form=makes_form
     )
     newest = backup_time(chosen.set_id)
     return planning.filling(slots, settings_of(instance), wish, time, host, newest)
 
 
-def is_of_volumes(origin: Origin, volumes: Mapping[str, str]) -> bool:
+def is_of_volumes(origin: SourceServer, volumes: Mapping[str, str]) -> bool:
     """Return whether the data is of these datasets by role.
 
     At the handout of a slot only configured datasets are compared, because discovering datasets is too slow there.
@@ -94,7 +94,7 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
         for _ in range(plan.makes):
             request = CloneRequest(OWNER, name=random_name(instance), ttl=ttl, waits=True)
             made.append(create(settings, instance, request).info)
-        address.follow_if_there(settings, instance.host)
+        kept_ports.follow_if_there(settings, instance.host)
         return FilledPool(plan, tuple(made), tuple(dropped))
 
 
@@ -114,7 +114,7 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
             return False
 
 
-def host_metrics(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
+def read_host_room(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
     """Return the free memory and space of this host for clones below the dataset `above`.
 
     `makes_form`: a masked prepared set of the newest set is created first. Its expected size is that of the largest
@@ -154,10 +154,10 @@ def _observe_pool(settings: Settings, instance: Instance) -> tuple[list[PoolSlot
     above = _home(settings, instance)
     if above is None:
         return [], HostRoom(None, None)
-    rules = masking_policy.rules_of(instance.settings.masking, requested=False)
+    rules = masking_requirement.rules_of(instance.settings.masking, requested=False)
     known = cached_sets.listing(settings) if rules else []
     makes_form = bool(rules) and not any((one.instance, one.rules) == (instance.name, rules) for one in known)
-    host = host_metrics(settings, instance.name, above, makes_form=makes_form)
+    host = read_host_room(settings, instance.name, above, makes_form=makes_form)
     return [as_slot(instance, info, removal_time(instance.host).at) for info in slots_of(settings, instance)], host
 
 

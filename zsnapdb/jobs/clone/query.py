@@ -23,7 +23,7 @@ from zsnapdb.base.gtid import Gtids, contains
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import LOCAL, POSITION_PROPERTY, STORED
+from zsnapdb.jobs.base.snapshot_set_properties import LOCAL, POSITION_PROPERTY, STORED
 from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.create_plan import plan
 from zsnapdb.jobs.clone.request import CloneRequest
@@ -35,7 +35,7 @@ from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, Column, DifferenceKind, RowCount, Shape
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.targets import AtBackup, AtTime, BeforeGtid, Latest, ago, parse_target
+from zsnapdb.planning.restore.point_forms import AtBackup, AtTime, BeforeGtid, Latest, ago, parse_target
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.sql_quoting import TableName, parse_table
 
@@ -102,8 +102,8 @@ class Moment:
 def find_moment(settings: Settings, instance: Instance, requested: str, history: str | None = None) -> Moment:
     """Return the state for the requested moment.
 
-    The moment is written like a restore's point (`planning/restore/targets.py`), with the same meaning. `latest` is the
-    end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is that set. A
+    The moment is written like a restore's point (`planning/restore/point_forms.py`), with the same meaning. `latest` is
+    the end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is that set. A
     replay leads to a time or GTIDs between snapshot sets, if the archive contains the moment. Otherwise the nearest
     earlier snapshot set on this host answers, with the reason. `history` is the id of the binlog history to which a
     time or GTIDs belong; other histories are then ignored.

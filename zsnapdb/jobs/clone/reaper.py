@@ -18,19 +18,19 @@ from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
-from zsnapdb.jobs.clone import address, cached_sets, catalogue, clone_info, locks, space_limits, volumes
+from zsnapdb.jobs.clone import cached_sets, catalogue, clone_info, kept_ports, locks, space_limits, volumes
 from zsnapdb.jobs.clone.cached_sets import PREPARED, RECEIVED, ReusableSet
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.destroy import destroy_locked, plan_removal, remove_all, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.sources import commits, with_volumes
-from zsnapdb.jobs.clone.volumes import mend
-from zsnapdb.jobs.copies import sweep
-from zsnapdb.jobs.copies.catalogue import KnownCopies
-from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
-from zsnapdb.jobs.copies.sweep import CopyKind, ExtraRemoval, Leak, ReapOutcome, carried_out
-from zsnapdb.jobs.host import live_server_checks
-from zsnapdb.jobs.host.live_server_checks import ReplacedServer
+from zsnapdb.jobs.clone.volumes import revert_interrupted_change
+from zsnapdb.jobs.dataset_copies import sweep
+from zsnapdb.jobs.dataset_copies.catalogue import KnownCopies
+from zsnapdb.jobs.dataset_copies.properties import HALF_MADE, CopyPhase
+from zsnapdb.jobs.dataset_copies.sweep import CopyKind, ExtraRemoval, Leak, ReapOutcome, carried_out
+from zsnapdb.jobs.host import dataset_use_checks
+from zsnapdb.jobs.host.dataset_use_checks import ReplacedServer
 from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.mysql.accounts import server_use
@@ -124,7 +124,7 @@ def reap(
         if outcome.goes:
             removed(outcome)
     space_limits.guard(settings)
-    address.follow_if_there(settings, host)
+    kept_ports.follow_if_there(settings, host)
     return outcomes
 
 
@@ -146,7 +146,7 @@ def _clones(
     return CopyKind[CloneInfo](
         what="clone",
         known=lambda: catalogue.known_clones(settings, host),
-        again=lambda info: catalogue.again(settings, host, info.name),
+        again=lambda info: catalogue.reread_clone(settings, host, info.name),
         lock=lambda info: locks.name_of_clone(info.name),
         leaks=_leaks_of,
         judge=lambda info: _judge_clone(settings, info, time, act=act, also=also),
@@ -219,7 +219,7 @@ def _is_abandoned(info: CloneInfo) -> bool:
 
 
 def _let_foreign_go(top: str, name: str, also: Collection[ExtraRemoval]) -> None:
-    volumes.let_go(volumes.refuse(top, name, may_go=ExtraRemoval.FOREIGN_SNAPSHOTS in also), name)
+    volumes.destroy_snapshots(volumes.refuse(top, name, may_go=ExtraRemoval.FOREIGN_SNAPSHOTS in also), name)
 
 
 def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | None:
@@ -234,7 +234,7 @@ def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | Non
                 _let_foreign_go(top, info.name, also)
             except PreflightError as error:
                 refused = error
-        mend(info)
+        revert_interrupted_change(info)
     except ZsnapdbError as error:
         return error
     return refused
@@ -308,7 +308,7 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
     for name in sorted(settings.instance):
         try:
             instance = with_volumes(Instance.of(settings, name).on_host(host))
-            servers = live_server_checks.listing(instance)
+            servers = dataset_use_checks.listing(instance)
         except ZsnapdbError:
             # The volumes are neither configured nor known from the server, so nothing is removed.
             continue
@@ -320,15 +320,15 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
 def _sweep_replaced_server(settings: Settings, server: ReplacedServer, time: RemovalTime, *, act: bool) -> ReapOutcome:
     if _is_wrong(server.replaced, time):
         now = time.latest
-        server = live_server_checks.settle(server, now) if act else replace(server, replaced=now)
+        server = dataset_use_checks.settle(server, now) if act else replace(server, replaced=now)
     what, since = "replaced server", f"replaced at {stamp(server.replaced)}"
     judged = judge_at(partial(server.judge, settings.restore.keep_replaced), time)
     if judged.verdict is LeaseVerdict.KEEP:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {judged.reason}")
     try:
         under_way = restore_journal.claimed(Journals(settings.restore.journal))
-        live_server_checks.refuse_replaced_removal(server, under_way)
+        dataset_use_checks.refuse_replaced_removal(server, under_way)
     except ZsnapdbError as error:
         return ReapOutcome(what, server.restore_id, LeaseVerdict.KEEP, f"{since}; {error.message}")
     outcome = ReapOutcome(what, server.restore_id, LeaseVerdict.REAP, since)
-    return carried_out(outcome, partial(live_server_checks.remove, server, under_way), act=act)
+    return carried_out(outcome, partial(dataset_use_checks.remove, server, under_way), act=act)

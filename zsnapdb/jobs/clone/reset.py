@@ -22,22 +22,22 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
 from zsnapdb.jobs.clone import (
-    address,
     clone_info,
     credentials,
-    haproxy,
+    haproxy_socket,
+    kept_ports,
     locks,
-    masking_policy,
+    masking_requirement,
     pool,
     reset_baseline,
     row_reset,
 )
 from zsnapdb.jobs.clone.catalogue import locked_clone, of_dataset, ready, refuse_other
 from zsnapdb.jobs.clone.clone_info import POOL_PROPERTY, CloneInfo, requested_text
-from zsnapdb.jobs.clone.reset_baseline import NotedReset
+from zsnapdb.jobs.clone.reset_baseline import RecordedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.record import Fate
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.property_fields import PropertyTransition
 from zsnapdb.planning.clone import row_reset as planning
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.pool import PoolMark, SlotWish, objection
@@ -45,7 +45,7 @@ from zsnapdb.planning.clone.row_reset import SwapCase
 from zsnapdb.zfs import datasets, snapshots
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.data_reset import ResetPlan
+    from zsnapdb.jobs.clone.data_replacement import ResetPlan
 
 
 class ResetWay(StrEnum):
@@ -115,9 +115,9 @@ def reset_plan(
     info = ready(settings, host, name)
 
     def replace_data() -> ResetIntention:
-        from zsnapdb.jobs.clone import data_reset
+        from zsnapdb.jobs.clone import data_replacement
 
-        planned = data_reset.plan(settings, host, info, requested, accepts_older=accepts_older)
+        planned = data_replacement.plan(settings, host, info, requested, accepts_older=accepts_older)
         return ResetIntention(info, replaces=planned)
 
     return _cheapest(
@@ -189,13 +189,13 @@ def reset(
         return done
 
 
-def _reset_record(run: str, done: ResetClone) -> NotedReset:
+def _reset_record(run: str, done: ResetClone) -> RecordedReset:
     if done.undone is not None:
         undone = done.undone
-        return NotedReset(
+        return RecordedReset(
             run_id=run, transactions=undone.transactions, rows=undone.rows, seconds=undone.seconds, reason=done.reason
         )
-    return NotedReset(run_id=run, seconds=done.swap_seconds, reason=done.reason)
+    return RecordedReset(run_id=run, seconds=done.swap_seconds, reason=done.reason)
 
 
 def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
@@ -227,17 +227,19 @@ def _reset(
 
     def undo() -> ResetClone:
         undone = row_reset.undo_rows(settings, host, info)
-        return ResetClone(address.open_to(settings, info, events), undone)
+        return ResetClone(kept_ports.open_to(settings, info, events), undone)
 
     def take_place() -> ResetClone:
         reset_baseline.forget(host, info.name)
         return ResetClone(swap(settings, host, info, events), swap_seconds=time.monotonic() - began)
 
     def replace_data() -> ResetClone:
-        from zsnapdb.jobs.clone import data_reset
+        from zsnapdb.jobs.clone import data_replacement
 
         reset_baseline.forget(host, info.name)
-        return ResetClone(data_reset.replace_data(settings, host, info, requested, events, accepts_older=accepts_older))
+        return ResetClone(
+            data_replacement.replace_data(settings, host, info, requested, events, accepts_older=accepts_older)
+        )
 
     return _cheapest(
         settings,
@@ -315,14 +317,14 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
     return SwapCase(
         has_pool=instance is not None and instance.pool is not None,
         address=info.kept_port,
-        is_listened_at=configured is not None and info.kept_port in haproxy.routes_or_none(configured),
+        is_listened_at=configured is not None and info.kept_port in haproxy_socket.routes_or_none(configured),
         is_of_set=bool(info.set_name) or info.follows is not None,
         has_commits=bool(info.branches) or bool(snapshots.below(info.top, ())),
     )
 
 
 def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
-    rules = masking_policy.rules_of_clone(settings, info)
+    rules = masking_requirement.rules_of_clone(settings, info)
     # A slot with too much data would fail when its quota is set, and would be lost for the pool.
     wish, now = (SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota), host.latest())
     instance = Instance.of(settings, info.instance).on_host(host)
@@ -351,7 +353,7 @@ def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, 
         changed = datasets.set_together({slot.top: _of_user(host, info), info.top: _of_nobody(slot)})
         if not changed:
             raise PreflightError("the properties of both clones could not be changed", hint=_HINT)
-        taken = address.route_port(settings, of_dataset(settings, host, slot.name), events)
+        taken = kept_ports.route_port(settings, of_dataset(settings, host, slot.name), events)
     clone_info.forget_heartbeat(host, info.name)
     return taken
 
@@ -361,10 +363,10 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
     now = replace(
         info, pool=PoolMark.HANDED_OUT, requested=requested_text(info.original_request), used=stamp(host.latest())
     )
-    return record.changed_by("swap", now, Fate.TAKEN, Fate.EXCHANGED)
+    return property_fields.changed_by("swap", now, PropertyTransition.TAKEN, PropertyTransition.EXCHANGED)
 
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
     """Return the properties that leave the former clone without a user, under the label of the other clone."""
     now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
-    return record.changed_by("swap", now, Fate.EXCHANGED)
+    return property_fields.changed_by("swap", now, PropertyTransition.EXCHANGED)

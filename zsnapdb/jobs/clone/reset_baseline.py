@@ -21,13 +21,13 @@ from zsnapdb.base.files import make_private
 from zsnapdb.base.patterns import BINLOG
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.clone.isolation_check import CloneServer
+from zsnapdb.jobs.clone.isolated_start import CloneServer
 from zsnapdb.jobs.host.server_copy import Copy
 from zsnapdb.mysql.accounts import has_prepared_transactions, routine_of_another
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
-from zsnapdb.mysql.binlog.read import digest_of, index_entries
+from zsnapdb.mysql.binlog.tail import digest_of, index_entries
 from zsnapdb.mysql.probe import binlog_status
-from zsnapdb.mysql.process.processes import started_at
+from zsnapdb.mysql.process.process_managers import started_at
 from zsnapdb.mysql.schema.counters import counters, definitions, server_time
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.row_reset import MOST_TABLES, log_objection
@@ -46,7 +46,7 @@ class Counter(BaseModel):
     value: Annotated[int, Field(ge=0)]
 
 
-class NotedReset(BaseModel):
+class RecordedReset(BaseModel):
     """The reset that gave the clone its data: the id of the run, and the values of the result (`ResetClone`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -84,7 +84,7 @@ class ResetBaseline(BaseModel):
     """None if there are too many tables to record."""
     at: Annotated[int, Field(ge=0)] = 0
     """The server's time at the record, in seconds since 1970; 0 if an older version wrote the record."""
-    reset: NotedReset | None = None
+    reset: RecordedReset | None = None
 
     @property
     def by_table(self) -> dict[tuple[str, str], int] | None:
@@ -152,7 +152,7 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
     forget(host, name)
 
 
-def note_reset(host: Host, info: CloneInfo, reset: NotedReset) -> None:
+def note_reset(host: Host, info: CloneInfo, reset: RecordedReset) -> None:
     """Record which reset gave the clone its data, so that a repeated run does not reset it again.
 
     If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state stays the
@@ -205,7 +205,7 @@ class LogEnd:
         return cls(match.group(1), int(match.group(2)), match.group(3)) if match is not None else None
 
 
-def running_metrics(session: Session) -> LogEnd | None:
+def running_binlog_end(session: Session) -> LogEnd | None:
     """Return the end of the running server's binlog; None if it is unknown, or if the binlog may lack changes."""
     status = binlog_status(session)
     if log_objection(status) is not None or routine_of_another(session) or has_prepared_transactions(session):
@@ -213,7 +213,7 @@ def running_metrics(session: Session) -> LogEnd | None:
     return LogEnd.parse(f"{os.path.basename(status['File'])}:{status.get('Position', '')}:{definitions(session)}")
 
 
-def state_metrics(state: ResetBaseline) -> LogEnd | None:
+def recorded_binlog_end(state: ResetBaseline) -> LogEnd | None:
     """Return the binlog's end at the handover of the clone, or at the last undo of its rows."""
     return LogEnd.parse(f"{os.path.basename(state.file)}:{state.offset}:{state.definitions}")
 

@@ -18,15 +18,15 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.clone import masking_policy, reset_baseline
+from zsnapdb.jobs.clone import masking_requirement, reset_baseline
 from zsnapdb.jobs.clone.clone_info import SOURCE_PART, CloneInfo
 from zsnapdb.jobs.clone.lifecycle import server_of, session
 from zsnapdb.jobs.clone.reset_baseline import ResetBaseline
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.jobs.host.server_copy import Copy
 from zsnapdb.mysql.accounts import end_others, has_prepared_transactions, routine_of_another, wait_briefly_for_locks
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
-from zsnapdb.mysql.binlog.read import digest_of, index_entries, tail_of
+from zsnapdb.mysql.binlog.tail import digest_of, index_entries, tail_of
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.probe import binlog_status
 from zsnapdb.mysql.schema.counters import analyze_again, counters, counters_of, definitions, server_time, set_back
@@ -134,7 +134,7 @@ def _state(settings: Settings, host: Host, info: CloneInfo) -> ResetBaseline:
     state = reset_baseline.read(host, info)
     if state is None:
         raise PreflightError("the initial state of the server was not recorded", hint=_HINT)
-    is_masked_so = state.rules == masking_policy.rules_of_clone(settings, info)
+    is_masked_so = state.rules == masking_requirement.rules_of_clone(settings, info)
     _refuse(None if is_masked_so else "the masking rules have changed")
     _refuse(None if state.counters is not None else f"it has more than {planning.MOST_TABLES} tables")
     _refuse(

@@ -14,21 +14,21 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import snapshot_name
+from zsnapdb.jobs.base.snapshot_set_properties import snapshot_name
 from zsnapdb.jobs.clone import cached_sets, clone_info, locks, space_limits
 from zsnapdb.jobs.clone.cached_sets import RECEIVED, facts_of
 from zsnapdb.jobs.clone.clone_info import KEPT_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, find_local, origin_at, origin_in
 from zsnapdb.jobs.clone.volumes import clone_volumes, mount, remove_folders, snapshot
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.host.server_copy import CopyLayout
+from zsnapdb.jobs.restore.backup_selection import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.startup_steps import ServerWork, check, recover
-from zsnapdb.jobs.restore.target_selection import first_manifest
 from zsnapdb.jobs.restore.volume_receive import clone_snapshot, make_top, receive, restored_property
 from zsnapdb.jobs.steps.journal import Handlers, run_steps
 from zsnapdb.planning.backup.fitness import objection
@@ -57,7 +57,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
     """
     manifest = remote.manifest
     set_id, name = manifest.backup_id, cached_sets.received_name(manifest.backup_id, manifest.guids())
-    with locks.check_reusable_set(RECEIVED, name):
+    with locks.lock_reusable_set(RECEIVED, name):
         existing = cached_sets.find_received(home, set_id, manifest.guids())
         if existing is not None:
             return existing
@@ -67,7 +67,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
         planned = make(_with_own_mount_root(settings, name), instance, repository, request)
         kind, begun = SourceKind.REPOSITORY, instance.host.latest()
         facts = facts_of(set_id, instance.name, origin_in(manifest), kind, begun, name)
-        space_limits.promise(settings, home, name, facts, space_limits.needed_for(remote))
+        space_limits.reserve_set_space(settings, home, name, facts, space_limits.needed_for(remote))
         with undone_on_error(lambda: cached_sets.remove_if_exists(home, RECEIVED, name)):
             work = ServerWork(settings, instance, repository, planned)
             run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
@@ -115,11 +115,11 @@ def reach(
         return reached
     set_id = planned.restore_id
     own_settings = _with_own_mount_root(settings, set_id)
-    with locks.check_reusable_set(RECEIVED, set_id):
+    with locks.lock_reusable_set(RECEIVED, set_id):
         anchor = _fresh_anchor(home, set_id)
         origin = origin_at(first_manifest(instance, repository, planned), planned)
         facts = facts_of(set_id, instance.name, origin, SourceKind.POINT, instance.host.latest())
-        space_limits.promise(settings, home, set_id, facts, space_limits.needed_for(planned))
+        space_limits.reserve_set_space(settings, home, set_id, facts, space_limits.needed_for(planned))
         with undone_on_error(lambda: cached_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)

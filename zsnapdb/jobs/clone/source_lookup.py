@@ -10,19 +10,19 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.server_source import open_server, origin_of
 from zsnapdb.jobs.backup.source_interface import take
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import sole_reader
-from zsnapdb.jobs.base.set_properties import LIVE
+from zsnapdb.jobs.base.run_locks import lock_server_work
+from zsnapdb.jobs.base.snapshot_set_properties import LIVE
 from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
-from zsnapdb.jobs.host.startup_check import pool_for_copy
+from zsnapdb.jobs.host.startup_requirements import pool_for_copy
 from zsnapdb.jobs.record import production_restores
-from zsnapdb.jobs.record.host_record import check, stored_after
+from zsnapdb.jobs.record.host_backup_record import check, stored_after
 from zsnapdb.jobs.restore.restore_inputs import newest_backup
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.clone.lease import SourceKind
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.repository.catalogue import Summary, manifest_of
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.repository.repository import Repository
@@ -114,7 +114,7 @@ def _newest_stored(
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS created the stored backup before the local set or with it, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
-    return is_same_pool and not order.made_before((local.set,), stored.createtxg)
+    return is_same_pool and not creation_order.made_before((local.set,), stored.createtxg)
 
 
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
@@ -178,7 +178,7 @@ def home_for(settings: Settings, volumes: list[str]) -> str:
     return home(settings, pool_for(settings, volumes))
 
 
-def origin_of_live(instance: Instance) -> Origin:
+def origin_of_live(instance: Instance) -> SourceServer:
     """Return the origin that a live set would have, without creating the set.
 
     Raises:
@@ -195,7 +195,7 @@ def take_live(instance: Instance) -> CloneSource:
     """
     with open_server(instance) as source:
         observed = source.observe()
-        with sole_reader(instance):
+        with lock_server_work(instance):
             taken = take(
                 source,
                 observed,

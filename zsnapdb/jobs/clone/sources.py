@@ -18,19 +18,26 @@ from zsnapdb.base.errors import NotFound, PreflightError, ServerError, UsageErro
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, LIVE, LOCAL, RUN_PROPERTY, STORED
+from zsnapdb.jobs.base.snapshot_set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    LIVE,
+    LOCAL,
+    RUN_PROPERTY,
+    STORED,
+)
 from zsnapdb.jobs.clone import clone_info
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.request import LATEST as LATEST
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.catalogue import CopyDatasets, dependents
-from zsnapdb.jobs.copies.record import ORIGIN, Form, optional, own_text, plain, stored_field
-from zsnapdb.jobs.host import live_server_checks
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.catalogue import CopyDatasets, dependents
+from zsnapdb.jobs.dataset_copies.property_fields import ORIGIN, Form, optional, own_text, plain, stored_field
+from zsnapdb.jobs.host import dataset_use_checks
 from zsnapdb.jobs.host.local_snapshot_sets import as_backed_up_last, described_sets, newest_set
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.clone.lease import FOREVER, SourceKind, read_stamp
-from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Origin, Place, decode
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Place, SourceServer, decode
 from zsnapdb.planning.server_family import family
 from zsnapdb.zfs import datasets, snapshots
 
@@ -60,7 +67,7 @@ class CloneSource:
 
     kind: SourceKind
     set: SnapshotSet
-    origin: Origin
+    origin: SourceServer
     is_prepared: bool = False
     rules: str = ""
     is_stored: bool = False
@@ -155,14 +162,14 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
 
 
 def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
-    server = live_server_checks.find_replaced(instance, restore_id)
+    server = dataset_use_checks.find_replaced(instance, restore_id)
     if server is None or server.set is None:
         return None
     origin = _recorded_origin(next(iter(server.set.snapshots.values())).full_name)
     return CloneSource(SourceKind.REPLACED, server.set, origin) if origin is not None else None
 
 
-def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -> Origin:
+def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -> SourceServer:
     """Return the origin of the set: from its snapshots, else from the manifest of the backup.
 
     `known` is the origin property of its first snapshot, if the caller has just read it.
@@ -172,15 +179,15 @@ def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -
     return recorded or origin_in(instance.open_repository().manifest(instance.name, chosen.backup_id))
 
 
-def _recorded_origin(snapshot: str) -> Origin | None:
+def _recorded_origin(snapshot: str) -> SourceServer | None:
     return _decoded(datasets.properties(snapshot, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value, snapshot)
 
 
-def _decoded(recorded: str, snapshot: str) -> Origin | None:
+def _decoded(recorded: str, snapshot: str) -> SourceServer | None:
     return decode(recorded, snapshot) if recorded != datasets.UNSET else None
 
 
-def origin_in(manifest: Manifest) -> Origin:
+def origin_in(manifest: Manifest) -> SourceServer:
     """Return the origin of a backup, from its manifest.
 
     The manifest does not say which GTIDs of the backup are in no binlog. So all of them are listed as such. They
@@ -193,7 +200,7 @@ def origin_in(manifest: Manifest) -> Origin:
 
     source = server_source(manifest)
     part = source.server
-    return Origin(
+    return SourceServer(
         flavour=part.flavour,
         version=part.version,
         server_uuid=part.server_uuid,
@@ -212,7 +219,7 @@ def origin_in(manifest: Manifest) -> Origin:
     )
 
 
-def production_history(instance: Instance, origin: Origin) -> str:
+def production_history(instance: Instance, origin: SourceServer) -> str:
     """Return a digest of production's identity: its address, its volumes, and the GUIDs of the datasets.
 
     A rewind, or a restore in place of production, replaces the datasets. Earlier sets then belong to a history that
@@ -236,7 +243,7 @@ def _guids(names: Sequence[str]) -> list[int | None]:
     return [known.get(name) for name in names]
 
 
-def has_state(instance: Instance, origin: Origin, set_id: str) -> bool:
+def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
     """Return whether production still has a snapshot or bookmark of the set, which `zfs rollback` would destroy.
 
     Production's datasets are those of the origin. If they do not exist, as after `zfs rename`, they are the configured
@@ -253,7 +260,7 @@ def has_state(instance: Instance, origin: Origin, set_id: str) -> bool:
     return any(name == f"{place}#{short}" for place, names in marks.items() for name in names.values())
 
 
-def origin_at(manifest: Manifest, planned: RestorePlan) -> Origin:
+def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:
     """Return the origin of a copy at the point of a plan: the origin of the backup, with the plugins of the replay."""
     return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
@@ -305,7 +312,7 @@ class CommitRecord:
     instance: str = field(metadata=stored_field(plain(INSTANCE_PROPERTY)))
     message: str = field(metadata=stored_field(plain(clone_info.MESSAGE_PROPERTY)))
     created: str = field(metadata=stored_field(plain(copy_properties.CREATED_PROPERTY)))
-    origin: Origin = field(metadata=stored_field(ORIGIN))
+    origin: SourceServer = field(metadata=stored_field(ORIGIN))
     owner: str = field(metadata=stored_field(plain(copy_properties.OWNER_PROPERTY)))
     parent: str = field(metadata=stored_field(own_text(clone_info.PARENT_PROPERTY)))
     log_end: str | None = field(metadata=stored_field(optional(own_text(clone_info.LOG_END_PROPERTY))))
@@ -323,7 +330,7 @@ class Commit(CommitRecord):
     clones: tuple[str, ...]
 
 
-COMMIT_COLUMNS = (*record.columns(CommitRecord), clone_info.ROLE_PROPERTY, clone_info.CLONE_PROPERTY, "clones")
+COMMIT_COLUMNS = (*property_fields.columns(CommitRecord), clone_info.ROLE_PROPERTY, clone_info.CLONE_PROPERTY, "clones")
 """The properties that are read from each snapshot of a commit."""
 
 
@@ -345,10 +352,10 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
             members = groups.setdefault((mark.value, snapshot.createtxg), {})
             members[values[clone_info.ROLE_PROPERTY].value] = (snapshot, values)
     result = []
-    for (commit_id, _), members in order.by_creation(groups.items(), lambda item: item[0][1]):
+    for (commit_id, _), members in creation_order.by_creation(groups.items(), lambda item: item[0][1]):
         facts = next(iter(members.values()))[1]
         made = {role: snapshot for role, (snapshot, _) in members.items()}
-        known = record.read(CommitRecord, CopyDatasets(commit_id, commit_id, {commit_id: facts}))
+        known = property_fields.read(CommitRecord, CopyDatasets(commit_id, commit_id, {commit_id: facts}))
         if set(made) != set(known["origin"].volumes):
             continue
         clones = tuple(sorted({one for _, seen in members.values() for one in dependents(seen["clones"].value)}))

@@ -22,7 +22,7 @@ from zsnapdb.jobs.clone import cached_sets, clone_info, expected_clone, locks
 from zsnapdb.jobs.clone.catalogue import homes, of_dataset
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup
-from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase
+from zsnapdb.jobs.dataset_copies.properties import HALF_MADE, CopyPhase
 from zsnapdb.planning.backup.send_form import SendForm, form_of
 from zsnapdb.planning.clone import space_limits as planning
 from zsnapdb.planning.clone.space_limits import LEAST, clone_quota, form_quota, home_quota
@@ -118,7 +118,7 @@ def available_below(home: str) -> int:
     return datasets.available(home if is_limited else pool_of(home))
 
 
-def new_clone_metrics(settings: Settings, free: int, wanted: int | None = None) -> int:
+def new_clone_quota(settings: Settings, free: int, wanted: int | None = None) -> int:
     """Return the quota of a new clone in bytes (0: no quota is configured).
 
     `free` is the free space of the pool in bytes. `wanted` is the requested quota (None: none requested).
@@ -141,7 +141,7 @@ def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> i
         PreflightError: the remaining quota is less than a server needs.
     """
     if not info.quota:
-        return new_clone_metrics(settings, datasets.available(pool_of(info.top)))
+        return new_clone_quota(settings, datasets.available(pool_of(info.top)))
     left = info.quota - info.own_bytes if keeps_data else info.written_quota
     if left < LEAST:
         raise PreflightError(
@@ -173,7 +173,7 @@ class PoolSpace:
     free: int
 
 
-def look(home: str) -> PoolSpace:
+def read_pool_space(home: str) -> PoolSpace:
     """Return the space of this home of clones; zeros if it does not exist yet. This runs one `zfs` command."""
     pool = pool_of(home)
     if not datasets.exists(home):
@@ -193,7 +193,7 @@ def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None)
     has just read it.
     """
     for home in homes(settings):
-        seen = known if known is not None and known.home == home else look(home)
+        seen = known if known is not None and known.home == home else read_pool_space(home)
         if seen.is_administrators:
             continue
         wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor, seen.quota)
@@ -312,7 +312,7 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
         refuse_received(settings, home, source.restore_id, needed_for(source))
 
 
-def promise(settings: Settings, home: str, name: str, facts: Mapping[str, str], needed: int) -> None:
+def reserve_set_space(settings: Settings, home: str, name: str, facts: Mapping[str, str], needed: int) -> None:
     """Create the anchor of the set with these properties, a reservation and a quota of `needed` bytes.
 
     After an error of `refuse_received` nothing was created.

@@ -14,7 +14,7 @@ from zsnapdb.jobs.clone.create import OWNER, ephemeral_clone
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.source_lookup import home_for
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
-from zsnapdb.jobs.restore.offline_restore import offline_repository, open_for_restore
+from zsnapdb.jobs.restore.offline_repository import offline_repository, open_for_restore
 from zsnapdb.mysql.schema.definitions import TableShapes
 from zsnapdb.mysql.schema.tables import exact_rows, referring_rows
 from zsnapdb.mysql.session import Session

@@ -20,16 +20,16 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone.create import OWNER, RunningClone, ephemeral_clone
 from zsnapdb.jobs.clone.create_plan import planned_source
-from zsnapdb.jobs.clone.isolation_check import CloneServer
+from zsnapdb.jobs.clone.isolated_start import CloneServer
 from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.host.server_copy import client_file
-from zsnapdb.jobs.host.startup_check import refuse_lacking_plugins
+from zsnapdb.jobs.host.startup_requirements import refuse_lacking_plugins
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
-from zsnapdb.mysql.process import processes
-from zsnapdb.mysql.process.processes import Limits
+from zsnapdb.mysql.process import process_managers
+from zsnapdb.mysql.process.process_managers import Limits
 from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Session
@@ -42,7 +42,7 @@ from zsnapdb.planning.clone.migration_findings import (
     unknown_modes,
 )
 from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.planning.server_copy.version_compatibility import objection_to_upgrade
 from zsnapdb.planning.server_family import family
 
@@ -137,7 +137,7 @@ def rehearse(
         clone.process.stop(timeout=_LONG_SECONDS)
         clock.done("clean shutdown")
         logged = clone.process.error_log.stat().st_size
-        described, gone = _for_release(server_of(settings, clone.info), processes.version_of(binary))
+        described, gone = _for_release(server_of(settings, clone.info), process_managers.version_of(binary))
         described.copy.write_option_file(described.identity())
         session = _start_new(clone, binary, described)
         with session:
@@ -188,7 +188,7 @@ def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Ses
             clone.address,
             clone.internal,
             timeout=_LONG_SECONDS,
-            manager=processes.choose(own.manager),
+            manager=process_managers.choose(own.manager),
             limits=limits,
             sandbox=described.copy.sandbox(binary, described.identity()),
             zone=described.copy.given_zone,
@@ -205,10 +205,10 @@ def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Ses
 def _upgrade(clone: RunningClone, program: Path) -> str:
     """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return the end of its output."""
     with client_file(clone.address, clone.internal) as file:
-        return processes.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
+        return process_managers.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
 
 
-def _fitting(origin: Origin, binary: Path) -> Path | None:
+def _fitting(origin: SourceServer, binary: Path) -> Path | None:
     """Return the upgrade program next to the new server program; None if the server upgrades the files when it starts.
 
     Raises:
@@ -218,7 +218,7 @@ def _fitting(origin: Origin, binary: Path) -> Path | None:
         raise PreflightError(
             f"{binary} cannot be executed", hint="give the absolute path of the new mysqld or mariadbd"
         )
-    objection = objection_to_upgrade(origin.flavour, origin.version, processes.version_of(binary))
+    objection = objection_to_upgrade(origin.flavour, origin.version, process_managers.version_of(binary))
     if objection is not None:
         raise PreflightError(
             f"{binary} cannot upgrade the files of {family(origin.flavour).title} {origin.version}: {objection}",

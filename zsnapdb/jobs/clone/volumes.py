@@ -20,16 +20,16 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.clone import clone_info
 from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, COMMIT_PROPERTY, ROLE_PROPERTY, CloneInfo, clone_mark
 from zsnapdb.jobs.clone.sources import CloneSource
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies.catalogue import snapshot_together
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies.catalogue import snapshot_together
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.server_copy import Copy, CopyLayout, lay_out
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
-from zsnapdb.planning.dataset_properties import data_values, explicit_values
+from zsnapdb.planning.dataset_property_classes import data_values, explicit_values
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot, listing, objection
 from zsnapdb.planning.server_copy.copy_options import PathMap
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.zfs import datasets, destruction, mounting, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.destruction import Mark
@@ -57,12 +57,14 @@ def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSe
     )
 
 
-def layout_of(origin: Origin, top: str, root: Path) -> CopyLayout:
+def layout_of(origin: SourceServer, top: str, root: Path) -> CopyLayout:
     """Return the layout of the volumes below the dataset `top`, mounted at `root`, and nested as on the source."""
     return lay_out({role: (place.dataset, place.mountpoint) for role, place in origin.volumes.items()}, top, str(root))
 
 
-def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSettings, clones: CloneSettings) -> Copy:
+def copy_of(
+    origin: SourceServer, layout: CopyLayout, root: Path, settings: ServerSettings, clones: CloneSettings
+) -> Copy:
     """Return the copy for the server of a clone."""
     pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
     own = settings_of_clone(settings, clones)
@@ -166,7 +168,7 @@ SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 """Snapshots with their properties."""
 
 
-def on_clone(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
+def find_foreign_snapshots(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots of other programs on the clone's dataset `top` and on the datasets below it.
 
     `seen` are all snapshots there, with `COLUMNS` (None: read them here).
@@ -189,7 +191,7 @@ def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = No
     Raises:
         PreflightError: the snapshots must stay; the message says which programs created or hold them.
     """
-    snapshots = on_clone(top, name, seen)
+    snapshots = find_foreign_snapshots(top, name, seen)
     error = objection(f"clone {name}", snapshots, may_go=may_go)
     if error is not None:
         raise error
@@ -206,7 +208,7 @@ def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> 
         )
 
 
-def let_go(snapshots: Sequence[ForeignSnapshot], name: str) -> None:
+def destroy_snapshots(snapshots: Sequence[ForeignSnapshot], name: str) -> None:
     """Destroy the snapshots.
 
     Raises:
@@ -246,7 +248,7 @@ def hide_volumes(info: CloneInfo) -> None:
     datasets.set_on_all(names, {"canmount": "noauto"})
 
 
-def mend(info: CloneInfo) -> list[ForeignSnapshot]:
+def revert_interrupted_change(info: CloneInfo) -> list[ForeignSnapshot]:
     """Undo a reset or detach that was interrupted before its new data became current. The clone keeps its old data.
 
     The caller holds the clone's lock. The result is that of `drop_leftovers`.
@@ -275,7 +277,7 @@ def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
             for snapshot, values in seen.items()
             if snapshot.dataset == top or snapshot.dataset.startswith(top + "/")
         }
-        of_others = on_clone(top, info.name, marked)
+        of_others = find_foreign_snapshots(top, info.name, marked)
         kept += of_others
         if of_others or any(values[clone_info.COMMIT_PROPERTY].is_local for values in marked.values()):
             continue

@@ -18,9 +18,9 @@ from zsnapdb.base.quantities import quantity
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import address, create_plan, haproxy, pool, space_limits
+from zsnapdb.jobs.clone import create_plan, haproxy_socket, kept_ports, pool, space_limits
 from zsnapdb.jobs.clone.clone_info import CloneInfo
-from zsnapdb.jobs.copies.sweep import Leak
+from zsnapdb.jobs.dataset_copies.sweep import Leak
 from zsnapdb.mysql import accounts, variables
 from zsnapdb.mysql.binlog import binlog_files
 from zsnapdb.mysql.process.discovery import seen_by_root
@@ -236,7 +236,7 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     if settings.clones.address is None or instance.settings.vm is not None:
         return []
     try:
-        known = address.look(settings, instance.host)
+        known = kept_ports.look(settings, instance.host)
     except ZsnapdbError:
         # Without ZFS there are no clones.
         return []
@@ -249,7 +249,7 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     if wrong:
         ports = ", ".join(str(kept.port) for kept in wrong)
         is_listened_at = all(kept.is_listened_at for kept in wrong)
-        follows = "run `zsnapdb clone addresses --follow`, or `zsnapdb reap`" if is_listened_at else haproxy.HINT
+        follows = "run `zsnapdb clone addresses --follow`, or `zsnapdb reap`" if is_listened_at else haproxy_socket.HINT
         return [warning("clones", f"HAProxy does not forward to the right servers: port {ports}", follows)]
     return [ok("clones", f"HAProxy leads {quantity(len(known.ports), 'port')} to clones")]
 

@@ -14,7 +14,7 @@ from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recovery_coverage import Stored, read
-from zsnapdb.jobs.record import host_record, record_file
+from zsnapdb.jobs.record import host_backup_record, record_file
 from zsnapdb.jobs.steps import journal
 from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.health.facts import (
@@ -43,7 +43,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def past_drills(stored: Stored, instance: Instance) -> PastDrills:
     """Return the newest drills with evidence."""
-    own = host_record.drilled_here(instance, stored.repository)
+    own = host_backup_record.drilled_here(instance, stored.repository)
     return drills.past(stored.repository, instance.name, _DRILLS, own)
 
 
@@ -116,7 +116,7 @@ def _stopped_server(instance: Instance) -> StoppedServer | None:
     """
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None
-    from zsnapdb.jobs.record.systemd_unit_record import stopped_server
+    from zsnapdb.jobs.record.server_unit_record import stopped_server
 
     return stopped_server(instance)
 

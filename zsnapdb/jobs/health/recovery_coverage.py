@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from zsnapdb.base.domain_types import parse_gtids, server_name
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.archived_binlogs import points_of
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.host.binlog_spans import points_of
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.planning.binlog.archive_times import complete_until
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids, repeated_gtids, reused_gtids
+from zsnapdb.planning.binlog.recoverable_ranges import Window, window
 from zsnapdb.planning.binlog.route import NEWEST
-from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.planning.damage_register import DamageRegister
-from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.planning.repository.host_backup_record import StoredFinding
 from zsnapdb.planning.repository.known_backups import Provenance
 from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.drills import Evidence
@@ -129,7 +129,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
     """
     archive = instance.archive(repository).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
-    known, checked = host_record.checked_backups(instance, repository, archive)
+    known, checked = host_backup_record.checked_backups(instance, repository, archive)
     return Stored(
         repository=repository,
         backups=known.backups,
@@ -150,7 +150,7 @@ def _judge(instance: Instance) -> Callable[[ServerPart], str]:
 
     def no_copy(server: ServerPart) -> str:
         # Import late: this module loads server programs, and is needed only for server backups.
-        from zsnapdb.jobs.host.startup_check import startup_objections
+        from zsnapdb.jobs.host.startup_requirements import startup_objections
 
         key = (server.flavour, server.version, server.absolute_tablespaces, server.plugins, server.zone)
         if key not in known:

@@ -19,9 +19,9 @@ from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.base.files import make_private
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
-from zsnapdb.mysql import binlog_clients as asked
-from zsnapdb.mysql.binlog_clients import ReplicaIdentity
+from zsnapdb.jobs.base.snapshot_set_properties import INCARNATION_PROPERTY
+from zsnapdb.mysql import binlog_dump_clients as asked
+from zsnapdb.mysql.binlog_dump_clients import ReplicaIdentity
 from zsnapdb.mysql.process.service import serving
 from zsnapdb.mysql.variables import server_flavour
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning
@@ -147,7 +147,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
         return []
     try:
         with instance.session() as session:
-            seen, own = asked.observe_readers(session), asked.executed(session)
+            seen, own = asked.observe_readers(session), asked.executed_gtids(session)
             flavour = server_flavour(session)
     except ServerError:
         # The finding about the server reports the error.
@@ -179,7 +179,7 @@ def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str)
         try:
             with Instance.of(settings, name).session(read_timeout=_PATIENCE) as session:
                 if server_flavour(session) is flavour:
-                    yield _Server(name, asked.identity(session), beyond(flavour, asked.executed(session), own))
+                    yield _Server(name, asked.identity(session), beyond(flavour, asked.executed_gtids(session), own))
         except (ZsnapdbError, ValueError):
             continue
 

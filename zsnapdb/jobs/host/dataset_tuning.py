@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from zsnapdb.base.errors import CommandTimeout, ZsnapdbError
 from zsnapdb.base.patterns import printable
-from zsnapdb.planning.dataset_properties import PropertyClass, names_of, newer_names
-from zsnapdb.zfs import datasets, own_settings
+from zsnapdb.planning.dataset_property_classes import PropertyClass, names_of, newer_names
+from zsnapdb.zfs import datasets, explicit_settings
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
     """Return the storage properties of each dataset for a manifest. One command reads them."""
     names = sorted(set(places))
     wanted = {*names_of(PropertyClass.DATA, "filesystem"), *names_of(PropertyClass.DATA, "volume")}
-    read = own_settings.read_known(names, (*sorted(wanted), "encryption"))
+    read = explicit_settings.read_known(names, (*sorted(wanted), "encryption"))
     return {dataset: _tuned(values) for dataset, values in read.items()}
 
 
@@ -34,7 +34,7 @@ def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, 
     """Return the recorded `DATA` values whose property this host's OpenZFS lacks. Usually this needs no query."""
     values = {name: value for each in recorded for name, value in each.items()}
     newer = newer_names(values)
-    known = own_settings.known_names(pool) if newer else ()
+    known = explicit_settings.known_names(pool) if newer else ()
     return {name: values[name] for name in newer if name not in known}
 
 

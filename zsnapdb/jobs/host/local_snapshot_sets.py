@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN
-from zsnapdb.planning import order
+from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, STATE_PROPERTY, STORED, TAKEN
+from zsnapdb.planning import creation_order
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
@@ -20,10 +20,10 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
     unreachable.
     """
     # Import late: commands that only read the host need no repository modules.
-    from zsnapdb.jobs.record import host_record
+    from zsnapdb.jobs.record import host_backup_record
 
     repository = instance.open_repository()
-    known = host_record.choosable(instance, repository)
+    known = host_backup_record.choosable(instance, repository)
     return instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes}) if known else None
 
 
@@ -80,7 +80,7 @@ def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) 
             made = SnapshotSet(backup_id, {role: one.snapshot for role, one in members.items()})
             facts = next(iter(members.values())).properties
             sets.append(DescribedSet(made, found.pop() if len(found) == 1 else TAKEN, facts))
-    return order.by_creation(sets, lambda one: one.set.createtxg)
+    return creation_order.by_creation(sets, lambda one: one.set.createtxg)
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:

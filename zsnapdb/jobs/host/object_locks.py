@@ -9,7 +9,7 @@ from datetime import datetime
 from zsnapdb.base.errors import DamagedError, RepositoryError
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.repository.object_lock import (
     BucketFacts,
@@ -36,7 +36,7 @@ def extend_locks(instance: Instance, repository: Repository, backup_id: str) -> 
     if lock is None:
         return
     try:
-        listed, checked = host_record.checked_backups(instance, repository)
+        listed, checked = host_backup_record.checked_backups(instance, repository)
         known = checked.provenance.trusted(listed.backups)
         target = next(backup for backup in known if backup.backup_id == backup_id)
         bases = [backup.backup_id for backup in restore_chain(known, target) if backup.backup_id != backup_id]

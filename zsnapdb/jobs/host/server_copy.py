@@ -23,17 +23,17 @@ from zsnapdb.base.patterns import below
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.mysql.binlog.binlog_keys import BinlogKeys, missing_key
-from zsnapdb.mysql.binlog.read import LOG_LISTS, KnownTail, find_position
+from zsnapdb.mysql.binlog.tail import LOG_LISTS, KnownTail, find_position
 from zsnapdb.mysql.probe import probe, published_position
-from zsnapdb.mysql.process import processes, programs, server, time_zone
-from zsnapdb.mysql.process.processes import Limits
-from zsnapdb.mysql.process.server_files import links_in, written_paths
-from zsnapdb.mysql.schema import tablespace_files
+from zsnapdb.mysql.process import process_managers, programs, server, time_zone
+from zsnapdb.mysql.process.process_managers import Limits
+from zsnapdb.mysql.process.written_paths import links_in, written_paths
+from zsnapdb.mysql.schema import tablespace_overwrite
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import client_options
 from zsnapdb.planning.server_copy import copy_options
 from zsnapdb.planning.server_copy.copy_options import (
-    Access,
+    LoginAccess,
     PathMap,
     ServerIdentity,
     binlog_paths,
@@ -47,8 +47,8 @@ from zsnapdb.planning.server_copy.plugins import option_lines
 from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 from zsnapdb.planning.server_copy.source_facts import advice, kept_statements, missing_options
 from zsnapdb.planning.server_facts import ServerFacts, ServerPlugins
+from zsnapdb.planning.server_time_zone import ServerZone, difference, expected_offsets, given_zone
 from zsnapdb.planning.sql_quoting import option_value
-from zsnapdb.planning.time_zone import ServerZone, difference, expected_offsets, given_zone
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Copy:
         PreflightError if a path of the source is outside the copy.
         """
         site = self.settings.options
-        options = (*site, *option_lines(self.plugins, site, reads_rows=identity.access is Access.ACCOUNTS))
+        options = (*site, *option_lines(self.plugins, site, reads_rows=identity.access is LoginAccess.ACCOUNTS))
         return option_file(self.flavour, self.variables, self.paths, identity, options, last)
 
     def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
@@ -221,7 +221,7 @@ class Copy:
 
         For settings without an option, the server runs statements at each start.
         """
-        if self._statements and identity.access is Access.ACCOUNTS and identity.init_file is None:
+        if self._statements and identity.access is LoginAccess.ACCOUNTS and identity.init_file is None:
             identity = replace(identity, init_file=str(self._write_statements("settings.sql", "")))
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
@@ -254,7 +254,7 @@ class Copy:
         *,
         server_id: int,
         port: int | None,
-        access: Access,
+        access: LoginAccess,
         init_file: str | None = None,
         bind_address: str = "127.0.0.1",
         trusts_creators: bool = False,
@@ -305,7 +305,7 @@ class Copy:
         self.write_option_file(identity, last)
         login = Address(user=user, socket=Path(identity.socket))
         limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice)
-        manager = processes.choose(self.settings.manager)
+        manager = process_managers.choose(self.settings.manager)
         try:
             session = self.process().start(
                 binary,
@@ -382,7 +382,7 @@ def check_recovered(
             f"the server started with GTIDs {reached.gtids}, the backup's are {expected.gtids}",
             hint="the copy is not in the recorded state and must not be used; keep its error log and report this",
         )
-    tablespace_files.check(session, facts)
+    tablespace_overwrite.check(session, facts)
     return facts, reached
 
 

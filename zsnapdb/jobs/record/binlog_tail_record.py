@@ -18,8 +18,8 @@ from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.mysql.binlog.read import KnownTail
-from zsnapdb.planning.repository.host_record import RecordPart
+from zsnapdb.mysql.binlog.tail import KnownTail
+from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 _MOST_BYTES = 4 << 20
 

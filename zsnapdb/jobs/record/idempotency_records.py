@@ -28,7 +28,7 @@ from zsnapdb.planning import idempotency
 from zsnapdb.planning.idempotency import Action as Action
 from zsnapdb.planning.idempotency import RunDecision, RunState
 from zsnapdb.planning.idempotency import RunVerdict as RunVerdict
-from zsnapdb.planning.repository.host_record import RecordPart
+from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 _DAY_FOLDER = re.compile(r"[0-9]{8}")
 _TEXT_BYTES = 64 << 20

@@ -9,20 +9,20 @@ from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY
+from zsnapdb.jobs.base.snapshot_set_properties import INCARNATION_PROPERTY
 from zsnapdb.jobs.record.record_file import read
-from zsnapdb.planning.order import PlacedLink
+from zsnapdb.planning.creation_order import PlacedLink
 from zsnapdb.planning.repository import production_restores as planning
 from zsnapdb.planning.repository.production_restores import (
     LocatedBackup,
     ProductionPoints,
     ProductionRestore,
-    PutBackRecord,
+    ProductionRestoreRecord,
 )
 from zsnapdb.zfs import datasets, snapshots, version
 
 
-def read_production_restores(instance: Instance) -> PutBackRecord:
+def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
     """Return the restores from which production's present datasets come.
 
     The last one is the restore whose mark is on the volumes. Without a mark the list is empty, because a user put the
@@ -32,9 +32,9 @@ def read_production_restores(instance: Instance) -> PutBackRecord:
     Raises:
         DamagedError: the record cannot be read.
     """
-    known = read(instance.host.put_backs / f"{instance.name}.json", PutBackRecord)
+    known = read(instance.host.put_backs / f"{instance.name}.json", ProductionRestoreRecord)
     if known is None or not known.restores:
-        return PutBackRecord()
+        return ProductionRestoreRecord()
     if instance.settings.volumes is None:
         return known
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
@@ -86,7 +86,7 @@ def note_production_restore(instance: Instance, made: ProductionRestore) -> None
     folder = instance.host.put_backs
     file = folder / f"{instance.name}.json"
     try:
-        before = read(file, PutBackRecord) or PutBackRecord()
+        before = read(file, ProductionRestoreRecord) or ProductionRestoreRecord()
         make_private(folder)
         files.replace(file, before.with_restore(made).model_dump_json().encode(), 0o600)
     except (OSError, ZsnapdbError) as error:

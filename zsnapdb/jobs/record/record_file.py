@@ -18,10 +18,10 @@ from zsnapdb.base import files
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.planning import order
-from zsnapdb.planning.order import PlacedLink
-from zsnapdb.planning.repository import host_record
-from zsnapdb.planning.repository.host_record import (
+from zsnapdb.planning import creation_order
+from zsnapdb.planning.creation_order import PlacedLink
+from zsnapdb.planning.repository import host_backup_record
+from zsnapdb.planning.repository.host_backup_record import (
     ArchivedBinlogs,
     ArchivedPosition,
     BackupRecord,
@@ -34,7 +34,7 @@ from zsnapdb.planning.repository.host_record import (
 from zsnapdb.planning.repository.known_backups import Provenance
 
 if TYPE_CHECKING:
-    from zsnapdb.repository.binlog_contents import Archive
+    from zsnapdb.repository.binlog_archive_contents import Archive
     from zsnapdb.repository.repository import Repository
 
 R = TypeVar("R", bound=RecordPart)
@@ -290,14 +290,14 @@ class StoredCheck:
         """Return `order` for other backups and sets than those compared, for example with local sets."""
         if self.record is None:
             return self.order
-        return host_record.order_of(self.record, self.local, there, self.provenance.unchosen)
+        return host_backup_record.order_of(self.record, self.local, there, self.provenance.unchosen)
 
     def ordered(self, there: Sequence[P]) -> tuple[P, ...]:
         """Return these stored backups, oldest first. Foreign backups do not change the order of the others."""
         foreign = self.provenance.unchosen
         believed = {backup.backup_id for backup in there if backup.backup_id not in foreign}
-        abandoned = self.record.abandoned if self.record is not None else order.NOTHING
-        return tuple(order.in_order(there, believed, abandoned))
+        abandoned = self.record.abandoned if self.record is not None else creation_order.NOTHING
+        return tuple(creation_order.in_order(there, believed, abandoned))
 
     def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
         """Return the sequence numbers of these stored backups, except foreign ones, which do not use up numbers."""

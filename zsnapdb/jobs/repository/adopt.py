@@ -12,18 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.errors import DamagedError, NotFound, PreflightError, ZsnapdbError
-from zsnapdb.jobs.base.document_digests import DocumentPlaces, OwnDocumentFiles, documents_of, files_of
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import archive_record, host_record
-from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.jobs.base.own_document_digests import DocumentPlaces, OwnDocumentFiles, documents_of, files_of
+from zsnapdb.jobs.record import host_backup_record, own_archived_binlogs
+from zsnapdb.jobs.record.host_backup_record import StoredCheck
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.prune_facts import read_local_sets
 from zsnapdb.planning.backup_chain import Lineage
-from zsnapdb.planning.repository.host_record import EvidenceEnd, RemovedBackup
+from zsnapdb.planning.repository.host_backup_record import EvidenceEnd, RemovedBackup
 from zsnapdb.repository import evidence_log, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, stored_sizes
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries
 from zsnapdb.repository.repository import Repository
@@ -80,7 +80,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
         PreflightError: a named backup is damaged.
     """
     repository = instance.open_repository()
-    known, checked = host_record.checked_backups(instance, repository)
+    known, checked = host_backup_record.checked_backups(instance, repository)
     everything = replace(repository, keyring=repository.keyring.believing_all())
     stored = summaries(everything, instance.name, None).backups if known.foreign else known.backups
     foreign = [backup for backup in stored if backup.backup_id in checked.provenance.for_removal.foreign]
@@ -128,9 +128,11 @@ def adopt(instance: Instance, planned: AdoptPlan) -> None:
                 f"the manifest of backup {backup.backup_id} has changed since it was shown",
                 hint="nothing was adopted; run the command again",
             )
-    host_record.note_adopted(instance, repository, planned.adopted, planned.order)
+    host_backup_record.note_adopted(instance, repository, planned.adopted, planned.order)
     if planned.binlogs or planned.incarnations:
-        archive_record.note_archived_files(instance, repository, planned.binlogs, planned.incarnations, planned.lines)
+        own_archived_binlogs.note_archived_files(
+            instance, repository, planned.binlogs, planned.incarnations, planned.lines
+        )
     if planned.documents:
         files_of(instance).add(planned.documents)
     record = HostRecord.of(instance, repository)
@@ -201,7 +203,9 @@ def _candidate(
         objection = "its id is of a later time than now"
     if name in checked.provenance.rewritten:
         objection = "this host stored another manifest under this id"
-    elif (name in checked.provenance.untrusted or _guids(backup) in twins) and not host_record.is_consolidated(backup):
+    elif (name in checked.provenance.untrusted or _guids(backup) in twins) and not host_backup_record.is_consolidated(
+        backup
+    ):
         objection = "this host stored these snapshots under another id"
     if damage or damage is None:
         objection = _DAMAGED + (damage[0] if damage else "it was removed meanwhile")
@@ -219,7 +223,7 @@ def _binlogs(
 
     `strange` has the keys of untrusted descriptions.
     """
-    known = archive_record.known_binlogs(instance, repository, archive.files)
+    known = own_archived_binlogs.known_binlogs(instance, repository, archive.files)
     stored = BinlogArchive(everything, instance.name)
     files = [
         file
@@ -243,7 +247,7 @@ def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentP
 
 def _incarnations(instance: Instance, repository: Repository, archive: Archive) -> tuple[str, ...]:
     """Return the histories whose active binlogs this host does not know."""
-    known = archive_record.known_binlogs(instance, repository, archive.files)
+    known = own_archived_binlogs.known_binlogs(instance, repository, archive.files)
     active = [file for file in archive.files if not file.is_rotated]
     return tuple(dict.fromkeys(file.incarnation for file in active if (file.incarnation, file.name) not in known))
 
@@ -270,13 +274,13 @@ def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
         NotFound: this host did not store such a backup, or the repository has it.
     """
     removed = _removed(instance, names)
-    host_record.note_removed(instance, instance.open_repository(), removed)
+    host_backup_record.note_removed(instance, instance.open_repository(), removed)
     return ForgetResult(instance.name, tuple(backup.backup_id for backup in removed))
 
 
 def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
     repository = instance.open_repository()
-    _, checked = host_record.checked_backups(instance, repository)
+    _, checked = host_backup_record.checked_backups(instance, repository)
     missing = {backup.backup_id: backup for backup in checked.missing}
     for name in names:
         if name not in missing:

@@ -19,7 +19,7 @@ from zsnapdb.base.domain_types import Progress
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, NotFound, UsageError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.object_locks import extend_locks
-from zsnapdb.jobs.record import archive_record, host_record
+from zsnapdb.jobs.record import host_backup_record, own_archived_binlogs
 from zsnapdb.jobs.repository import prune_facts
 from zsnapdb.planning.backup_chain import Lineage
 from zsnapdb.planning.repository import retention
@@ -231,7 +231,7 @@ def _place(instance: Instance) -> tuple[str, str | None]:
 
 
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
-    known, checked = host_record.checked_backups(source, here)
+    known, checked = host_backup_record.checked_backups(source, here)
     provenance = checked.provenance
     # Both repositories have the same id, so the first one's cache must not be used for the second one.
     copied = (
@@ -313,7 +313,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                 writer.confirm()
                 run.copy_manifest(backup.backup_id)
                 if backup.backup_id in planned.known:
-                    host_record.note_stored(target, there, manifest, backup.digest)
+                    host_backup_record.note_stored(target, there, manifest, backup.digest)
                 extend_locks(target, there, backup.backup_id)
             except (DamagedError, NotFound) as error:
                 failed[backup.backup_id] = error.message
@@ -329,10 +329,10 @@ def copy(source: Instance, target: Instance) -> CopyResult:
             concurrency,
             writer.confirm,
         )
-        own = archive_record.known_binlogs(source, here, planned.binlogs)
+        own = own_archived_binlogs.known_binlogs(source, here, planned.binlogs)
         ours = [file for file in planned.binlogs if (file.incarnation, file.name) in own]
         if ours:
-            archive_record.note_archived_files(target, there, ours, [file.incarnation for file in ours])
+            own_archived_binlogs.note_archived_files(target, there, ours, [file.incarnation for file in ours])
         return CopyResult(planned, tuple(copied), failed, binlogs, run.size + binlogs.size, time.monotonic() - began)
 
 

@@ -11,10 +11,10 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.config.repository import KeepSettings, RepositorySettings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.health import evidence
-from zsnapdb.jobs.health.evidence import EvidenceLog
-from zsnapdb.jobs.record.host_record import drilled_here
-from zsnapdb.jobs.repository.status import ProtectionStatus, status
+from zsnapdb.jobs.health import evidence_records
+from zsnapdb.jobs.health.evidence_records import EvidenceLog
+from zsnapdb.jobs.record.host_backup_record import drilled_here
+from zsnapdb.jobs.repository.protection_status import ProtectionStatus, status
 from zsnapdb.planning.evidence import POLICY
 from zsnapdb.planning.health.daily_summary import CompletedRun, JudgedDay, ReportedDay, days, judge_day
 from zsnapdb.repository import drills
@@ -58,7 +58,7 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
     now = instance.host.now()
     end = last or now.date()
     begin = first or end - _USUAL_DAYS
-    log = evidence.read(instance)
+    log = evidence_records.read(instance)
     runs = [
         CompletedRun(record.job, record.finished, (record.finished - record.started).total_seconds(), record.exit_code)
         for record in _without_repeats(log.believed)

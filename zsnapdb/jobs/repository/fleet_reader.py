@@ -34,7 +34,7 @@ from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recovery_coverage import Stored, read
-from zsnapdb.jobs.repository.status import status_of
+from zsnapdb.jobs.repository.protection_status import status_of
 from zsnapdb.planning.fleet.overview import InstanceFacts, judged_by, newest_sign
 from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.planning.repository.known_backups import from_future
@@ -76,7 +76,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class PublicInstance(_Part):
+class ReadInstance(_Part):
     """An instance at the time it was read. `evidence` is the number of the newest evidence record (0: none).
 
     `future` is the number of backups and signs of life that were in the future then. The facts leave them out.
@@ -131,7 +131,7 @@ class SeenRepository(_Part):
     is_encrypted: bool
     note: SeenText = ""
     foreign: patterns.Count = 0
-    instances: dict[patterns.InstanceName, PublicInstance]
+    instances: dict[patterns.InstanceName, ReadInstance]
     problems: dict[patterns.InstanceName, SeenProblem] = {}
 
 
@@ -372,14 +372,14 @@ class RepositoryReader:
         files.keep(seen, {one.name: one.trace for one in results if one.trace is not None})
         return Reading(seen, sum(one.is_new for one in results))
 
-    def _disappeared(self, before: PublicInstance) -> NotFound:
+    def _disappeared(self, before: ReadInstance) -> NotFound:
         return NotFound(
             f"nothing of it is in the repository any more, which had {quantity(before.backups, 'backup')} of it at"
             f" {before.read:%Y-%m-%d %H:%M} UTC; if that was wanted, remove {self.files.folder}"
         )
 
     def _read_all(
-        self, repository: Repository, names: list[str], known: Mapping[str, PublicInstance], traces: Mapping[str, Trace]
+        self, repository: Repository, names: list[str], known: Mapping[str, ReadInstance], traces: Mapping[str, Trace]
     ) -> list[_Result]:
         def one(name: str) -> _Result:
             before = known.get(name)
@@ -393,7 +393,7 @@ class RepositoryReader:
             return list(pool.map(one, names))
 
     def _read_instance(
-        self, repository: Repository, name: str, before: PublicInstance | None, trace: Trace | None
+        self, repository: Repository, name: str, before: ReadInstance | None, trace: Trace | None
     ) -> _Result:
         number = evidence_log.newest_number(repository, name, before.evidence if before is not None else 0)
         compared = _Remembering(repository)
@@ -417,7 +417,7 @@ class RepositoryReader:
         # The time of a future object may come before the repository changes, so there is no trace.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
-    def _seen(self, repository: Repository, name: str, written: _Written) -> PublicInstance | None:
+    def _seen(self, repository: Repository, name: str, written: _Written) -> ReadInstance | None:
         """Return the state of the instance in the repository; None if the repository has nothing of it."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
@@ -437,7 +437,7 @@ class RepositoryReader:
         signs = (*(backup.created for backup in backups), facts.archived_until, drilled, recorded)
         heard = newest_sign(signs, self.host.now())
         ahead = sum(sign is not None and (heard is None or sign > heard) for sign in signs)
-        return PublicInstance(
+        return ReadInstance(
             read=self.host.now(),
             host=host,
             tool_version=newest.tool_version if newest is not None else "",
@@ -492,13 +492,13 @@ class _Result:
     """The state of an instance after a check. `is_new`: it was read again because something had changed."""
 
     name: str
-    seen: PublicInstance | None
+    seen: ReadInstance | None
     trace: Trace | None
     problem: ZsnapdbError | None = None
     is_new: bool = False
 
 
-def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, PublicInstance]:
+def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, ReadInstance]:
     """Return the instances that had backups before and have no objects now.
 
     Otherwise the view would turn from red to green when all backups were destroyed.

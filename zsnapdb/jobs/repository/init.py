@@ -14,7 +14,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.evidence import PolicyChange, policy_changes
 from zsnapdb.planning.repository.known_backups import SigningState
-from zsnapdb.repository import keys, layout, marker
+from zsnapdb.repository import crypto_keys, layout, marker
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker, note_of_removed
 from zsnapdb.repository.objects import RepositoryObjects
@@ -65,20 +65,22 @@ def generate_keys(identity: Path | None, signing_key: Path | None) -> KeyFiles:
     recipients: tuple[str, ...] = ()
     signer = None
     if identity is not None:
-        new = keys.AgeIdentity.new()
-        keys.write_secret(identity, new.file())
+        new = crypto_keys.AgeIdentity.new()
+        crypto_keys.write_secret(identity, new.file())
         recipients = (new.recipient,)
     if signing_key is not None:
-        key = keys.SigningKey.new()
-        keys.write_secret(signing_key, key.file())
+        key = crypto_keys.SigningKey.new()
+        crypto_keys.write_secret(signing_key, key.file())
         signer = key.public
     return KeyFiles(identity, recipients, signing_key, signer)
 
 
 def public_parts(identity: Path | None, signing_key: Path | None, repository: str | None = None) -> KeyFiles:
     """Return the public parts of the keys in the files. ConfigError if a file contains no key."""
-    recipients = tuple(secret.recipient for secret in keys.read_identities(identity)) if identity is not None else ()
-    signer = keys.SigningKey.read(signing_key).public if signing_key is not None else None
+    recipients = (
+        tuple(secret.recipient for secret in crypto_keys.read_identities(identity)) if identity is not None else ()
+    )
+    signer = crypto_keys.SigningKey.read(signing_key).public if signing_key is not None else None
     return KeyFiles(identity, recipients, signing_key, signer, repository)
 
 

@@ -12,14 +12,14 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance, nothing_there
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
-from zsnapdb.jobs.base.set_properties import REPOSITORY_PROPERTY, STORED
+from zsnapdb.jobs.base.snapshot_set_properties import REPOSITORY_PROPERTY, STORED
 from zsnapdb.jobs.host.local_snapshot_sets import sets_among
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.record.host_backup_record import StoredCheck
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT, restore_chain
+from zsnapdb.planning.creation_order import is_after
 from zsnapdb.planning.damage_register import KnownDamage
-from zsnapdb.planning.order import is_after
-from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.planning.repository.host_backup_record import StoredFinding
 from zsnapdb.repository import backup_marks, layout
 from zsnapdb.repository.backup_marks import Pin, Unfinished, unfinished
 from zsnapdb.repository.catalogue import Summaries, Summary
@@ -101,7 +101,7 @@ def inventory(instance: Instance) -> Inventory:
     """Return the inventory of the instance."""
     repository = instance.open_repository()
     seen = _own_snapshots(instance)
-    known, checked = host_record.checked_backups(instance, repository, seen=seen)
+    known, checked = host_backup_record.checked_backups(instance, repository, seen=seen)
     present = [backup for backup in known.backups if backup.backup_id not in checked.unchosen]
     local = _local_guids(instance, present, seen)
     entries = tuple(InventoryEntry(backup, _is_local(backup, local)) for backup in known.backups)
@@ -123,7 +123,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     """
     repository = instance.open_repository()
     seen = _own_snapshots(instance)
-    known, checked = host_record.checked_backups(instance, repository, seen=seen)
+    known, checked = host_backup_record.checked_backups(instance, repository, seen=seen)
     backups = known.backups
     present = [backup for backup in backups if backup.backup_id not in checked.unchosen]
     chosen = present[-1] if backup_id == "latest" and present else Summary.read(repository, instance.name, backup_id)
@@ -215,12 +215,12 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
         raise UsageError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
     repository = instance.open_repository()
     if backup_id == "latest":
-        known = host_record.choosable(instance, repository)
+        known = host_backup_record.choosable(instance, repository)
         if not known:
             raise NotFound(f"the repository has no backup of instance {instance.name}", hint=OTHER_ADDRESS_HINT)
         backup_id = known[-1].backup_id
     made = backup_marks.pin(repository, instance.name, backup_id, reason.strip())
-    host_record.note_pinned(instance, repository, backup_id)
+    host_backup_record.note_pinned(instance, repository, backup_id)
     return made
 
 
@@ -231,11 +231,11 @@ def unpin(instance: Instance, backup_id: str) -> Pin:
         NotFound: it has no pin in either place.
     """
     repository = instance.open_repository()
-    if backup_id in host_record.pinned_here(instance, repository):
+    if backup_id in host_backup_record.pinned_here(instance, repository):
         removed = backup_marks.pins(repository, instance.name).get(backup_id) or Pin(
             backup_id, "(the pin was hidden)", ""
         )
         repository.delete(layout.pin(instance.name, backup_id))
-        host_record.note_unpinned(instance, repository, backup_id)
+        host_backup_record.note_unpinned(instance, repository, backup_id)
         return removed
     return backup_marks.unpin(repository, instance.name, backup_id)

@@ -27,8 +27,8 @@ from zsnapdb.base.errors import (
 )
 from zsnapdb.jobs.base.clock_record import confirm, removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import writing
-from zsnapdb.jobs.record import archive_record, host_record
+from zsnapdb.jobs.base.run_locks import hold_writer_lease
+from zsnapdb.jobs.record import host_backup_record, own_archived_binlogs
 from zsnapdb.jobs.record.record_file import StoredCheck
 from zsnapdb.jobs.repository import prune_facts, verify
 from zsnapdb.jobs.repository.prune_facts import LocalLeftovers, OldBinlog, read_local_sets
@@ -36,7 +36,7 @@ from zsnapdb.planning.backup_chain import Lineage, choose_base
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.repository import leftover_sweep, local_snapshot_sets, retention
 from zsnapdb.planning.repository.backup_writers import by_backup, writers
-from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
+from zsnapdb.planning.repository.host_backup_record import RemovedBackup, StoredFinding
 from zsnapdb.planning.repository.known_backups import Provenance
 from zsnapdb.planning.repository.leftover_sweep import BinlogLeftover, Leftover, SweepDecision
 from zsnapdb.planning.repository.local_snapshot_sets import LocalDecision, LocalLimits
@@ -165,7 +165,7 @@ def _plan(
     time: RemovalTime,
 ) -> PrunePlan:
     policy, moment = instance.retention_policy(), time.at
-    backups, checked = host_record.checked_backups(instance, repository)
+    backups, checked = host_backup_record.checked_backups(instance, repository)
     here = local if local is not None else read_local_sets(instance, backups.backups)
     marks = unfinished(repository, instance.name)
     provenance = checked.provenance.for_removal
@@ -193,7 +193,7 @@ def _plan(
         kept,
         prune_facts.guids(backups.backups, decided.removal_order),
         base.backup_id if base else "",
-        host_record.removed_here(instance, repository),
+        host_backup_record.removed_here(instance, repository),
         {v.guid: b.backup_id for b in backups.backups if b.backup_id in kept for v in b.volumes},
         kept - set(consequences(provenance.trusted(backups.backups), known.faulty).restorable),
     )
@@ -229,7 +229,7 @@ def _pruning_facts(
             if name in backups.unreadable or name in provenance.stored
         },
         faulty=prune_facts.faulty(repository, instance.name),
-        pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
+        pinned=prune_facts.pinned(repository, instance.name, host_backup_record.pinned_here(instance, repository)),
         writers=by_backup(writers(counted, moment)),
         foreign=provenance.foreign,
         untrusted=provenance.untrusted,
@@ -258,14 +258,14 @@ def prune(
     if trusts_clock:
         confirm(instance.host)
     repository = instance.open_repository()
-    with writing(instance, repository, "pruning") as still_alone:
+    with hold_writer_lease(instance, repository, "pruning") as still_alone:
         # A clock that jumped ahead must not cause an early removal.
         planned = _plan(instance, repository, local, unrestorable, removal_time(instance.host))
         if not trusts_clock:
             # The lease was just written, so its time shows the clock of the store.
             written = repository.modified(layout.lease(f"{instance.name}/writer"))
             _refuse_wrong_clock(instance, planned.counted, written)
-        host_record.note_digests(instance, repository, planned.provenance, planned.backups.backups)
+        host_backup_record.note_digests(instance, repository, planned.provenance, planned.backups.backups)
         return _Run(instance, repository, planned, still_alone, unrestorable).run()
 
 
@@ -318,7 +318,7 @@ class _Run:
                 self._sweep_binlog(parts.leftover)
         if self._plan.local:
             left = {decision.backup_id for decision in self._plan.local if decision.name not in self._destroyed}
-            host_record.note_settled(self._instance, self._repository, left)
+            host_backup_record.note_settled(self._instance, self._repository, left)
         done = (
             tuple(self._removed),
             tuple(self._swept),
@@ -409,8 +409,8 @@ class _Run:
             )
         guids = tuple(volume.guid for volume in self._backups[name].volumes)
         if (successor := self._plan.retention.replaced.get(name)) is not None:
-            host_record.note_successor(self._instance, self._repository, name, self._backups[successor])
-        host_record.note_removed(self._instance, self._repository, [RemovedBackup(backup_id=name, guids=guids)])
+            host_backup_record.note_successor(self._instance, self._repository, name, self._backups[successor])
+        host_backup_record.note_removed(self._instance, self._repository, [RemovedBackup(backup_id=name, guids=guids)])
         self._destroy(local)
         self._still_alone()
         self._repository.delete(layout.manifest(self._name, name))
@@ -440,9 +440,9 @@ class _Run:
     def _remove_binlog(self, old: OldBinlog) -> None:
         """Remove one archived binlog. The caller begins with the oldest binlog, so that there is no gap."""
         self._still_alone()
-        archive_record.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
+        own_archived_binlogs.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._objects += binlog_archive.remove(BinlogArchive(self._repository, self._name), old.file)
-        archive_record.note_binlog_gone(self._instance, self._repository, old.file.incarnation, old.file.name)
+        own_archived_binlogs.note_binlog_gone(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._size += old.size
         self._binlogs.append(old.file.name)
         self._events.tell(f"removed archived binlog {old.file.name}")
@@ -458,7 +458,7 @@ class _Run:
             return
         self._objects += removed
         self._size += leftover.size
-        archive_record.note_binlog_gone(self._instance, self._repository, leftover.incarnation, leftover.name)
+        own_archived_binlogs.note_binlog_gone(self._instance, self._repository, leftover.incarnation, leftover.name)
         self._swept.append(f"{leftover.incarnation}/{leftover.name}")
         self._events.tell(f"swept leftovers of binlog {leftover.name}")
 

@@ -10,9 +10,9 @@ from datetime import datetime
 from zsnapdb.base.domain_types import SNAPSHOT_PREFIX, backup_time, is_backup_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERTY, STORED, snapshot_name
-from zsnapdb.jobs.host.archived_binlogs import points_of
-from zsnapdb.jobs.record import archive_record
+from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERTY, STORED, snapshot_name
+from zsnapdb.jobs.host.binlog_spans import points_of
+from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.planning.binlog import purge
 from zsnapdb.planning.binlog.purge import BinlogDecision, RetainedBackups
 from zsnapdb.planning.repository.leftover_sweep import BinlogLeftover, Leftover, SweepDecision, decide_binlogs
@@ -142,7 +142,7 @@ def plan(
     """
     old = expired(instance.archive(repository), kept, summaries, order)
     files = [one.file for one in old]
-    known = archive_record.known_binlogs(instance, repository, files) if knows_any and files else frozenset()
+    known = own_archived_binlogs.known_binlogs(instance, repository, files) if knows_any and files else frozenset()
     return tuple(OldBinlog(_of_known(one.decision, known), one.file) for one in old)
 
 
@@ -180,7 +180,7 @@ def binlog_leftovers(
                 incarnation, name, frozenset(item.key for item in objects), sum(item.size for item in objects), newest
             )
         )
-    archived = archive_record.archived_here(instance, repository)
+    archived = own_archived_binlogs.archived_here(instance, repository)
     return decide_binlogs(undescribed_binlogs, moment, after, archived, knows_any=knows_any)
 
 

@@ -23,14 +23,14 @@ from zsnapdb.base.domain_types import Progress
 from zsnapdb.base.errors import ConfigError, DamagedError, NotFound, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.archived_binlogs import archived_damage
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.host.binlog_spans import archived_damage
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
-from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.planning.repository.host_backup_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, marker, stored_document, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_sizes
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.layout import Key, KeyPrefix
@@ -41,7 +41,7 @@ from zsnapdb.repository.verifications import Depth as Depth
 from zsnapdb.stream.buffer_pool import SlotPool
 from zsnapdb.stream.chunks import Body, Workspace, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.record_checks import Walker
+from zsnapdb.stream.send_stream_checks import Walker
 
 _READERS = 8
 _LEASES = ("writer", "consolidate")
@@ -322,7 +322,7 @@ def verify(
     }
     there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
     meaning = consequences(there, bad)
-    missing = host_record.check(
+    missing = host_backup_record.check(
         instance, repository, planned.backups.backups, planned.backups.unread, planned.archive
     ).findings
     return VerifyResult(

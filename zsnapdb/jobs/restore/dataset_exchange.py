@@ -1,7 +1,7 @@
 """The exchange of a server's datasets for restored ones, and its reversal. Interrupted changes can be repeated.
 
 The kernel and ZFS are queried before the first change, and again before each direction
-(`jobs/host/live_server_checks.py`). Only GUIDs and marks show the state of an exchange
+(`jobs/host/dataset_use_checks.py`). Only GUIDs and marks show the state of an exchange
 (`planning/restore/dataset_exchange.py`). No command has to remember it.
 """
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from zsnapdb.base.domain_types import PROPERTY
 from zsnapdb.base.errors import CommandError, CommandTimeout, NotFound, PreflightError, ZsnapdbError
 from zsnapdb.base.patterns import printable
-from zsnapdb.jobs.base.set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
-from zsnapdb.jobs.host import live_server_checks
-from zsnapdb.planning.backup.at_rest import CLEAR, DatasetEncryption, NameChange, judge_key, objection_to
+from zsnapdb.jobs.base.snapshot_set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
+from zsnapdb.jobs.host import dataset_use_checks
+from zsnapdb.planning.backup.dataset_encryption import CLEAR, DatasetEncryption, NameChange, judge_key, objection_to
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.dataset_properties import GUARANTEES, SPACE, PropertyClass, names_of, removed_names
+from zsnapdb.planning.dataset_property_classes import GUARANTEES, SPACE, PropertyClass, names_of, removed_names
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.dataset_exchange import (
     Exchange,
@@ -31,10 +31,10 @@ from zsnapdb.planning.restore.dataset_exchange import (
 )
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Promote, PromotePart
-from zsnapdb.zfs import datasets, destruction, encryption, mounting, own_settings
+from zsnapdb.zfs import datasets, destruction, encryption, explicit_settings, mounting
 from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.destruction import Mark
-from zsnapdb.zfs.own_settings import Right
+from zsnapdb.zfs.explicit_settings import Right
 
 
 def look(plan: RestorePlan, step: Promote) -> Exchange:
@@ -85,10 +85,10 @@ def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
 def refuse_what_would_be_lost(step: Promote) -> None:
     """Raise PreflightError if the exchange would remove data that is on no volume of the server; change nothing."""
     places = {part.place: part.mountpoint for part in step.parts if part.old is not None}
-    live_server_checks.refuse_strangers(places)
-    live_server_checks.refuse_second_mounts(places)
-    live_server_checks.refuse_mounted_elsewhere(places, after_unmount=False)
-    live_server_checks.refuse_covering(
+    dataset_use_checks.refuse_strangers(places)
+    dataset_use_checks.refuse_second_mounts(places)
+    dataset_use_checks.refuse_mounted_elsewhere(places, after_unmount=False)
+    dataset_use_checks.refuse_covering(
         [part.mountpoint for part in step.parts if part.old is None],
         {name for part in step.parts for name in _names(part)},
     )
@@ -107,7 +107,7 @@ def swap(plan: RestorePlan, step: Promote) -> None:
     """
     exchange = look(plan, step)
     refuse_unclear(plan, exchange)
-    live_server_checks.refuse_running(names_in(step), "the datasets of the server are to be exchanged")
+    dataset_use_checks.refuse_running(names_in(step), "the datasets of the server are to be exchanged")
     if exchange.state is not ExchangeState.IN_PLACE:
         if exchange.state is ExchangeState.BEFORE:
             refuse_what_would_be_lost(step)
@@ -141,7 +141,7 @@ def _release_olds(step: Promote) -> None:
         # This change comes first. It tells an undo of the exchange that zsnapdb unmounted the dataset.
         datasets.set_properties(part.place, {"canmount": "noauto"})
         datasets.unmount(part.place)
-    live_server_checks.refuse_mounted_elsewhere(
+    dataset_use_checks.refuse_mounted_elsewhere(
         [part.place for part in step.parts if part.old is not None and datasets.exists(part.dataset)],
         after_unmount=True,
     )
@@ -167,7 +167,7 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
             hint=f"continue with `zsnapdb rewind {plan.instance} --resume`, or, after `zsnapdb restore --handover"
             f" promote`, with `zsnapdb restore {plan.instance} --resume`; the replaced datasets are kept",
         )
-    live_server_checks.refuse_running(names_in(step), "the exchange of datasets is to be undone")
+    dataset_use_checks.refuse_running(names_in(step), "the exchange of datasets is to be undone")
     for new, old in recovery_commands(step):
         if datasets.exists(new) and not datasets.exists(old):
             datasets.unmount(new)
@@ -208,12 +208,12 @@ class OwnSettings:
     @classmethod
     def read(cls, dataset: str) -> OwnSettings:
         """Read the settings from production, or from the dataset that was production before."""
-        values = dict(own_settings.own_values([dataset])[dataset])
+        values = dict(explicit_settings.own_values([dataset])[dataset])
         released = datasets.properties(dataset, list(RELEASED.values()))
         for name, key in RELEASED.items():
             if released[key].is_local and released[key].value.isdecimal() and values.get(name, "0") in _NOTHING:
                 values[name] = released[key].value
-        return cls(values, own_settings.rights_on(dataset))
+        return cls(values, explicit_settings.rights_on(dataset))
 
 
 def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
@@ -263,7 +263,7 @@ def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
     """
     if part.old is None or not datasets.exists(part.old):
         return {}
-    known = own_settings.known_names(part.old)
+    known = explicit_settings.known_names(part.old)
     switches = [name for name in _SWITCHES if not (is_foreign and name in datasets.SAFE_MOUNT)]
     names = [name for name in (*names_of(PropertyClass.DATA, "filesystem"), *switches) if name in known]
     seen = datasets.properties_of([part.old, part.place], names)
@@ -280,7 +280,7 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
     for part in parts:
         if part.old is None or not datasets.exists(part.old):
             continue
-        if "mountpoint" not in own_settings.own_names([part.old])[part.old]:
+        if "mountpoint" not in explicit_settings.own_names([part.old])[part.old]:
             datasets.inherit([part.place], ["mountpoint"])
             if datasets.properties(part.place, ["mountpoint"])["mountpoint"].value != part.mountpoint_property:
                 datasets.set_properties(part.place, {"mountpoint": part.mountpoint_property})
@@ -288,7 +288,7 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
             datasets.reset(part.place, "canmount")
 
 
-def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
+def copy_site_settings(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
     """Give the new dataset exactly the site's settings of the old one. A server may be running on it.
 
     A setting that cannot be set causes a warning, and the server continues. `is_foreign`: see `behaviour_of`. If the
@@ -298,7 +298,7 @@ def carry(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
         datasets.inherit([part.place], list(NO_SNAPSHOTS))
         return
     wanted = OwnSettings.read(part.old)
-    have = own_settings.own_values([part.place])[part.place]
+    have = explicit_settings.own_values([part.place])[part.place]
     changed = {name: value for name, value in wanted.properties.items() if have.get(name) != value}
     gone = removed_names(have, {*wanted.properties, *(datasets.SAFE_MOUNT if is_foreign else ())})
     _set_all(part.place, {name: value for name, value in changed.items() if name not in SPACE}, warn)
@@ -370,18 +370,18 @@ def _release(old: str, name: str) -> None:
 
 
 def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
-    have = own_settings.rights_on(place)
+    have = explicit_settings.rights_on(place)
     missing, foreign = set(wanted) - have, have - set(wanted)
     if missing:
         _try(
             f"rights (zfs allow) could not be given on {place}",
-            partial(own_settings.give_rights, place, missing),
+            partial(explicit_settings.give_rights, place, missing),
             warn,
         )
     if foreign:
         _try(
             f"rights (zfs allow) could not be taken on {place}",
-            partial(own_settings.take_rights, place, foreign),
+            partial(explicit_settings.take_rights, place, foreign),
             warn,
         )
 

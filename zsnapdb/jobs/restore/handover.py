@@ -11,17 +11,17 @@ from zsnapdb.base.domain_types import parse_gtids, pool_of
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.files import password_in
 from zsnapdb.jobs.base.run_locks import exclusive
-from zsnapdb.jobs.base.set_properties import (
+from zsnapdb.jobs.base.snapshot_set_properties import (
     BACKUP_PROPERTY,
     INCARNATION_PROPERTY,
     INSTANCE_PROPERTY,
     RESTORED_PROPERTY,
     snapshot_name,
 )
-from zsnapdb.jobs.host import live_server_checks
-from zsnapdb.jobs.host.live_server_checks import dataset_of
+from zsnapdb.jobs.host import dataset_use_checks
+from zsnapdb.jobs.host.dataset_use_checks import dataset_of
 from zsnapdb.jobs.host.server_copy import Copy, check_inside
-from zsnapdb.jobs.host.site_settings import notes_on_site
+from zsnapdb.jobs.host.site_dataset_settings import notes_on_site
 from zsnapdb.jobs.record import production_restores
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore.replay import served
@@ -29,7 +29,7 @@ from zsnapdb.jobs.restore.startup_steps import (
     STEP_SNAPSHOT,
     ServerWork,
     be_mounted,
-    keep,
+    snapshot_step,
     step_snapshots,
     take_back,
     was_kept,
@@ -55,11 +55,11 @@ from zsnapdb.planning.restore.steps import (
     ReadOnlyStart,
     Recover,
 )
-from zsnapdb.planning.server_copy.copy_options import Access, PathMap
-from zsnapdb.planning.server_copy.source_facts import Origin, Place
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, PathMap
+from zsnapdb.planning.server_copy.source_facts import Place, SourceServer
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.time_zone import unit_line
+from zsnapdb.planning.server_time_zone import unit_line
 from zsnapdb.zfs import datasets, destruction, mounting, version
 from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.destruction import Mark
@@ -93,7 +93,7 @@ def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
         # An interrupted run had already begun this step.
         take_back(work, f"{STEP_SNAPSHOT}{step.name}")
     else:
-        keep(work, step.name)
+        snapshot_step(work, step.name)
     flavour = work.plan.flavour
     with served(
         work,
@@ -108,7 +108,7 @@ def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
         f"it answers to its own accounts; `{again} next --handover look` applies one more transaction, and"
         f" `{again} here` ends the look and leaves it stopped"
     )
-    identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
+    identity = copy.identity(server_id=step.server_id, port=None, access=LoginAccess.ACCOUNTS)
     return CompletedHandover(None, pid=copy.process().pid(), notes=(note,), socket=Path(identity.socket))
 
 
@@ -170,7 +170,7 @@ def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
     recovery.
     """
     copy = work.copy
-    identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
+    identity = copy.identity(server_id=step.server_id, port=None, access=LoginAccess.ACCOUNTS)
     copy.write_option_file(identity)
     return CompletedHandover(Path(identity.option_file))
 
@@ -199,7 +199,7 @@ def _run_beside(work: ServerWork, step: ParallelRun) -> CompletedHandover:
 
 def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> CompletedHandover:
     """Write the option file for all later starts, and return the running server."""
-    identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS)
+    identity = copy.identity(server_id=server_id, port=port, access=LoginAccess.ACCOUNTS)
     copy.write_option_file(identity, last)
     _drop_step_snapshots(work)
     return CompletedHandover(Path(identity.option_file), port, copy.process().pid())
@@ -346,15 +346,15 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
         _take_over_snapshots(work.plan, part)
     # A limit of the outer dataset includes the data of the inner datasets.
     for part in ours:
-        dataset_exchange.carry(part, work.events.warn, is_foreign=is_foreign)
+        dataset_exchange.copy_site_settings(part, work.events.warn, is_foreign=is_foreign)
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     dataset_exchange.open_again([part.place for part in step.parts], work.events.warn)
-    is_sealed = live_server_checks.seal(
+    is_sealed = dataset_use_checks.seal(
         step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan)
     )
     _note_history(work, step)
     # The marks are last, because only marked datasets can be removed, and only after a finished exchange.
-    live_server_checks.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
+    dataset_use_checks.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )
@@ -445,13 +445,13 @@ def _mount_in_order(step: Promote) -> None:
     mounting.mount_all((part.place for part in step.parts), {part.place: part.mountpoint for part in step.parts})
 
 
-def _replaced_origin(plan: RestorePlan) -> Origin:
+def _replaced_origin(plan: RestorePlan) -> SourceServer:
     """Return the facts about the old server at the time of the backup, from the plan alone.
 
     The store is not read, because the server is down meanwhile.
     """
     recovered = next(step for step in plan.steps if isinstance(step, Recover))
-    return Origin(
+    return SourceServer(
         flavour=plan.flavour,
         version=plan.server_version,
         server_uuid=plan.server_uuid,

@@ -14,9 +14,9 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recovery_coverage import repeated_after
 from zsnapdb.jobs.host.server_copy import port_is_free
 from zsnapdb.jobs.restore import dataset_exchange
-from zsnapdb.jobs.restore.offline_restore import is_stand_in
+from zsnapdb.jobs.restore.offline_repository import is_stand_in
 from zsnapdb.mysql.tls import TlsMode
-from zsnapdb.planning.clone.addresses import choose_port
+from zsnapdb.planning.clone.kept_ports import choose_port
 from zsnapdb.planning.restore.plan import RestoreLayout, RestorePlan
 from zsnapdb.planning.restore.steps import (
     HandoverKind,

@@ -14,18 +14,18 @@ from functools import partial
 from zsnapdb.base.errors import DamagedError, ExistsError, NotFound, PreflightError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import tune
-from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
-from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.jobs.host.site_dataset_settings import notes_on_site, site_commands
+from zsnapdb.jobs.restore import chain_checks
 from zsnapdb.jobs.restore.plan import refuse_no_parent, restored_top
 from zsnapdb.jobs.restore.preflight import judge_pool
-from zsnapdb.jobs.restore.restore_inputs import RestorableSet, read_known
-from zsnapdb.jobs.restore.restore_run import (
-    Body,
+from zsnapdb.jobs.restore.restore_inputs import RestoreFacts, read_known
+from zsnapdb.jobs.restore.run_lifecycle import (
     Confirm,
-    always,
+    RestoreKind,
     clear_foreign,
+    confirm_every_step,
     exclusive_journal,
     give_up,
     refuse_existing,
@@ -36,8 +36,9 @@ from zsnapdb.jobs.steps.journal import CompletedStep, Handlers
 from zsnapdb.jobs.steps.restore_journal import MachineJournal, MachineJournals
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
-from zsnapdb.planning.dataset_properties import data_values
+from zsnapdb.planning.dataset_property_classes import data_values
 from zsnapdb.planning.restore.plan import MachineRestorePlan
+from zsnapdb.planning.restore.point_forms import AtBackup, Latest, ago, parse_target
 from zsnapdb.planning.restore.steps import (
     CheckVolumes,
     DefineDomain,
@@ -47,7 +48,6 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     VolumeCheck,
 )
-from zsnapdb.planning.restore.targets import AtBackup, Latest, ago, parse_target
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.request import checked_name
 from zsnapdb.planning.vm.restored_domain import HostBoot, RestoredIdentity, is_of_restore, restored
@@ -138,7 +138,7 @@ def make(
 
 def _newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
-) -> tuple[RestorableSet, Manifest]:
+) -> tuple[RestoreFacts, Manifest]:
     """Return the facts for the restore, and the requested backup or the newest one that may be chosen."""
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
@@ -213,7 +213,7 @@ def _receiving(
     look = pool_needs(MachinePreflight, chain, top, backups=tuple(link.backup_id for link in chain))
     received = [(link, volume) for link, volume in volumes if volume.role in places]
     unmounted = {role: (dataset, "") for role, dataset in places.items()}
-    return (look, MakeTop(top), *receives_of(received, unmounted, stored_chain.key_location(instance)))
+    return (look, MakeTop(top), *receives_of(received, unmounted, chain_checks.key_location(instance)))
 
 
 def _checking(manifest: Manifest, places: dict[str, str]) -> CheckVolumes:
@@ -260,17 +260,17 @@ def examine(work: MachineWork) -> list[FitnessFinding]:
 def _judge(work: MachineWork, step: MachinePreflight) -> list[FitnessFinding]:
     findings = judge_pool(step)
     for backup_id in step.backups:
-        findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+        findings += chain_checks.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     if step.raw:
-        findings += stored_chain.judge_key(work.instance, work.repository, work.manifest(step.backups[-1]))
-    return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
+        findings += chain_checks.judge_key(work.instance, work.repository, work.manifest(step.backups[-1]))
+    return [*findings, *chain_checks.judge_damage(work.instance, work.repository, step.backups)]
 
 
 def restore(
     settings: Settings,
     instance: Instance,
     request: MachineRestoreRequest,
-    confirm: Confirm = always,
+    confirm: Confirm = confirm_every_step,
     stop_after: str | None = None,
     connect: Connect = connected,
 ) -> MachineRestoreResult:
@@ -284,7 +284,7 @@ def resume(
     settings: Settings,
     instance: Instance,
     top: str | None,
-    confirm: Confirm = always,
+    confirm: Confirm = confirm_every_step,
     stop_after: str | None = None,
     *,
     with_foreign_snapshots: bool = False,
@@ -367,7 +367,7 @@ HANDLERS: Handlers = {
     DefineDomain: _define,
 }
 """The function for each step of the restore of a machine."""
-MACHINE: Body[MachineJournal, MachineRestoreResult] = Body(
+MACHINE: RestoreKind[MachineJournal, MachineRestoreResult] = RestoreKind(
     MachineJournals,
     MachineJournal,
     HANDLERS,

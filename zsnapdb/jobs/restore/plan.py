@@ -13,20 +13,20 @@ from zsnapdb.base.errors import NotFound, PreflightError, UsageError
 from zsnapdb.base.safe_open import Owner
 from zsnapdb.config.settings import ServerSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import startup_check
-from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
+from zsnapdb.jobs.host import startup_requirements
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
 from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.server_copy import Copy, change_of_owner, lay_out
-from zsnapdb.jobs.host.site_settings import notes_on_site, site_commands
-from zsnapdb.jobs.host.startup_check import pool_for_copy, refuse_alternate_root
-from zsnapdb.jobs.restore import dataset_exchange, stored_chain
+from zsnapdb.jobs.host.site_dataset_settings import notes_on_site, site_commands
+from zsnapdb.jobs.host.startup_requirements import pool_for_copy, refuse_alternate_root
+from zsnapdb.jobs.restore import chain_checks, dataset_exchange
+from zsnapdb.jobs.restore.backup_selection import SelectedPoint, choose, local_binlogs, replay_steps, uses_this_host
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.restore_inputs import Backup, is_local_set, read_known, standing_of
-from zsnapdb.jobs.restore.restore_run import refuse_existing
-from zsnapdb.jobs.restore.target_selection import SelectedPoint, choose, local_binlogs, replay_steps, uses_this_host
+from zsnapdb.jobs.restore.restore_inputs import Backup, find_set_standing, is_local_set, read_known
+from zsnapdb.jobs.restore.run_lifecycle import refuse_existing
 from zsnapdb.jobs.restore.volume_receive import pool_needs, receives_of
 from zsnapdb.mysql.process import programs, server
-from zsnapdb.planning.dataset_properties import data_values
+from zsnapdb.planning.dataset_property_classes import data_values
 from zsnapdb.planning.restore.plan import (
     OriginChoice,
     RestoreLayout,
@@ -36,6 +36,7 @@ from zsnapdb.planning.restore.plan import (
     choose_origin,
     standing_note,
 )
+from zsnapdb.planning.restore.point_forms import Latest, ago, parse_target
 from zsnapdb.planning.restore.replays import mode_objection
 from zsnapdb.planning.restore.steps import (
     CheckServer,
@@ -48,11 +49,10 @@ from zsnapdb.planning.restore.steps import (
     Recover,
     Step,
 )
-from zsnapdb.planning.restore.targets import Latest, ago, parse_target
-from zsnapdb.planning.server_copy.copy_options import Access, PathMap, buffer_pool, current_buffer_pool
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, PathMap, buffer_pool, current_buffer_pool
 from zsnapdb.planning.server_copy.plugins import with_later
 from zsnapdb.planning.server_copy.source_facts import notes_on
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.manifest import Manifest, VolumePart, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots
@@ -86,7 +86,7 @@ def receiving(
     if not clones:
         volumes = ((link, volume) for link in chain for volume in _outermost_first(link, layout))
         places = {role: (dataset, layout.mountpoints[role]) for role, dataset in layout.datasets.items()}
-        return [look, *top, *receives_of(volumes, places, stored_chain.key_location(instance))]
+        return [look, *top, *receives_of(volumes, places, chain_checks.key_location(instance))]
     cloned = (
         CloneSnapshot(
             backup_id=manifest.backup_id,
@@ -199,7 +199,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     request = replace(request, to=ago(request.to, instance.host.now()))
     decided = _decide(instance, repository, request)
     chosen, manifest, facts = decided.chosen, decided.manifest, server_source(decided.manifest).server
-    startup_check.refuse_unstartable(instance.settings.server, facts)
+    startup_requirements.refuse_unstartable(instance.settings.server, facts)
     top = request.top or _default_top(manifest, request)
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else decided.chain:
@@ -216,7 +216,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     planned = _without_steps(instance, repository, request, manifest, point, layout)
     # If a path cannot be translated, raise the error now, not after the download.
     copy = copy_of(instance, planned)
-    copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
+    copy.render(copy.identity(server_id=1, port=None, access=LoginAccess.PRIVATE_SOCKET))
     objection = mode_objection(chosen.choice.files if chosen.boundary else (), facts.variables.get("gtid_mode"))
     if objection is not None:
         raise PreflightError(
@@ -243,12 +243,12 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
     """Return the plan's notes on its point. Warn about data that the restored server will lack."""
     manifest, facts = decided.manifest, server_source(decided.manifest).server
     lacking = _unlogged(decided.candidates, manifest) if decided.chosen.boundary is not None else ()
-    elsewhen = startup_check.zone_differences(instance.settings.server, facts)
+    elsewhen = startup_requirements.zone_differences(instance.settings.server, facts)
     for text in (*lacking, *elsewhen):
         instance.events.warn(text)
     begins = [] if request.origin is RestoreOrigin.REPOSITORY else [origin.reason]
     if begins and is_local_set(manifest):
-        begins.insert(0, standing_note(manifest.backup_id, standing_of(instance, manifest.backup_id)))
+        begins.insert(0, standing_note(manifest.backup_id, find_set_standing(instance, manifest.backup_id)))
     owner = None if facts.file_owner is None else Owner(facts.file_owner.uid, facts.file_owner.gid)
     given = change_of_owner(owner, instance.settings.server.user)
     zones = time.tzname if facts.zone is None else None

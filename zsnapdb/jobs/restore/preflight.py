@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from zsnapdb.base.errors import DamagedError, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import affected_replicas, startup_check
+from zsnapdb.jobs.host import affected_replicas, startup_requirements
 from zsnapdb.jobs.host.server_copy import absent_files, hidden_files
-from zsnapdb.jobs.restore import dataset_exchange, stored_chain
+from zsnapdb.jobs.restore import chain_checks, dataset_exchange
 from zsnapdb.jobs.restore.startup_steps import ServerWork
 from zsnapdb.mysql.process import programs, server
-from zsnapdb.planning.backup.at_rest import judge_receiving
+from zsnapdb.planning.backup.dataset_encryption import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import PoolNeeds, Preflight, Promote
@@ -33,7 +33,7 @@ def examine(
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
     """Return the error that a restore with these findings would raise; None if it would raise none."""
-    if stored_chain.is_damaged(findings):
+    if chain_checks.is_damaged(findings):
         return DamagedError
     return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None
 
@@ -45,14 +45,14 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     findings = [*judge_pool(step), _judge_server(work, step)]
     again = "load these rows again from where they come from"
     findings += [warning("rows", text, again) for text in rows_not_restored(facts.engines)]
-    findings += startup_check.judge_plugins(
+    findings += startup_requirements.judge_plugins(
         work.instance.settings.server, step.flavour, step.server_version, work.plan.plugins, prevents=True
     )
     for backup_id in step.backups if step.fetches else ():
-        findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+        findings += chain_checks.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     findings += dataset_exchange.judge_keys(work.plan)
     if step.raw:
-        findings += stored_chain.judge_key(work.instance, work.repository, last)
+        findings += chain_checks.judge_key(work.instance, work.repository, last)
     error = work.copy.key_objection(facts.binlog_key)
     findings += [] if error is None else [unfit("binlog", error.message, error.hint)]
     findings += affected_replicas.examine(work.instance, work.plan)
@@ -61,7 +61,7 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
         from zsnapdb.jobs.restore.replaced_server import judge_end
 
         findings += judge_end(work.instance, work.plan)
-    return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
+    return [*findings, *chain_checks.judge_damage(work.instance, work.repository, step.backups)]
 
 
 def _mib(count: int) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from zsnapdb.base import files
 from zsnapdb.base.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host import live_server_checks
-from zsnapdb.jobs.host.live_server_checks import dataset_of
-from zsnapdb.jobs.record.systemd_unit_record import service_now_or_before
+from zsnapdb.jobs.host import dataset_use_checks
+from zsnapdb.jobs.host.dataset_use_checks import dataset_of
+from zsnapdb.jobs.record.server_unit_record import service_now_or_before
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal
 from zsnapdb.mysql.process.service import ServerService, ServingProcess, serving
@@ -150,7 +150,7 @@ class OldServerControl:
         """Raise PreflightError if other processes would prevent unmounting the server's datasets after its stop."""
         process = serving_process(self.plan)
         places = [part.place for part in self.step.parts if part.old is not None]
-        live_server_checks.refuse_busy(places, process.pid if process is not None else None)
+        dataset_use_checks.refuse_busy(places, process.pid if process is not None else None)
 
     def refuse_another(self) -> None:
         """Raise PreflightError if a server is running in the data directory with files on none of the datasets.

@@ -23,12 +23,12 @@ from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.jobs.base.events import Events, undone_on_error
 from zsnapdb.jobs.base.host import fresh_password, fresh_server_id
-from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, check_content
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs, check_content
 from zsnapdb.jobs.host.server_copy import client_file
-from zsnapdb.jobs.restore.offline_restore import archive_of
-from zsnapdb.jobs.restore.startup_steps import ServerWork, be_mounted, keep, take_back, was_kept
-from zsnapdb.jobs.restore.target_selection import client_programs
-from zsnapdb.mysql.binlog.client_text import refuse_ambiguous_text
+from zsnapdb.jobs.restore.backup_selection import client_programs
+from zsnapdb.jobs.restore.offline_repository import archive_of
+from zsnapdb.jobs.restore.startup_steps import ServerWork, be_mounted, snapshot_step, take_back, was_kept
+from zsnapdb.mysql.binlog.ambiguous_text import refuse_ambiguous_text
 from zsnapdb.mysql.binlog.created_tables import CreatedTables
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.replication import replay as replaying
@@ -48,7 +48,7 @@ from zsnapdb.planning.binlog.created_tables import (
 )
 from zsnapdb.planning.binlog.event_states import EventStates, follow
 from zsnapdb.planning.restore.steps import Recover, Replay, Replayer, ResumedRun
-from zsnapdb.planning.server_copy.copy_options import Access, binlog_paths
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, binlog_paths
 from zsnapdb.planning.sql_quoting import IDENTITY, only_on_server
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
@@ -90,7 +90,7 @@ def replay(work: ServerWork, step: Replay) -> None:
     else:
         _by_applier(work, step, logs, gtids, records)
     logs.remove()
-    keep(work, step.name)
+    snapshot_step(work, step.name)
 
 
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
@@ -263,7 +263,7 @@ def served(
     copy = work.copy
     password = password or fresh_password()
     init_file = copy.write_init_file(replaying.account_sql(password.get_secret_value()))
-    identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
+    identity = copy.identity(server_id=server_id, port=port, access=LoginAccess.ACCOUNTS, init_file=str(init_file))
     process = copy.process()
     last = last if stays else (*copy.for_one_task, *last)
     with undone_on_error(process.kill):

@@ -13,24 +13,24 @@ from zsnapdb.base.domain_types import parse_gtids, pool_of
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs, point_of
-from zsnapdb.jobs.record import host_record, production_restores
-from zsnapdb.jobs.record.host_record import StoredCheck
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs, point_of
+from zsnapdb.jobs.record import host_backup_record, production_restores
+from zsnapdb.jobs.record.host_backup_record import StoredCheck
 from zsnapdb.jobs.record.record_file import BACKUPS, read
-from zsnapdb.jobs.restore.offline_restore import archive_of, is_stand_in
-from zsnapdb.planning import order
+from zsnapdb.jobs.restore.offline_repository import archive_of, is_stand_in
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.backup_chain import restore_chain
-from zsnapdb.planning.binlog.archive_start import held_by
+from zsnapdb.planning.binlog.recoverable_ranges import leading
 from zsnapdb.planning.binlog.route import EndKind, RouteMap
-from zsnapdb.planning.binlog.window import leading
+from zsnapdb.planning.binlog.route_start import held_by
 from zsnapdb.planning.repository.backup_writers import writers
-from zsnapdb.planning.repository.host_record import BackupRecord
-from zsnapdb.planning.restore import newest, points
-from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup
+from zsnapdb.planning.repository.host_backup_record import BackupRecord
+from zsnapdb.planning.restore import newest_state_check, route_choice
+from zsnapdb.planning.restore.newest_state_check import UnusableArchive, UnusableBackup
 from zsnapdb.planning.restore.plan import RestoreOrigin, SetStanding
-from zsnapdb.planning.restore.points import RestoreRoute
-from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.planning.restore.point_forms import AtBackup, Latest, Target
+from zsnapdb.planning.restore.route_choice import RestoreRoute
+from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries, Summary, manifest_of
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
@@ -55,13 +55,13 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
     if is_stand_in(repository):
         return Summaries((), {}), StoredCheck()
     catalogue = instance.summaries(repository)
-    checked = host_record.check(instance, repository, catalogue.backups, catalogue.unread, archive)
+    checked = host_backup_record.check(instance, repository, catalogue.backups, catalogue.unread, archive)
     checked.warn(instance)
     return replace(catalogue, backups=checked.ordered(catalogue.backups)), checked
 
 
 @dataclass(frozen=True)
-class RestorableSet:
+class RestoreFacts:
     """The facts in repository, archive and host for a restore to a target.
 
     `requested` is the text of the target as the user wrote it. `archive` is None if it was not read because the target
@@ -116,18 +116,18 @@ class RestorableSet:
         """
         if self.named is not None:
             return self.catalogue.backups
-        asks_for_newest = newest.asks_for_newest(self.target) and history is None
+        asks_for_newest = newest_state_check.asks_for_newest(self.target) and history is None
         but = self.checked.unchosen if asks_for_newest else self.checked.unbelieved
         return tuple(manifest for manifest in self.catalogue.backups if manifest.backup_id not in but)
 
     def refuse_without_any(self) -> None:
         """Raise DamagedError if backups were stored but none of them can be used."""
         backups = self.unusable()
-        if backups and not self.choosable() and newest.asks_for_newest(self.target):
+        if backups and not self.choosable() and newest_state_check.asks_for_newest(self.target):
             listed = [f"backup {item.backup_id}: {item.why}" for item in backups]
-            raise newest.refusal(self.requested, "nothing", listed)
+            raise newest_state_check.refusal(self.requested, "nothing", listed)
         if self.checked.taken_back and not self.choosable():
-            raise newest.all_taken_back(self.requested, self.checked.taken_back)
+            raise newest_state_check.abandoned_history_error(self.requested, self.checked.taken_back)
 
     def of_servers(self) -> list[Summary]:
         """Return the backups of database servers from which the target may choose.
@@ -157,14 +157,14 @@ class RestorableSet:
         """
         is_named = self.history is not None and isinstance(self.target, Latest)
         known_writers = writers(manifests, self.instance.host.now())
-        if len(known_writers) < 2 or is_named or not newest.asks_for_newest(self.target):
+        if len(known_writers) < 2 or is_named or not newest_state_check.asks_for_newest(self.target):
             return list(manifests)
         chosen = [writer for writer in known_writers if set(writer.backups) & set(self.checked.own)]
         if not chosen:
             ends = {manifest.backup_id: point_of(manifest) for manifest in manifests}
-            chosen = list(newest.last_writers(known_writers, ends))
+            chosen = list(newest_state_check.last_writers(known_writers, ends))
         if len(chosen) > 1 and not self.checked.own:
-            raise newest.ambiguous(self.instance.name, chosen)
+            raise newest_state_check.ambiguous(self.instance.name, chosen)
         names = {backup_id for writer in chosen for backup_id in writer.backups}
         return [manifest for manifest in manifests if manifest.backup_id in names]
 
@@ -180,7 +180,7 @@ class RestorableSet:
         known = {manifest.backup_id for manifest in stored}
         writer = stored[-1].writer if stored else None
         loaded = local_snapshot.load(self.instance)
-        asks_for_newest = newest.asks_for_newest(self.target)
+        asks_for_newest = newest_state_check.asks_for_newest(self.target)
         left = production_restores.backups_taken_back(self.instance, loaded) if asks_for_newest else {}
         local = [
             manifest
@@ -225,7 +225,9 @@ class RestorableSet:
             return archive
         if not since and not target.accepts_older and put_back.last is not None:
             restore_id = put_back.last.restore_id
-            raise newest.left_history(self.instance.name, restore_id, last.name, candidates[-1].backup_id)
+            raise newest_state_check.left_history_error(
+                self.instance.name, restore_id, last.name, candidates[-1].backup_id
+            )
         return None
 
     def _is_abandoned(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> bool:
@@ -254,8 +256,8 @@ class RestorableSet:
         lost = [one for one in self.catalogue.backups if one.backup_id in self.checked.rolled_back]
         if not lost:
             return list(candidates)
-        last = order.by_creation(lost, lambda one: one.createtxg)[-1]
-        earlier = order.made_before(candidates, last.createtxg + 1)
+        last = creation_order.by_creation(lost, lambda one: one.createtxg)[-1]
+        earlier = creation_order.made_before(candidates, last.createtxg + 1)
         return [one for one in candidates if one.pool_guid == last.pool_guid and one not in earlier]
 
     def notes_on_archive(self, used: Archive | None) -> tuple[str, ...]:
@@ -295,7 +297,7 @@ class RestorableSet:
         For a time or a GTID, the only note is that production no longer has the chosen backup's state.
         """
         ids, taken_back = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.taken_back
-        if not newest.asks_for_newest(self.target) or chosen not in ids:
+        if not newest_state_check.asks_for_newest(self.target) or chosen not in ids:
             why = taken_back.get(chosen)
             return (f"backup {chosen} is of a history that production left: {why}",) if why is not None else ()
         unchosen, later = self.checked.provenance.unchosen, ids[ids.index(chosen) + 1 :]
@@ -320,16 +322,16 @@ class RestorableSet:
             DamagedError: there are such states, and an older state is not accepted.
         """
         beside = self.notes_beside(chosen)
-        if not newest.asks_for_newest(self.target):
+        if not newest_state_check.asks_for_newest(self.target):
             return beside
         checked = self.checked
         short = next((finding for finding in checked.findings if checked.archive and finding.is_archive), None)
         archive = UnusableArchive(short.text, checked.archive.last_commit) if short and checked.archive else None
         order = checked.order_with([*self.catalogue.backups, *local]) if local else checked.order
-        newer = newest.newer_than(chosen, choice, self.unusable(), archive, order)
+        newer = newest_state_check.newer_than(chosen, choice, self.unusable(), archive, order)
         if newer and not self.accepts_older:
             instead = f"backup {chosen}" + (" and the archived binlogs after it" if choice and choice.files else "")
-            error: DamagedError = newest.refusal(self.requested, instead, newer)
+            error: DamagedError = newest_state_check.refusal(self.requested, instead, newer)
             raise error
         return (*(f"newer, and cannot be used: {text}" for text in newer), *beside)
 
@@ -344,7 +346,7 @@ def read_known(
     history: str | None = None,
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
     reads_archive: bool = True,
-) -> RestorableSet:
+) -> RestoreFacts:
     """Read the facts that a restore to this target needs. The errors are those of `refuse_without_any`."""
     if isinstance(target, AtBackup) and target.backup_id is not None:
         is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
@@ -354,7 +356,7 @@ def read_known(
     needs_archive = reads_archive and not isinstance(target, AtBackup)
     archive = archive_of(instance, repository, target).load() if needs_archive else None
     catalogue, checked = catalogue_of(instance, repository, archive)
-    known = RestorableSet(instance, repository, target, requested, catalogue, checked, archive, history, accepts_older)
+    known = RestoreFacts(instance, repository, target, requested, catalogue, checked, archive, history, accepts_older)
     known.refuse_without_any()
     return known
 
@@ -378,7 +380,7 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     """
     known = read_known(instance, repository, AtBackup(None), "latest", accepts_older=accepts_older)
     candidates = tuple(point_of(manifest) for manifest in known.of_one_server(known.of_servers()))
-    choice = points.choose(known.target, candidates, (), instance.host.now())
+    choice = route_choice.choose(known.target, candidates, (), instance.host.now())
     for note in known.notes_on_newer(choice.point.backup_id, choice):
         instance.events.warn(note)
     return choice.point.backup_id
@@ -389,7 +391,7 @@ def is_local_set(manifest: Backup) -> bool:
     return isinstance(manifest, Manifest) and manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
 
 
-def standing_of(instance: Instance, backup_id: str) -> SetStanding:
+def find_set_standing(instance: Instance, backup_id: str) -> SetStanding:
     """Return whether a set is stored, according to this host's records. No store is read.
 
     The set's description on this host proves nothing, because a stored backup has one too, for use while its store is

@@ -25,14 +25,14 @@ from zsnapdb.jobs.backup.run import BackupResult, backup
 from zsnapdb.jobs.base.events import uninterrupted
 from zsnapdb.jobs.base.host import fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import for_instance
+from zsnapdb.jobs.base.run_locks import lock_instance
 from zsnapdb.jobs.host import affected_replicas
-from zsnapdb.jobs.record.systemd_unit_record import service_now_or_before
-from zsnapdb.jobs.restore import dataset_exchange, preflight, run
+from zsnapdb.jobs.record.server_unit_record import service_now_or_before
+from zsnapdb.jobs.restore import dataset_exchange, preflight, server_restore
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.dataset_exchange import is_in_place
 from zsnapdb.jobs.restore.handover_plan import Handover
-from zsnapdb.jobs.restore.offline_restore import offline_repository, open_for_restore, reopen
+from zsnapdb.jobs.restore.offline_repository import offline_repository, open_for_restore, reopen
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.replaced_server import OldServerControl, serving_process, wait_for_session
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
@@ -44,9 +44,9 @@ from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.dataset_exchange import ExchangeState, differences
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
+from zsnapdb.planning.restore.point_forms import ago
 from zsnapdb.planning.restore.replica_checks import ObservedReaders
 from zsnapdb.planning.restore.steps import CheckServer, Promote, Recover
-from zsnapdb.planning.restore.targets import ago
 from zsnapdb.planning.server_family import family
 
 
@@ -203,11 +203,11 @@ def rewind(
     --abandon`. After an error between the stop and the end of the exchange, the old server is started again in its
     former state. If that fails, a note on the error says so. Signals take effect when a server is running again.
     """
-    with for_instance(instance, "rewind", "rewinding"):
+    with lock_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
         before = planned.restore.steps[-2].name
         repository = reopen(instance, planned.restore)
-        run.execute(settings, instance, repository, planned.restore, stop_after=before)
+        server_restore.execute(settings, instance, repository, planned.restore, stop_after=before)
         return _Rewinding(settings, instance, planned, time.monotonic() - began).finish(ask, backs_up=backs_up)
 
 
@@ -217,14 +217,14 @@ def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool =
     Raises:
         UnknownNameError: there is neither an interrupted nor a finished rewind.
     """
-    with for_instance(instance, "rewind", "rewinding"):
+    with lock_instance(instance, "rewind", "rewinding"):
         journals, began = Journals(settings.restore.journal), time.monotonic()
         journal = _under_way(journals, instance)
         if journal is None:
             return _finished(journals, instance)
         before = journal.plan.steps[-2].name
         if not journal.is_done(before):
-            run.resume(settings, instance, journal.plan.layout.top, stop_after=before)
+            server_restore.resume(settings, instance, journal.plan.layout.top, stop_after=before)
         rewinding = _Rewinding(settings, instance, _again(instance, journal.plan), time.monotonic() - began)
         return rewinding.finish(ask, backs_up=backs_up)
 
@@ -313,7 +313,7 @@ class _Rewinding:
             self._give_server_id()
             if stops:
                 self.old.stop()
-            run.resume(self.settings, self.instance, self.plan.layout.top, in_place=self._start)
+            server_restore.resume(self.settings, self.instance, self.plan.layout.top, in_place=self._start)
         except BaseException as error:
             error.add_note(self.old.left_as())
             raise

@@ -12,7 +12,7 @@ from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import ConsistencyError, DamagedError
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.events import undone_on_error
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.host.server_copy import Copy, check_inside, check_recovered, give_files
 from zsnapdb.jobs.restore import dataset_exchange
@@ -21,7 +21,7 @@ from zsnapdb.jobs.restore.volume_receive import RestoreWork, remove_datasets, re
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, ResumedRun
-from zsnapdb.planning.server_copy.copy_options import Access
+from zsnapdb.planning.server_copy.copy_options import LoginAccess
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.zfs import datasets, destruction, mounting, snapshots
 
@@ -122,7 +122,7 @@ def take_back(work: ServerWork, snapshot: str) -> None:
         destruction.roll_back(dataset, snapshot, STEP_SNAPSHOT, work.mark)
 
 
-def keep(work: ServerWork, step: str) -> None:
+def snapshot_step(work: ServerWork, step: str) -> None:
     """Snapshot all volumes under the name of the finished step. Their server is stopped.
 
     The snapshots of earlier steps are destroyed.
@@ -173,9 +173,9 @@ def recover(work: ServerWork, step: Recover) -> None:
     copy.make_private()
     recorded = work.plan.position(step.gtids, step.binlog_file, step.binlog_offset)
     _check_binlog(copy, recorded)
-    look(work, recorded)
+    read_position(work, recorded)
     if work.plan.replays:
-        keep(work, step.name)
+        snapshot_step(work, step.name)
 
 
 def _check_binlog(copy: Copy, recorded: Position) -> None:
@@ -193,11 +193,11 @@ def _check_binlog(copy: Copy, recorded: Position) -> None:
         )
 
 
-def look(work: ServerWork, expected: Position) -> Position:
+def read_position(work: ServerWork, expected: Position) -> Position:
     """Start the server without clients, compare its GTIDs, shut it down, and return its position."""
     copy = work.copy
     process = copy.process()
-    alone = copy.identity(server_id=work.plan.server_id, port=None, access=Access.PRIVATE_SOCKET)
+    alone = copy.identity(server_id=work.plan.server_id, port=None, access=LoginAccess.PRIVATE_SOCKET)
     with undone_on_error(process.kill):
         with copy.start(alone, "root", SecretStr(""), copy.for_one_task) as session:
             facts, position = check_recovered(session, expected)
@@ -220,19 +220,19 @@ def take_up(work: ServerWork, step: ResumedRun) -> None:
         return
     if step.after_look:
         take_back(work, f"{STEP_SNAPSHOT}{HANDOVER}")
-        keep(work, step.name)
+        snapshot_step(work, step.name)
         return
     for dataset in work.datasets:
         datasets.set_properties(dataset, {"canmount": "noauto", **NO_SNAPSHOTS})
-    look(work, work.plan.position(step.gtids))
-    keep(work, step.name)
+    read_position(work, work.plan.position(step.gtids))
+    snapshot_step(work, step.name)
 
 
 def check(work: ServerWork, step: CheckServer) -> Position:
     """Start the server once more, without clients. It must contain exactly the transactions of the step."""
     be_mounted(work)
     work.copy.process().kill_all()
-    return look(work, work.plan.position(step.gtids))
+    return read_position(work, work.plan.position(step.gtids))
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:

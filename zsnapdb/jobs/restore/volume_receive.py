@@ -18,13 +18,13 @@ from zsnapdb.config.repository import StreamSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.jobs.base.snapshot_set_properties import RESTORED_PROPERTY
+from zsnapdb.jobs.restore import chain_checks
 from zsnapdb.planning.backup.send_form import decide_workers
-from zsnapdb.planning.dataset_properties import explicit_values
+from zsnapdb.planning.dataset_property_classes import explicit_values
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import AnyRestorePlan, RestorePlan
-from zsnapdb.planning.restore.steps import CloneSnapshot, MakeTop, PoolNeeds, Receive, full_replay_reason
+from zsnapdb.planning.restore.steps import CloneSnapshot, MakeTop, PoolNeeds, Receive, full_receive_reason
 from zsnapdb.repository.manifest import FilesystemType, Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.buffer_pool import TransferMemory
@@ -253,7 +253,7 @@ def _bring(
     with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
         # A broken pipe means that `zfs receive` failed. `finish` raises its error.
         with (
-            stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
+            chain_checks.naming_restorable(work.instance, work.repository, manifest.backup_id),
             contextlib.suppress(BrokenPipeError),
         ):
             stored = work.repository.chunks_of(manifest, step.role)
@@ -341,7 +341,7 @@ def _rest_of(
     why: str | None
     try:
         point = parse_token(token)
-        why = full_replay_reason(
+        why = full_receive_reason(
             step, to_guid=point.to_guid, from_guid=point.from_guid, records=point.received > 0 and point.object > 0
         )
     except DamagedError as error:

@@ -26,10 +26,10 @@ from zsnapdb.jobs.host import tree_copy
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord, is_mounted
 from zsnapdb.mysql import variables
-from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process import process_managers
 from zsnapdb.mysql.process.discovery import FOLDER_VARIABLES, DiscoveredProcess, RootObservation, service_of
-from zsnapdb.mysql.process.server_files import links_in
 from zsnapdb.mysql.process.service import ServingProcess, serving
+from zsnapdb.mysql.process.written_paths import links_in
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.placement import MountedFilesystem
 from zsnapdb.planning.server_family import family
@@ -389,7 +389,7 @@ class _Moving:
         process = ServingProcess(0, self.record.words)
         try:
             words = [self.move.server.program, *process.option_words, "--print-defaults"]
-            printed = processes.run(words, timeout=_SHOW_SECONDS) if self.record.words else None
+            printed = process_managers.run(words, timeout=_SHOW_SECONDS) if self.record.words else None
         except (ServerError, PreflightError):
             printed = None
         if printed is None:

@@ -27,8 +27,8 @@ from zsnapdb.jobs.backup import run
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
-from zsnapdb.jobs.doctor import dependency_checks
-from zsnapdb.jobs.doctor.dependency_checks import Diagnosis
+from zsnapdb.jobs.doctor import instance_checks
+from zsnapdb.jobs.doctor.instance_checks import Diagnosis
 from zsnapdb.jobs.repository import init
 from zsnapdb.jobs.setup import configuration
 from zsnapdb.jobs.setup import move as setup_move
@@ -42,8 +42,8 @@ from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.layout import UNIT, AccountPlan
 from zsnapdb.planning.setup.move import MoveStep
 from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
+from zsnapdb.repository.crypto_keys import write_secret
 from zsnapdb.repository.drills import Outcome
-from zsnapdb.repository.keys import write_secret
 from zsnapdb.zfs import command
 
 _RESTART_SECONDS, _ANSWER_SECONDS = 900.0, 60.0
@@ -284,7 +284,7 @@ def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
 
 def _proof_result(action: SetupAction | None, settings: Settings, instance: Instance) -> ProofResult:
     if action is SetupAction.DOCTOR:
-        (diagnosis,) = dependency_checks.diagnose(settings, instance.host, instance.name)
+        (diagnosis,) = instance_checks.diagnose(settings, instance.host, instance.name)
         return SetupCheck(diagnosis)
     if action is SetupAction.BACKUP:
         return run.backup(instance)

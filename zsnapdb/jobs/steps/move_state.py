@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from zsnapdb.base import files
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.host import live_server_checks, tree_copy
+from zsnapdb.jobs.host import dataset_use_checks, tree_copy
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess
 from zsnapdb.planning.setup.move import (
@@ -154,7 +154,7 @@ def _running(process: DiscoveredProcess, place: ServedPlace, state: str) -> Move
 
 
 def _place(pid: int, move: ServerMove) -> ServedPlace:
-    if live_server_checks.dataset_of(Path(f"/proc/{pid}/cwd")) == move.datasets[1].name:
+    if dataset_use_checks.dataset_of(Path(f"/proc/{pid}/cwd")) == move.datasets[1].name:
         return ServedPlace.NEW
     return ServedPlace.OLD if _works_in(pid, move.server.datadir) else ServedPlace.OTHER
 

@@ -23,16 +23,16 @@ from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.send import LeasedChunks, settings_for, store_stream
 from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import for_instance
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore import stored_chain, volume_receive
+from zsnapdb.jobs.base.run_locks import lock_instance
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.restore import chain_checks, volume_receive
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.volume_receive import ReceivingWork, pool_needs, receives_of
 from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.planning.backup.fitness import FitnessFinding, objection
 from zsnapdb.planning.backup.send_form import decide_chunk_size
+from zsnapdb.planning.repository import consolidation
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
-from zsnapdb.planning.trial import consolidation
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.manifest import Manifest, VolumePart
@@ -103,7 +103,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
         DamagedError: a chunk is missing.
     """
     repository.check_writable()
-    known, checked = host_record.checked_backups(instance, repository)
+    known, checked = host_backup_record.checked_backups(instance, repository)
     checked.warn(instance)
     made_id = instance.host.new_backup_id()
     chosen = consolidation.choose(
@@ -120,7 +120,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
     needs = pool_needs(PoolNeeds, chain, place.container)
     findings = judge_pool(needs, f"set dataset under [instance.{instance.name}.drill]")
     for manifest in chain:
-        findings += stored_chain.judge_chunks(instance, repository, manifest)
+        findings += chain_checks.judge_chunks(instance, repository, manifest)
     places = {volume.role: (f"{place.container}/{volume.role}", "none") for volume in chain[-1].volumes}
     receives = receives_of(((link, volume) for link in chain for volume in link.volumes), places)
     return ConsolidatePlan(instance.name, chain, chosen.backup_id, place, receives, tuple(findings), chosen.reasons)
@@ -196,11 +196,11 @@ def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, 
     volumes = tuple(
         _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
     )
-    known, checked = host_record.checked_backups(instance, repository)
+    known, checked = host_backup_record.checked_backups(instance, repository)
     return planned.original.model_copy(
         update={
             "backup_id": planned.backup_id,
-            "sequence": host_record.next_sequence(instance, repository, checked.numbers(known.backups)),
+            "sequence": host_backup_record.next_sequence(instance, repository, checked.numbers(known.backups)),
             "tool_version": __version__,
             "run_id": instance.host.run_id(),
             "zfs_version": version.userland(),
@@ -244,7 +244,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"
     with (
-        for_instance(patient, "backup", doing),
+        lock_instance(patient, "backup", doing),
         lease(
             repository,
             f"{instance.name}/writer",
@@ -263,7 +263,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
             confirm(repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         writer.confirm()
         digest = repository.commit(manifest)
-        host_record.note_stored(instance, repository, manifest, digest)
+        host_backup_record.note_stored(instance, repository, manifest, digest)
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:

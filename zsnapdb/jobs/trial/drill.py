@@ -26,15 +26,15 @@ from zsnapdb.base.errors import (
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.server_copy import Copy
-from zsnapdb.jobs.record.host_record import next_sequence, note_drilled
+from zsnapdb.jobs.record.host_backup_record import next_sequence, note_drilled
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore import preflight, restore_run
-from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore import preflight, run_lifecycle
+from zsnapdb.jobs.restore import server_restore as restoring
 from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
-from zsnapdb.jobs.restore.run import RestoreResult
+from zsnapdb.jobs.restore.server_restore import RestoreResult
 from zsnapdb.jobs.trial import scratch_datasets
-from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
+from zsnapdb.jobs.trial.server_checks import CheckOutcome, IsolatedServer, check_pages, check_probes, check_tables
 from zsnapdb.mysql.process import programs
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.server_facts import plugin_hint
@@ -251,7 +251,7 @@ def refuse_unfit(settings: Settings, instance: Instance, repository: Repository,
 
     The restore's preflight decides. Nothing is changed.
     """
-    restore_run.refuse_unfit(preflight.examine(settings, instance, repository, planned.restore), instance.events)
+    run_lifecycle.refuse_unfit(preflight.examine(settings, instance, repository, planned.restore), instance.events)
 
 
 def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path | None:
@@ -304,7 +304,7 @@ def _try(settings: Settings, instance: Instance, repository: Repository, planned
     else:
         instance.events.tell("checking pages")
         _check_pages(copy, planned.innochecksum, planned, timeout, log)
-    _boot_and_ask(instance, planned, Isolated(copy, planned.restore.server_id, timeout), log)
+    _boot_and_ask(instance, planned, IsolatedServer(copy, planned.restore.server_id, timeout), log)
 
 
 def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: float, log: DrillLog) -> None:
@@ -317,7 +317,7 @@ def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: fl
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
 
 
-def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: DrillLog) -> None:
+def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: IsolatedServer, log: DrillLog) -> None:
     """Start the server without clients, check it, and end it."""
     instance.events.tell("starting the server in isolation")
     try:

@@ -23,20 +23,20 @@ from zsnapdb.base.errors import (
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import ProbeSettings, Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import machine_restore, restore_run
+from zsnapdb.jobs.base.snapshot_set_properties import RESTORED_PROPERTY
+from zsnapdb.jobs.restore import machine_restore, run_lifecycle
 from zsnapdb.jobs.restore.machine_restore import Connect, MachineRestoreRequest, MachineWork
 from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.jobs.trial.drill import BOOT, DRILL, PROBES, TABLES, DrillDraw, DrillLog, DrillRequest, DrillResult, draw
 from zsnapdb.jobs.trial.server_checks import CHECKED, CheckOutcome, check_probes, sized
-from zsnapdb.mysql.schema import guest_queries as questions
-from zsnapdb.mysql.schema.guest_queries import Rows
+from zsnapdb.mysql import vm_guest_client as questions
+from zsnapdb.mysql.vm_guest_client import Rows
 from zsnapdb.planning.restore.plan import MachineRestorePlan
 from zsnapdb.planning.restore.steps import DefineDomain
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.trial.drill import (
-    InsideAnswer,
+    GuestServerAnswer,
     InsideResult,
     InsideVerdict,
     binlog_of_start,
@@ -126,7 +126,7 @@ class NotUpError(ServerError):
     """The server in the machine is not answering yet."""
 
 
-def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> InsideAnswer:
+def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> GuestServerAnswer:
     """Return the server's description of itself as soon as it answers. The errors are those of `InsideClient`.
 
     `part` is the server's description in the backup (None: none).
@@ -310,7 +310,7 @@ def refuse_unfit(work: MachineWork) -> None:
 
     Nothing is changed.
     """
-    restore_run.refuse_unfit(machine_restore.examine(work), work.events)
+    run_lifecycle.refuse_unfit(machine_restore.examine(work), work.events)
 
 
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
@@ -412,7 +412,7 @@ def _ask(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, l
         log.note_no_probes(work.instance)
 
 
-def _note_position(planned: MachineDrillPlan, answer: InsideAnswer, log: DrillLog) -> None:
+def _note_position(planned: MachineDrillPlan, answer: GuestServerAnswer, log: DrillLog) -> None:
     log.server_version = f"{answer.flavour.value} {answer.version}"
     text = str(answer.recovered) if answer.recovered is not None else ""
     log.position = text if len(text) <= _LONGEST_POSITION else f"{text[:_LONGEST_POSITION]}…"

@@ -21,19 +21,19 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.local_snapshot_sets import described_sets
 from zsnapdb.jobs.host.server_copy import Copy, check_recovered, give_files
-from zsnapdb.jobs.host.startup_check import refuse_lacking_plugins
+from zsnapdb.jobs.host.startup_requirements import refuse_lacking_plugins
 from zsnapdb.jobs.restore import plan as restore_plan
-from zsnapdb.jobs.restore.offline_restore import reopen, stored_or_here
+from zsnapdb.jobs.restore.backup_selection import first_manifest
+from zsnapdb.jobs.restore.offline_repository import reopen, stored_or_here
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
-from zsnapdb.jobs.restore.target_selection import first_manifest
 from zsnapdb.jobs.trial import scratch_datasets, table_delivery
-from zsnapdb.jobs.trial.server_checks import Isolated
-from zsnapdb.jobs.trial.table_delivery import Delivered, Target, Tools
+from zsnapdb.jobs.trial.server_checks import IsolatedServer
+from zsnapdb.jobs.trial.table_delivery import Delivered, DumpPrograms, Target
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
-from zsnapdb.planning.dataset_properties import data_values, explicit_values
+from zsnapdb.planning.dataset_property_classes import data_values, explicit_values
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Recover
 from zsnapdb.planning.server_family import family, flavour_of
@@ -82,7 +82,7 @@ class RescuePlan:
     local: SnapshotSet | None
     place: scratch_datasets.Scratch
     copy: Copy
-    tools: Tools
+    tools: DumpPrograms
     name: TableName
 
     @property
@@ -218,7 +218,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         programs.find(names, instance.settings.server, flavour, binary)
         for names in (family(flavour).dump_programs, family(flavour).client_programs)
     )
-    tools = Tools(*paths)
+    tools = DumpPrograms(*paths)
     where = request.destination.where
     schema = where.schema if isinstance(where, LiveServer) else None
     as_of = planned.point.last.committed if planned.point.last is not None else backup_time(planned.backup_id)
@@ -306,7 +306,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
         began = time.monotonic()
         instance.events.tell(f"{planned.way}: {planned.restore.backup_id}")
-        isolated = Isolated(planned.copy, planned.restore.server_id, request.timeout)
+        isolated = IsolatedServer(planned.copy, planned.restore.server_id, request.timeout)
         try:
             if planned.local is not None:
                 _clone(planned, planned.local)
@@ -348,7 +348,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
     mounting.mount_all(layout.datasets.values())
 
 
-def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
+def _start_cloned(isolated: IsolatedServer, planned: RescuePlan) -> None:
     """Start the server on the clone. It must recover to exactly the backup's position."""
     give_files(planned.copy, planned.restore.owner)
     planned.copy.make_private()
@@ -359,7 +359,7 @@ def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
         check_recovered(session, position)
 
 
-def _deliver(planned: RescuePlan, isolated: Isolated) -> Delivered:
+def _deliver(planned: RescuePlan, isolated: IsolatedServer) -> Delivered:
     request, where = planned.request, planned.request.destination.where
     if isinstance(where, DumpFile):
         return table_delivery.to_file(

@@ -13,11 +13,11 @@ from zsnapdb.base.errors import CommandError, ConsistencyError, DamagedError, No
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup import local_snapshot
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import for_instance
-from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.host.startup_check import pool_for_copy
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.base.run_locks import lock_instance
+from zsnapdb.jobs.base.snapshot_set_properties import RESTORED_PROPERTY
+from zsnapdb.jobs.host.startup_requirements import pool_for_copy
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.restore import server_restore as restoring
 from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER, ServerProcess
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
@@ -35,7 +35,7 @@ EndUsers = Callable[[str], None]
 """Ends the users of a container's datasets before these are destroyed. It need not end servers in a folder."""
 
 
-def nobody(_container: str) -> None:
+def end_no_process(_container: str) -> None:
     """Do nothing, because only servers in folders use the copy."""
 
 
@@ -83,14 +83,16 @@ def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
 
 
 @contextlib.contextmanager
-def ephemeral(instance: Instance, place: Scratch, mount_root: Path, end_users: EndUsers = nobody) -> Iterator[None]:
+def ephemeral(
+    instance: Instance, place: Scratch, mount_root: Path, end_users: EndUsers = end_no_process
+) -> Iterator[None]:
     """Create the place. Remove it with everything in it after the block, even after an error.
 
     Copies of killed runs are removed first. A lock allows one block per instance, purpose and host, so every other
     marked dataset next to the place is a leftover.
     """
     home_dataset = place.container.rpartition("/")[0]
-    with for_instance(instance, place.what, f"at a {place.what} of"):
+    with lock_instance(instance, place.what, f"at a {place.what} of"):
         for left in sweep(home_dataset, mount_root, end_users):
             instance.events.tell(f"removed {left}, which an interrupted run left")
         datasets.ensure(home_dataset)
@@ -113,7 +115,7 @@ def containers_in(home_dataset: str) -> list[str]:
     ]
 
 
-def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = nobody) -> list[str]:
+def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = end_no_process) -> list[str]:
     """Remove every scratch copy below the home dataset, and return their names.
 
     The caller has the lock, so no copy is in use.
@@ -124,7 +126,7 @@ def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = nobody) -> 
     return containers
 
 
-def remove(container: str, mount_root: Path, end_users: EndUsers = nobody) -> None:
+def remove(container: str, mount_root: Path, end_users: EndUsers = end_no_process) -> None:
     """End the servers on a scratch copy and destroy its datasets. A missing copy is not an error.
 
     Raises:
@@ -156,7 +158,7 @@ def _remove_empty(folder: Path, mount_root: Path) -> None:
 
 def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
     """Return the ids of the backups from which a drill may choose, oldest first."""
-    _, checked = host_record.checked_backups(instance, repository)
+    _, checked = host_backup_record.checked_backups(instance, repository)
     return [name for name in repository.backup_ids(instance.name) if name not in checked.unchosen]
 
 
@@ -165,7 +167,7 @@ def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str,
 
     The result is empty if there is neither.
     """
-    known = host_record.choosable(instance, repository)
+    known = host_backup_record.choosable(instance, repository)
     newest = known[-1:] or local_snapshot.load(instance)[-1:]
     return tuple(volume.dataset for part in newest for volume in part.volumes)
 

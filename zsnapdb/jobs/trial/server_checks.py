@@ -18,7 +18,7 @@ from zsnapdb.mysql.schema.schema_catalogue import engine_libraries, stored_table
 from zsnapdb.mysql.schema.tables import check
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
-from zsnapdb.planning.server_copy.copy_options import Access
+from zsnapdb.planning.server_copy.copy_options import LoginAccess
 from zsnapdb.planning.server_facts import ServerFacts, plugin_hint
 from zsnapdb.planning.trial.drill import (
     Sized,
@@ -101,7 +101,7 @@ def check_pages(
         yield CheckOutcome(what, outcome, seen if wrong is None else wrong), size
 
 
-class Isolated:
+class IsolatedServer:
     """A server on a restored copy that only zsnapdb can reach and that does nothing on its own.
 
     `timeout` is the time limit of each answer in seconds.
@@ -110,7 +110,7 @@ class Isolated:
     def __init__(self, copy: Copy, server_id: int, timeout: float) -> None:
         self.copy = copy
         self.timeout = timeout
-        self.identity = copy.identity(server_id=server_id, port=None, access=Access.PRIVATE_SOCKET)
+        self.identity = copy.identity(server_id=server_id, port=None, access=LoginAccess.PRIVATE_SOCKET)
 
     def start(self) -> ServerFacts:
         """Start the server and return its facts.
@@ -207,7 +207,7 @@ def sized(table: CatalogueTable) -> Sized:
     return Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
 
 
-def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
+def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
     """Let the server check about `budget` bytes of tables (None: all). If the server ends, the checks end too."""
     with isolated.session() as session:
         # All tables with rows in the server's own files, of every type.

@@ -17,7 +17,7 @@ from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError
 from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.host.server_copy import client_file
-from zsnapdb.jobs.trial.server_checks import Isolated
+from zsnapdb.jobs.trial.server_checks import IsolatedServer
 from zsnapdb.mysql import accounts
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.schema import schema_catalogue, table_transfer, tables
@@ -51,7 +51,7 @@ _END_OF_DUMP = b"-- Dump completed"
 
 
 @dataclass(frozen=True)
-class Tools:
+class DumpPrograms:
     """The dump program and the client of the server's family."""
 
     dump: Path
@@ -72,7 +72,7 @@ class DumpLogin:
     identity: Mapping[str, str]
 
 
-def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
+def _login(isolated: IsolatedServer) -> contextlib.AbstractContextManager[Path]:
     """Return the option file of the dump program, for a block.
 
     The ephemeral server accepts every account, because it runs without access control (`Access.PRIVATE_SOCKET`). Any
@@ -93,13 +93,13 @@ def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
     return client_file(account, fresh_password())
 
 
-def _argv(isolated: Isolated, tools: Tools, login: Path, words: Sequence[str]) -> list[str]:
+def _argv(isolated: IsolatedServer, tools: DumpPrograms, login: Path, words: Sequence[str]) -> list[str]:
     # A dump must not drop a table, because the server that loads it may have a table with that name.
     common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
     return [str(tools.dump), f"--defaults-file={login}", *common, *family(isolated.copy.flavour).dump_options, *words]
 
 
-def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, timeout: float) -> None:
+def write_file(isolated: IsolatedServer, tools: DumpPrograms, dump: DumpRuns, path: Path, timeout: float) -> None:
     """Dump into a new file that only its owner can read.
 
     The file gets its name only when it is complete. An existing file is never overwritten.
@@ -127,7 +127,9 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
         partial.unlink(missing_ok=True)
 
 
-def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float) -> None:
+def load(
+    isolated: IsolatedServer, tools: DumpPrograms, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float
+) -> None:
     """Dump from the ephemeral server to the schema of the live server.
 
     `timeout` is the time limit of each run in seconds.
@@ -191,7 +193,9 @@ def check_there(session: Session, original: TableName) -> None:
         )
 
 
-def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, timeout: float) -> Delivered:
+def to_file(
+    isolated: IsolatedServer, tools: DumpPrograms, original: TableName, path: Path, timeout: float
+) -> Delivered:
     """Dump a complete schema, or a table without its triggers, into a new file that only its owner can read.
 
     The file gets its name only when it is complete. An existing file is never overwritten.
@@ -229,7 +233,7 @@ def _is_by_transaction(session: Session, table: CatalogueTable) -> bool:
     return table.is_versioned and table.name in schema_catalogue.versioned_by_transaction(session, table.schema)
 
 
-def _no_history(chosen: Iterable[CatalogueTable], tools: Tools, target: Target | None) -> str | None:
+def _no_history(chosen: Iterable[CatalogueTable], tools: DumpPrograms, target: Target | None) -> str | None:
     """Return why old row versions cannot be dumped; None if they can, or if no table has any."""
     if not any(table.is_versioned for table in chosen):
         return None
@@ -292,8 +296,8 @@ def check_free(target: Target, name: TableName) -> None:
 
 
 def table_to_server(
-    isolated: Isolated,
-    tools: Tools,
+    isolated: IsolatedServer,
+    tools: DumpPrograms,
     original: TableName,
     name: TableName,
     target: Target,
@@ -331,7 +335,7 @@ def table_to_server(
             else:
                 no_history, by_transaction = _no_history((table,), tools, target), kind.is_versioned_by_transaction
                 dump = dump_of_table(table, by_transaction=by_transaction, no_history=no_history, rows_only=True)
-                left_out += lost_digits(table_transfer.widen_singles(session, moved))
+                left_out += lost_digits(table_transfer.widen_float_columns(session, moved))
                 load(isolated, tools, dump, target.login, name.schema, target.timeout)
                 with_history = dump.with_history
                 left_out += dump.left_out
@@ -364,7 +368,7 @@ def _sequence_to_server(
 
 
 def _import(
-    session: Session, moved: TableName, isolated: Isolated, target: Target, name: TableName, file: Path
+    session: Session, moved: TableName, isolated: IsolatedServer, target: Target, name: TableName, file: Path
 ) -> None:
     """Move the tablespace: export it from the ephemeral server, copy it, import it into the live server.
 
@@ -445,7 +449,7 @@ def _compare(
 
 
 def schema_to_server(
-    isolated: Isolated, tools: Tools, original: TableName, name: TableName, target: Target
+    isolated: IsolatedServer, tools: DumpPrograms, original: TableName, name: TableName, target: Target
 ) -> Delivered:
     """Put the schema's tables and sequences into the live server under the new name, which was unused.
 

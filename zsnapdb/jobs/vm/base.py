@@ -15,15 +15,15 @@ from zsnapdb.base.files import make_private, read_text
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.copies import catalogue as copies
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies import catalogue as copies
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.jobs.vm import catalogue, clone_sources, removal
 from zsnapdb.jobs.vm.catalogue import BaseRecord, MachineBase
 from zsnapdb.jobs.vm.create import copy_nvram
 from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.planning.dataset_properties import explicit_values
+from zsnapdb.planning.dataset_property_classes import explicit_values
 from zsnapdb.planning.vm import clone_domain, request
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.vm import images
@@ -151,7 +151,7 @@ def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePl
             made_of=planned.made_of,
             encoded=catalogue.encode_domain(planned.xml),
         )
-        datasets.create(planned.anchor, {mark.name: wanted.name, **record.properties_of(new)})
+        datasets.create(planned.anchor, {mark.name: wanted.name, **property_fields.properties_of(new)})
         with undone_on_error(lambda: _undo(settings, planned, new)):
             marks = {mark.name: wanted.name}
             if planned.image is not None:

@@ -15,11 +15,11 @@ from zsnapdb.base.domain_types import PROPERTY
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.run_locks import exclusive
-from zsnapdb.jobs.copies import catalogue as copies
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.catalogue import CopyDatasets, KnownCopies
-from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.copies.record import CREATED, LEASE, OWNER, PHASE, choice_or, stored_field, text
+from zsnapdb.jobs.dataset_copies import catalogue as copies
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.catalogue import CopyDatasets, KnownCopies
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies.property_fields import CREATED, LEASE, OWNER, PHASE, choice_or, stored_field, text
 from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.vm.cloud_init import GuestIdentity
 from zsnapdb.planning.vm.consistency_level import Grade
@@ -204,7 +204,9 @@ def known_machines(settings: Settings) -> KnownCopies[Machine]:
 
 def _read_copies(settings: Settings, what: str, folder: str, kind: type[M], mark: str) -> KnownCopies[M]:
     above = [f"{top}/{folder}" for top in homes(settings)]
-    seen = copies.known_copies(what, above, (*record.columns(kind), "type", "used"), mark, partial(_read, kind))
+    seen = copies.known_copies(
+        what, above, (*property_fields.columns(kind), "type", "used"), mark, partial(_read, kind)
+    )
     return KnownCopies(seen.what, sorted(seen.copies, key=lambda copy: copy.name), seen.unreadable)
 
 
@@ -219,7 +221,7 @@ def _read(kind: type[M], found: CopyDatasets) -> M:
         raise ValueError(f"{found.name!r} is not the name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}
     volumes = {name[len(found.anchor) + 1 :]: name for name, type_ in types.items() if type_ == "volume"}
-    known = record.read(kind, found)
+    known = property_fields.read(kind, found)
     return kind(name=found.name, anchor=found.anchor, volumes=volumes, own_bytes=found.number("used"), **known)
 
 

@@ -15,8 +15,8 @@ from zsnapdb.base.domain_types import SnapshotSet, is_backup_id, pool_of
 from zsnapdb.base.errors import NotFound, PreflightError, UnknownNameError, UsageError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import GRADE_PROPERTY
-from zsnapdb.jobs.copies import catalogue as copies
+from zsnapdb.jobs.base.snapshot_set_properties import GRADE_PROPERTY
+from zsnapdb.jobs.dataset_copies import catalogue as copies
 from zsnapdb.jobs.host.local_snapshot_sets import local_sets
 from zsnapdb.jobs.vm import catalogue
 from zsnapdb.jobs.vm.catalogue import MachineBase

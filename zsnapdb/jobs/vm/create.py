@@ -20,15 +20,15 @@ from zsnapdb.base.patterns import printable
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events, undone_on_error
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.properties import CopyPhase, owner_text
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase, owner_text
 from zsnapdb.jobs.vm import catalogue, clone_sources, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineRecord, SeenMachine
 from zsnapdb.jobs.vm.clone_sources import MachineOrigin
 from zsnapdb.mysql.process.discovery import greeting_of
 from zsnapdb.planning.clone.lease import CloneLease, first_lease, policy, quota_of, stamp
-from zsnapdb.planning.dataset_properties import explicit_values
+from zsnapdb.planning.dataset_property_classes import explicit_values
 from zsnapdb.planning.vm import cloud_init, request
 from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
 from zsnapdb.planning.vm.cloud_init import GuestIdentity
@@ -357,7 +357,7 @@ def _facts(planned: MachinesPlan, machine: PlannedMachine, created: datetime) ->
         grade=planned.origin.grade,
         identity=planned.identity,
     )
-    return {catalogue.MACHINE_PROPERTY: machine.name, **record.properties_of(new)}
+    return {catalogue.MACHINE_PROPERTY: machine.name, **property_fields.properties_of(new)}
 
 
 def _execute(

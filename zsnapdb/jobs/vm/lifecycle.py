@@ -11,10 +11,10 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.copies import catalogue as copies
-from zsnapdb.jobs.copies import properties as copy_properties
-from zsnapdb.jobs.copies.catalogue import KnownCopies, P, R, Verb
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies import catalogue as copies
+from zsnapdb.jobs.dataset_copies import properties as copy_properties
+from zsnapdb.jobs.dataset_copies.catalogue import KnownCopies, P, R, Verb
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.jobs.vm import catalogue, create, removal
 from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine, own_domain, ready_machine
 from zsnapdb.jobs.vm.create import ReadyMarker

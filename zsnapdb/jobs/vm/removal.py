@@ -11,10 +11,10 @@ from zsnapdb.base.errors import NotFound, PreflightError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.copies import sweep as sweeping
-from zsnapdb.jobs.copies.catalogue import KnownCopies, dependents, destroying
-from zsnapdb.jobs.copies.properties import HALF_MADE, CopyPhase, settle_lease
-from zsnapdb.jobs.copies.sweep import CopyKind, ExtraRemoval, Leak, ReapOutcome
+from zsnapdb.jobs.dataset_copies import sweep as sweeping
+from zsnapdb.jobs.dataset_copies.catalogue import KnownCopies, dependents, destroying
+from zsnapdb.jobs.dataset_copies.properties import HALF_MADE, CopyPhase, settle_lease
+from zsnapdb.jobs.dataset_copies.sweep import CopyKind, ExtraRemoval, Leak, ReapOutcome
 from zsnapdb.jobs.vm import catalogue
 from zsnapdb.jobs.vm.catalogue import MACHINE_FILES, Machine, MachineBase, base_nvram, machine_file, own_domain
 from zsnapdb.planning.clone.lease import CloneUse, JudgedLease, judge, judge_at, policy

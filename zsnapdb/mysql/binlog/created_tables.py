@@ -28,7 +28,7 @@ from zsnapdb.mysql.binlog.events import (
     malformed,
 )
 from zsnapdb.mysql.binlog.logged_changes import first_word, table_map
-from zsnapdb.mysql.binlog.transactions import Walk, query_text
+from zsnapdb.mysql.binlog.transactions import TransactionTracker, query_text
 from zsnapdb.planning.binlog.created_tables import CreatedTable
 from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in
@@ -86,7 +86,7 @@ def _bare(statement: str) -> str:
     return _QUOTED.sub(lambda match: " x " if match.group()[0] in "'\"`" else " ", statement)
 
 
-def left_open(statement: str) -> frozenset[str]:
+def unnamed_options(statement: str) -> frozenset[str]:
     """Return which of ENGINE and ROW_FORMAT a statement that creates a table or sequence does not name.
 
     Quoted names and texts are ignored. CREATE TABLE ... LIKE takes both from the other table.
@@ -173,7 +173,7 @@ class CreatedTables:
         """Indexes in `tables` of the sequences."""
         self._changed: set[tuple[str, str]] = set()
 
-    def see(self, event: Event, walk: Walk, number: int, *, is_end: bool) -> None:
+    def see(self, event: Event, walk: TransactionTracker, number: int, *, is_end: bool) -> None:
         """Process the next event, after `walk` has. `is_end`: it ended a transaction."""
         if event.kind == FORMAT:
             version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
@@ -187,7 +187,7 @@ class CreatedTables:
         if is_end:
             self._close(event)
 
-    def _statement(self, event: Event, walk: Walk, number: int) -> None:
+    def _statement(self, event: Event, walk: TransactionTracker, number: int) -> None:
         if query_text(event.body) in (b"BEGIN", b"COMMIT"):
             return
         body = EventBytes([event.body])
@@ -207,7 +207,7 @@ class CreatedTables:
             # The table exists and is not changed.
             return
         self._touch(text, printable(schema))
-        missing = left_open(text)
+        missing = unnamed_options(text)
         if not missing or len(self.tables) >= _MOST_TABLES:
             return
         status = _status(variables)
@@ -285,7 +285,7 @@ class CreatedTables:
 
         Raise DamagedError with the offset if an event is wrong, PreflightError if the file is encrypted.
         """
-        walk, place = Walk(), None
+        walk, place = TransactionTracker(), None
         try:
             for event in decisive_events(file, name, file.seek(0, 2), start, (TABLE_MAP,)):
                 place = event.start

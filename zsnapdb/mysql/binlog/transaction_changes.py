@@ -44,7 +44,7 @@ from zsnapdb.mysql.binlog.logged_changes import (
     table_map,
     table_metadata,
 )
-from zsnapdb.mysql.binlog.transactions import Walk, commit_time_of, gtid_text
+from zsnapdb.mysql.binlog.transactions import TransactionTracker, commit_time_of, gtid_text
 from zsnapdb.planning.binlog.changes import (
     MOST_STATEMENTS,
     MOST_TABLES,
@@ -74,7 +74,7 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
     `start` is the offset to start at, which must be the end of a transaction. Raise DamagedError with the offset if an
     event is wrong, PreflightError if the file is encrypted.
     """
-    walk, content, has_checksum = Walk(), _Content(), False
+    walk, content, has_checksum = TransactionTracker(), _Content(), False
     decisive = decisive_events(file, name, file.seek(0, 2), start, OTHER_EVENTS)
     place: int | None = None
     try:
@@ -186,7 +186,7 @@ class _Content:
         else:
             self._other_statements += 1
 
-    def complete(self, walk: Walk, last: Event) -> TransactionChanges:
+    def complete(self, walk: TransactionTracker, last: Event) -> TransactionChanges:
         first = walk.opened
         if first is None:
             raise ValueError("found the end of a transaction without its beginning")

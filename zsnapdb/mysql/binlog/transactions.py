@@ -134,7 +134,7 @@ def query_text(body: memoryview) -> bytes:
     return bytes(body[13 + variables + schema_length + 1 :][:32])
 
 
-class Numbers:
+class GtidCollector:
     """A growing set of GTIDs, stored as intervals: memory grows with the gaps, not with the transactions."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Numbers:
         return bool(self._runs)
 
 
-class Walk:
+class TransactionTracker:
     """State of a walk through the decisive events: the open transaction and the last complete one.
 
     `opened` is the event that started the transaction. `number` is its GTID: source and number (MySQL), or domain,
@@ -171,7 +171,7 @@ class Walk:
     def __init__(self) -> None:
         self.offset = len(MAGIC)
         self.base = GtidSet()
-        self.numbers = Numbers()
+        self.numbers = GtidCollector()
         self.heads: dict[int, tuple[int, int]] = {}
         self.family: Flavour | None = None
         self.has_gtids = False
@@ -184,7 +184,7 @@ class Walk:
         self._sources: dict[bytes, str] = {}
 
     @classmethod
-    def after(cls, gtids: Gtids) -> Walk:
+    def after(cls, gtids: Gtids) -> TransactionTracker:
         """Return a walk that starts after the head of a file and after transactions with these GTIDs."""
         walk = cls()
         if isinstance(gtids, GtidPosition):
@@ -334,7 +334,7 @@ def read_head(file: BinaryIO, name: str) -> BinlogHeader | None:
     Raise DamagedError if an event is wrong, PreflightError if the file is encrypted.
     """
     size = file.seek(0, 2)
-    walk = Walk()
+    walk = TransactionTracker()
     head = None
     try:
         for event in decisive_events(file, name, size):
@@ -358,7 +358,7 @@ def transactions(
     name: str,
     start: int | None = None,
     size: int | None = None,
-    watch: Callable[[Event, Walk, bool], None] | None = None,
+    watch: Callable[[Event, TransactionTracker, bool], None] | None = None,
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
@@ -367,7 +367,7 @@ def transactions(
     receives each table map and each decisive event, and whether it ends a transaction. Raise DamagedError if an event
     before the end is wrong, PreflightError if the file is encrypted.
     """
-    walk, others = Walk(), () if watch is None else (TABLE_MAP,)
+    walk, others = TransactionTracker(), () if watch is None else (TABLE_MAP,)
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start, others)
     try:
         while True:

@@ -22,7 +22,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb.base.errors import ServerError
-from zsnapdb.mysql.process.server_files import DIRECTORIES
+from zsnapdb.mysql.process.written_paths import DIRECTORIES
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import global_variables
 

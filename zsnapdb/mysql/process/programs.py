@@ -20,7 +20,7 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError
 from zsnapdb.base.safe_open import open_to_read
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.mysql.process import processes as server_processes
+from zsnapdb.mysql.process import process_managers as server_processes
 from zsnapdb.mysql.process import server
 from zsnapdb.planning.server_copy.version_compatibility import objection_to, series_of
 from zsnapdb.planning.server_facts import plugin_hint

@@ -22,9 +22,9 @@ from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.safe_open import Owner, UnsafeFileError
-from zsnapdb.mysql.process import processes as sandboxes
+from zsnapdb.mysql.process import process_managers as sandboxes
 from zsnapdb.mysql.process.discovery import is_server_program
-from zsnapdb.mysql.process.processes import Launched, Limits, ProcessManager, is_younger
+from zsnapdb.mysql.process.process_managers import Launched, Limits, ProcessManager, is_younger
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
 from zsnapdb.planning.server_family import family

@@ -19,7 +19,7 @@ from zsnapdb.base import program_start
 from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.instance import ControlSettings
-from zsnapdb.mysql.process import discovery, processes
+from zsnapdb.mysql.process import discovery, process_managers
 
 _DEFAULTS = re.compile(r"--(no-defaults|defaults-(file|extra-file|group-suffix)=[A-Za-z0-9/_.@-]{1,512})")
 _SERVER_ID = re.compile(r"(?:^|\s)--server[-_]id=([0-9]{1,10})(?=\s|$)")
@@ -169,10 +169,10 @@ def service_of(settings: ControlSettings, process: ServingProcess | None, known:
 
 def unit_of(pid: int) -> str | None:
     """Return the unit whose main process this is, by its control group and by systemd. None if there is none."""
-    unit = discovery.service_of(pid) if processes.SYSTEMD_RUNS.is_dir() else ""
+    unit = discovery.service_of(pid) if process_managers.SYSTEMD_RUNS.is_dir() else ""
     if not unit:
         return None
-    shown = processes.run(["systemctl", "show", "--property=MainPID", "--value", unit], timeout=30.0)
+    shown = process_managers.run(["systemctl", "show", "--property=MainPID", "--value", unit], timeout=30.0)
     return unit if shown.strip() == str(pid) else None
 
 
@@ -183,6 +183,6 @@ def configured_server_id(program: Path, process: ServingProcess) -> int | None:
     "Command-Line Options that Affect Option-File Handling"). The last option counts; those of the command line come
     last.
     """
-    printed = processes.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
+    printed = process_managers.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
     named = _SERVER_ID.findall(" ".join([printed, *process.words[1:]]))
     return int(named[-1]) if named else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.time_zone import INSTANTS, HostZones, ServerZone, is_file_name, is_rule, named_zone
+from zsnapdb.planning.server_time_zone import INSTANTS, HostZones, ServerZone, is_file_name, is_rule, named_zone
 
 _ZONES = Path("/usr/share/zoneinfo")
 _LOCAL = Path("/etc/localtime")

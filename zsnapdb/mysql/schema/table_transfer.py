@@ -63,7 +63,7 @@ def take_numbers_from(session: Session, content: SchemaContent, new_schema: str)
         )
 
 
-def widen_singles(session: Session, table: TableName) -> tuple[ColumnName, ...]:
+def widen_float_columns(session: Session, table: TableName) -> tuple[ColumnName, ...]:
     """Change the table's FLOAT columns to DOUBLE, so that a dump has all digits. Return the unchanged ones.
 
     The digits of the DOUBLE give the same FLOAT value again. Columns of a system-versioned table are not changed. Only

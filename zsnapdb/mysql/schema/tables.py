@@ -42,7 +42,7 @@ def checksum(session: Session, schema: str, table: str) -> int | None:
     return None if number is None else int(number)
 
 
-def made_as(session: Session, schema: str, table: str) -> tuple[object, object, object] | None:
+def creation_options(session: Session, schema: str, table: str) -> tuple[object, object, object] | None:
     """Return engine, collation and row format of a table or sequence; None if it does not exist."""
     rows = session.query(
         "SELECT engine, table_collation, row_format FROM information_schema.tables WHERE table_schema = %s AND"

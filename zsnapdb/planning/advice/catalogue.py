@@ -8,7 +8,7 @@ from datetime import date
 
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.planning.advice import dataset_rules, server_rules
-from zsnapdb.planning.advice.facts import AdviceFacts, Hit, Rule
+from zsnapdb.planning.advice.facts import AdviceFacts, Rule, RuleFinding
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok
 
 AREAS: Mapping[str, tuple[Rule, ...]] = {
@@ -68,7 +68,7 @@ def judge_advice(facts: AdviceFacts, silences: Sequence[Silence]) -> tuple[Fitne
     return (*findings, ok("advice", f"{holding} of {len(RULES)} rules found nothing"))
 
 
-def _finding(rule: Rule, hit: Hit, silences: Sequence[Silence], today: date) -> FitnessFinding:
+def _finding(rule: Rule, hit: RuleFinding, silences: Sequence[Silence], today: date) -> FitnessFinding:
     silence = next((silence for silence in silences if silence.rule == rule.id), None)
     if silence is not None and today <= silence.until:
         detail = f"{hit.fact} (silenced until {silence.until}: {silence.reason})"

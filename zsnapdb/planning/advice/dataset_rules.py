@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from zsnapdb.planning.advice.facts import AdviceFacts, Hit, Rule, VolumeFacts, repairs_of
+from zsnapdb.planning.advice.facts import AdviceFacts, Rule, RuleFinding, VolumeFacts, repairable_finding
 from zsnapdb.planning.backup.fitness import PropertyChange
 
 _TUNING = 'OpenZFS documentation, "Workload Tuning", '
@@ -20,23 +20,23 @@ def _kib(size: int) -> str:
     return f"{size >> 10}K"
 
 
-def _recordsize_of_data(facts: AdviceFacts) -> Iterator[Hit]:
+def _recordsize_of_data(facts: AdviceFacts) -> Iterator[RuleFinding]:
     page = facts.blocks.page_size
     for volume in facts.data_volumes:
         record = volume.number("recordsize")
         if record is not None and record != page:
-            yield repairs_of(
+            yield repairable_finding(
                 f"{volume.dataset} has recordsize={_kib(record)}, and pages have {_kib(page)}",
                 PropertyChange(volume.dataset, "recordsize", _kib(page)),
                 "; files that exist keep their records until their tables are rebuilt",
             )
 
 
-def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[Hit]:
+def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[RuleFinding]:
     for volume in facts.volumes:
         record = volume.number("recordsize")
         if volume.has_logs and not volume.has_data and record is not None and record < _LOG_RECORD:
-            yield repairs_of(
+            yield repairable_finding(
                 f"{volume.dataset} holds logs alone and has recordsize={_kib(record)}",
                 PropertyChange(volume.dataset, "recordsize", _kib(_LOG_RECORD)),
                 "; new files get it",
@@ -45,28 +45,28 @@ def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[Hit]:
 
 def _each(
     name: str, bad: Callable[[str], bool], value: str, of_data: bool = False, is_safe: bool = False
-) -> Callable[[AdviceFacts], Iterator[Hit]]:
+) -> Callable[[AdviceFacts], Iterator[RuleFinding]]:
     """Return a check that finds the volumes with a bad value of a property. `value` is the good value.
 
     `is_safe`: `doctor --fix` may set it.
     """
 
-    def check(facts: AdviceFacts) -> Iterator[Hit]:
+    def check(facts: AdviceFacts) -> Iterator[RuleFinding]:
         for volume in facts.data_volumes if of_data else facts.volumes:
             current = volume.properties.get(name)
             if current is not None and bad(current):
                 change = PropertyChange(volume.dataset, name, value)
-                hit = repairs_of(f"{volume.dataset} has {name}={current}", change)
+                hit = repairable_finding(f"{volume.dataset} has {name}={current}", change)
                 yield hit if is_safe else replace(hit, change=None)
 
     return check
 
 
-def _atime(facts: AdviceFacts) -> Iterator[Hit]:
+def _atime(facts: AdviceFacts) -> Iterator[RuleFinding]:
     for volume in facts.volumes:
         if volume.properties.get("atime") == "on" and volume.properties.get("relatime") == "off":
             change = PropertyChange(volume.dataset, "atime", "off")
-            yield repairs_of(f"{volume.dataset} has atime=on and relatime=off", change)
+            yield repairable_finding(f"{volume.dataset} has atime=on and relatime=off", change)
 
 
 def _has_directories(facts: AdviceFacts, volume: VolumeFacts) -> bool:
@@ -74,24 +74,24 @@ def _has_directories(facts: AdviceFacts, volume: VolumeFacts) -> bool:
     return value == "dir" or (value == "on" and () < facts.zfs_release < _DIR_XATTRS_UNTIL)
 
 
-def _xattr(facts: AdviceFacts) -> Iterator[Hit]:
+def _xattr(facts: AdviceFacts) -> Iterator[RuleFinding]:
     for volume in facts.volumes:
         in_use = facts.uses_selinux or volume.properties.get("acltype") in ("posix", "posixacl")
         if in_use and _has_directories(facts, volume):
-            yield repairs_of(
+            yield repairable_finding(
                 f"{volume.dataset} has xattr={volume.properties['xattr']}, and this host uses extended attributes",
                 PropertyChange(volume.dataset, "xattr", "sa"),
                 "; files that exist keep theirs",
             )
 
 
-def _redundant_metadata(facts: AdviceFacts) -> Iterator[Hit]:
+def _redundant_metadata(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.pool is None or not facts.pool.has_single_disks:
         return
     for volume in facts.volumes:
         value = volume.properties.get("redundant_metadata", "all")
         if value != "all":
-            yield repairs_of(
+            yield repairable_finding(
                 f"{volume.dataset} has redundant_metadata={value}, and the pool {facts.pool.name} has a disk without a"
                 " mirror",
                 PropertyChange(volume.dataset, "redundant_metadata", "all"),
@@ -206,33 +206,33 @@ _REMOVABLE = ("log", "cache")
 _MEMORY_DEVICE = re.compile(r"/dev/z?ram[0-9]*")
 
 
-def _health(facts: AdviceFacts) -> Iterator[Hit]:
+def _health(facts: AdviceFacts) -> Iterator[RuleFinding]:
     pool = facts.pool
     if pool is not None and pool.health != "ONLINE":
         bad = ", ".join(f"{device.path} {device.health}" for device in pool.devices if device.health != "ONLINE")
-        yield Hit(
+        yield RuleFinding(
             f"the pool {pool.name} is {pool.health}" + (f": {bad}" if bad else ""), f"zpool status -v {pool.name}"
         )
 
 
-def _errors(facts: AdviceFacts) -> Iterator[Hit]:
+def _errors(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.pool is not None and facts.pool.errors:
-        yield Hit(f"the pool {facts.pool.name} has errors: {facts.pool.errors}", "")
+        yield RuleFinding(f"the pool {facts.pool.name} has errors: {facts.pool.errors}", "")
 
 
-def _space(facts: AdviceFacts) -> Iterator[Hit]:
+def _space(facts: AdviceFacts) -> Iterator[RuleFinding]:
     pool = facts.pool
     if pool is not None and pool.capacity is not None and pool.capacity >= FULL_PERCENT:
-        yield Hit(f"the pool {pool.name} is {pool.capacity} % full")
+        yield RuleFinding(f"the pool {pool.name} is {pool.capacity} % full")
 
 
-def _fragmentation(facts: AdviceFacts) -> Iterator[Hit]:
+def _fragmentation(facts: AdviceFacts) -> Iterator[RuleFinding]:
     pool = facts.pool
     if pool is not None and pool.fragmentation is not None and pool.fragmentation >= FRAGMENTED_PERCENT:
-        yield Hit(f"the free space of the pool {pool.name} is fragmented to {pool.fragmentation} %")
+        yield RuleFinding(f"the free space of the pool {pool.name} is fragmented to {pool.fragmentation} %")
 
 
-def _scrub(facts: AdviceFacts) -> Iterator[Hit]:
+def _scrub(facts: AdviceFacts) -> Iterator[RuleFinding]:
     pool = facts.pool
     if pool is None or not pool.is_scrub_known:
         return
@@ -240,53 +240,55 @@ def _scrub(facts: AdviceFacts) -> Iterator[Hit]:
     if since is None or facts.at - since <= SCRUB_LIMIT:
         return
     what = f"since {pool.last_scrub:%Y-%m-%d}" if pool.last_scrub else f"since it was made on {since:%Y-%m-%d}"
-    yield Hit(f"the pool {pool.name} was not scrubbed {what}", f"zpool scrub {pool.name}, and a timer that repeats it")
+    yield RuleFinding(
+        f"the pool {pool.name} was not scrubbed {what}", f"zpool scrub {pool.name}, and a timer that repeats it"
+    )
 
 
-def _trim(facts: AdviceFacts) -> Iterator[Hit]:
+def _trim(facts: AdviceFacts) -> Iterator[RuleFinding]:
     pool = facts.pool
     if pool is None or pool.autotrim is not False or not pool.untrimmed or pool.created is None:
         return
     if facts.at - pool.created > SCRUB_LIMIT:
         devices = ", ".join(pool.untrimmed)
-        yield Hit(
+        yield RuleFinding(
             f"the pool {pool.name} has autotrim=off, and was never trimmed: {devices}",
             f"zpool trim {pool.name}, and a timer that repeats it; or zpool set autotrim=on {pool.name}",
         )
 
 
-def _ashift(facts: AdviceFacts) -> Iterator[Hit]:
+def _ashift(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.pool is None:
         return
     pool, lasting = facts.pool, []
     for device, ashift in sorted(facts.pool.ashifts.items()):
         role = pool.role_of(device)
         if 0 < ashift < _SECTOR_4K and role in _REMOVABLE:
-            yield Hit(
+            yield RuleFinding(
                 f"the {role} device {device} of the pool {pool.name} has ashift {ashift}",
                 f"zpool remove {pool.name} {device}, then add it again: zpool add -o ashift=12 {pool.name} {role} ...",
             )
         elif 0 < ashift < _SECTOR_4K:
             lasting.append(f"{device} {ashift}")
     if lasting:
-        yield Hit(f"devices of the pool {pool.name} have an ashift below {_SECTOR_4K}: {', '.join(lasting)}")
+        yield RuleFinding(f"devices of the pool {pool.name} have an ashift below {_SECTOR_4K}: {', '.join(lasting)}")
 
 
-def _log_mirror(facts: AdviceFacts) -> Iterator[Hit]:
+def _log_mirror(facts: AdviceFacts) -> Iterator[RuleFinding]:
     pool = facts.pool
     for device in pool.devices_of("log") if pool is not None else ():
         if pool is not None and not device.group and not _MEMORY_DEVICE.match(device.path):
-            yield Hit(
+            yield RuleFinding(
                 f"the log device {device.path} of the pool {pool.name} has no mirror",
                 f"zpool attach {pool.name} {device.path} SECOND_DEVICE",
             )
 
 
-def _log_in_memory(facts: AdviceFacts) -> Iterator[Hit]:
+def _log_in_memory(facts: AdviceFacts) -> Iterator[RuleFinding]:
     pool = facts.pool
     for device in pool.devices_of("log") if pool is not None else ():
         if pool is not None and _MEMORY_DEVICE.match(device.path):
-            yield Hit(f"the log device {device.path} is memory", f"zpool remove {pool.name} {device.path}")
+            yield RuleFinding(f"the log device {device.path} is memory", f"zpool remove {pool.name} {device.path}")
 
 
 POOL_RULES = (

@@ -180,7 +180,7 @@ class AdviceFacts:
 
 
 @dataclass(frozen=True)
-class Hit:
+class RuleFinding:
     """A finding of a rule: the fact, and the command or setting that repairs it on this host ("": use the rule's fix).
 
     `change` is that command, if `doctor --fix` may run it (see FitnessFinding).
@@ -191,9 +191,9 @@ class Hit:
     change: PropertyChange | None = None
 
 
-def repairs_of(fact: str, change: PropertyChange, note: str = "") -> Hit:
+def repairable_finding(fact: str, change: PropertyChange, note: str = "") -> RuleFinding:
     """Return a hit that a safe change repairs. `note` names the limits of the change."""
-    return Hit(fact, f"{change.command}{note}", change)
+    return RuleFinding(fact, f"{change.command}{note}", change)
 
 
 @dataclass(frozen=True)
@@ -210,5 +210,5 @@ class Rule:
     reason: str
     source: str
     fix: str
-    check: Callable[[AdviceFacts], Iterable[Hit]]
+    check: Callable[[AdviceFacts], Iterable[RuleFinding]]
     severity: Severity = Severity.WARNING

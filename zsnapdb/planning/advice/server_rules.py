@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from zsnapdb.base.quantities import format_duration, size
-from zsnapdb.planning.advice.facts import AdviceFacts, Hit, Rule
+from zsnapdb.planning.advice.facts import AdviceFacts, Rule, RuleFinding
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, repairs_torn_pages
 from zsnapdb.planning.server_copy.source_facts import missing_options
 from zsnapdb.planning.server_family import family
@@ -19,16 +19,18 @@ _BINLOG_SHARE = 0.25
 _MUCH_DATA = 4
 
 
-def _doublewrite(facts: AdviceFacts) -> Iterator[Hit]:
+def _doublewrite(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if repairs_torn_pages(facts.server):
         return
     page, setting = facts.blocks.page_size, facts.variable("innodb_doublewrite")
     if () < facts.zfs_release < _ATOMIC_REWRITE:
         release = ".".join(map(str, facts.zfs_release))
-        yield Hit(f"innodb_doublewrite = {setting}, and OpenZFS {release} splits the write of a page over records")
+        yield RuleFinding(
+            f"innodb_doublewrite = {setting}, and OpenZFS {release} splits the write of a page over records"
+        )
     smaller = sum(count for block, count in facts.blocks.counts.items() if block < page)
     if smaller:
-        yield Hit(f"innodb_doublewrite = {setting}, and {smaller} data file(s) have blocks smaller than a page")
+        yield RuleFinding(f"innodb_doublewrite = {setting}, and {smaller} data file(s) have blocks smaller than a page")
 
 
 def _uses_direct(facts: AdviceFacts) -> bool:
@@ -44,18 +46,20 @@ def _bypasses_arc(facts: AdviceFacts) -> bool:
     )
 
 
-def _flush_method(facts: AdviceFacts) -> Iterator[Hit]:
+def _flush_method(facts: AdviceFacts) -> Iterator[RuleFinding]:
     method = facts.variable("innodb_flush_method")
     release = ".".join(map(str, facts.zfs_release))
     if _uses_direct(facts) and () < facts.zfs_release < _KNOWS_DIRECT:
-        yield Hit(f"innodb_flush_method = {method}, and OpenZFS {release} refuses O_DIRECT", "set it to fsync")
+        yield RuleFinding(f"innodb_flush_method = {method}, and OpenZFS {release} refuses O_DIRECT", "set it to fsync")
     if facts.variable_is("innodb_flush_method", "O_DIRECT_NO_FSYNC"):
-        yield Hit(f"innodb_flush_method = {method}: files that grow are not synced", "set it to O_DIRECT or fsync")
+        yield RuleFinding(
+            f"innodb_flush_method = {method}: files that grow are not synced", "set it to O_DIRECT or fsync"
+        )
     pool, arc, data = facts.variable_number("innodb_buffer_pool_size"), facts.memory.arc_max, facts.data_bytes
     if not _bypasses_arc(facts) or pool is None or arc is None or data is None:
         return
     if arc > pool and data > _MUCH_DATA * pool:
-        yield Hit(
+        yield RuleFinding(
             f"innodb_flush_method = {method} goes past the ARC on OpenZFS {release}: the ARC may have {size(arc)} and"
             f" does not cache pages, the buffer pool has {size(pool)}, for {size(data)} of data",
             "give the memory to the buffer pool, or zfs set direct=disabled "
@@ -63,12 +67,12 @@ def _flush_method(facts: AdviceFacts) -> Iterator[Hit]:
         )
 
 
-def _native_aio(facts: AdviceFacts) -> Iterator[Hit]:
+def _native_aio(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.variable_is("innodb_use_native_aio", "ON", "1"):
-        yield Hit("innodb_use_native_aio = ON")
+        yield RuleFinding("innodb_use_native_aio = ON")
 
 
-def _page_compression(facts: AdviceFacts) -> Iterator[Hit]:
+def _page_compression(facts: AdviceFacts) -> Iterator[RuleFinding]:
     count = facts.tables.page_compressed if facts.tables is not None else 0
     by_default = facts.variable_is("innodb_compression_default", "ON", "1")
     if not count and not by_default:
@@ -80,28 +84,30 @@ def _page_compression(facts: AdviceFacts) -> Iterator[Hit]:
         if _bypasses_arc(facts)
         else ""
     )
-    yield Hit(fact + danger)
+    yield RuleFinding(fact + danger)
 
 
-def _encrypted_tables(facts: AdviceFacts) -> Iterator[Hit]:
+def _encrypted_tables(facts: AdviceFacts) -> Iterator[RuleFinding]:
     count = facts.tables.encrypted if facts.tables is not None else 0
     if not count and not facts.variable_is("innodb_encrypt_tables", "ON", "FORCE", "1"):
         return
     missing = missing_options(facts.server.variables, facts.copy_options)
     if missing:
         lines = ", ".join(f'"{option.line}"' for option in missing)
-        yield Hit(f"{count} table(s) are encrypted, and server.options does not load their keys", f"add {lines} there")
+        yield RuleFinding(
+            f"{count} table(s) are encrypted, and server.options does not load their keys", f"add {lines} there"
+        )
 
 
-def _sync_binlog(facts: AdviceFacts) -> Iterator[Hit]:
+def _sync_binlog(facts: AdviceFacts) -> Iterator[RuleFinding]:
     value = facts.variable("sync_binlog")
     if facts.server.has_binlog and value not in (None, "1"):
-        yield Hit(f"sync_binlog = {value}")
+        yield RuleFinding(f"sync_binlog = {value}")
 
 
-def _flush_at_commit(facts: AdviceFacts) -> Iterator[Hit]:
+def _flush_at_commit(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.variable_is("innodb_flush_log_at_trx_commit", "2") and not facts.server.channels:
-        yield Hit("innodb_flush_log_at_trx_commit = 2, and the server is no replica")
+        yield RuleFinding("innodb_flush_log_at_trx_commit = 2, and the server is no replica")
 
 
 def _expiry(facts: AdviceFacts) -> int | None:
@@ -114,50 +120,50 @@ def _expiry(facts: AdviceFacts) -> int | None:
     return seconds or (days or 0) * _DAY
 
 
-def _binlog_expiry(facts: AdviceFacts) -> Iterator[Hit]:
+def _binlog_expiry(facts: AdviceFacts) -> Iterator[RuleFinding]:
     seconds = _expiry(facts)
     if not facts.server.has_binlog or seconds is None:
         return
     if 0 < seconds < _DAY:
-        yield Hit(
+        yield RuleFinding(
             f"the server removes binlogs after {format_duration(seconds)}", "set binlog_expire_logs_seconds = 604800"
         )
     available = [number for volume in facts.volumes if (number := volume.number("available")) is not None]
     if seconds == 0 and facts.binlog_bytes and available and facts.binlog_bytes > min(available) * _BINLOG_SHARE:
-        yield Hit(
+        yield RuleFinding(
             f"the server never removes binlogs: they take {size(facts.binlog_bytes)}, and {size(min(available))} are"
             " free",
             "archive them and run `zsnapdb binlog purge`, or set binlog_expire_logs_seconds",
         )
 
 
-def _gtid_strict(facts: AdviceFacts) -> Iterator[Hit]:
+def _gtid_strict(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.variable_is("gtid_strict_mode", "OFF", "0") and facts.server.has_binlog:
-        yield Hit("gtid_strict_mode = OFF")
+        yield RuleFinding("gtid_strict_mode = OFF")
     if facts.variable("gtid_mode") == "ON" and facts.variable_is("enforce_gtid_consistency", "OFF", "WARN"):
-        yield Hit(f"enforce_gtid_consistency = {facts.variable('enforce_gtid_consistency')}")
+        yield RuleFinding(f"enforce_gtid_consistency = {facts.variable('enforce_gtid_consistency')}")
 
 
-def _checksums(facts: AdviceFacts) -> Iterator[Hit]:
+def _checksums(facts: AdviceFacts) -> Iterator[RuleFinding]:
     for name, bad, good in (
         ("innodb_checksum_algorithm", ("NONE", "STRICT_NONE"), "crc32"),
         ("innodb_log_checksums", ("OFF", "0"), "ON"),
         ("binlog_checksum", ("NONE",), "CRC32"),
     ):
         if facts.variable_is(name, *bad):
-            yield Hit(f"{name} = {facts.variable(name)}", f"set {name} = {good}")
+            yield RuleFinding(f"{name} = {facts.variable(name)}", f"set {name} = {good}")
 
 
-def _row_metadata(facts: AdviceFacts) -> Iterator[Hit]:
+def _row_metadata(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.server.has_binlog and facts.variable_is("binlog_row_metadata", "MINIMAL", "NO_LOG"):
-        yield Hit(f"binlog_row_metadata = {facts.variable('binlog_row_metadata')}")
+        yield RuleFinding(f"binlog_row_metadata = {facts.variable('binlog_row_metadata')}")
 
 
-def _privileges(facts: AdviceFacts) -> Iterator[Hit]:
+def _privileges(facts: AdviceFacts) -> Iterator[RuleFinding]:
     needed = facts.lock.privileges
     if facts.privileges is None or not needed or facts.privileges & {*needed, "SUPER"}:
         return
-    yield Hit(
+    yield RuleFinding(
         f"the account lacks {' and '.join(needed) if len(needed) == 1 else ' or '.join(needed)}, which the lock"
         f" {facts.lock.name} needs",
         f"GRANT {needed[0]} ON *.* TO the account; `zsnapdb grants` prints all statements",
@@ -288,37 +294,37 @@ _ARC_FLOOR = 0.005
 """The smallest ARC on a host without L2ARC, as a fraction of the data."""
 
 
-def _memory(facts: AdviceFacts) -> Iterator[Hit]:
+def _memory(facts: AdviceFacts) -> Iterator[RuleFinding]:
     total, arc, pool = facts.memory.total, facts.memory.arc_max, facts.variable_number("innodb_buffer_pool_size")
     if total is None or arc is None or pool is None or arc + pool <= total * _MEMORY_SHARE:
         return
     limit = max(int(total * _MEMORY_SHARE) - pool, total // 20)
-    yield Hit(
+    yield RuleFinding(
         f"the ARC may grow to {size(arc)} and the buffer pool has {size(pool)}, of {size(total)} of memory",
         f"options zfs zfs_arc_max={limit} in /etc/modprobe.d/zfs.conf; at once:"
         f" echo {limit} > /sys/module/zfs/parameters/zfs_arc_max",
     )
 
 
-def _arc_floor(facts: AdviceFacts) -> Iterator[Hit]:
+def _arc_floor(facts: AdviceFacts) -> Iterator[RuleFinding]:
     arc, data = facts.memory.arc_max, facts.data_bytes
     if arc is None or data is None or (facts.pool is not None and facts.pool.devices_of("cache")):
         return
     if arc < data * _ARC_FLOOR:
-        yield Hit(
+        yield RuleFinding(
             f"the ARC may grow to {size(arc)}, for {size(data)} of data",
             f"options zfs zfs_arc_max={int(data * _ARC_FLOOR)} in /etc/modprobe.d/zfs.conf, or a cache device",
         )
 
 
-def _cache_flushes(facts: AdviceFacts) -> Iterator[Hit]:
+def _cache_flushes(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.memory.parameters.get("zfs_nocacheflush", "0") == "1":
-        yield Hit("zfs_nocacheflush is 1")
+        yield RuleFinding("zfs_nocacheflush is 1")
 
 
-def _corrupt_data(facts: AdviceFacts) -> Iterator[Hit]:
+def _corrupt_data(facts: AdviceFacts) -> Iterator[RuleFinding]:
     if facts.memory.parameters.get("zfs_send_corrupt_data", "0") == "1":
-        yield Hit("zfs_send_corrupt_data is 1")
+        yield RuleFinding("zfs_send_corrupt_data is 1")
 
 
 MEMORY_RULES = (
@@ -378,29 +384,29 @@ def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
     return ok("bad day", f"possible as it is: {text}{f'; {why_not}' if why_not else ''}")
 
 
-def _account(facts: AdviceFacts) -> Iterable[Hit]:
+def _account(facts: AdviceFacts) -> Iterable[RuleFinding]:
     ways = facts.recovery
     if ways is None or ways.lets_root_in:
         return
-    yield Hit("root is not let in by the socket: `rescue --into-instance` and `undo --apply` need --user")
+    yield RuleFinding("root is not let in by the socket: `rescue --into-instance` and `undo --apply` need --user")
     if facts.privileges is not None and "TRIGGER" not in facts.privileges:
         user, _, host = ways.account.rpartition("@")
-        yield Hit(
+        yield RuleFinding(
             f"`undo` needs --user too: {ways.account} does not see triggers",
             f"GRANT TRIGGER ON *.* TO `{user}`@`{host}`",
         )
 
 
-def _rewind(facts: AdviceFacts) -> Iterable[Hit]:
+def _rewind(facts: AdviceFacts) -> Iterable[RuleFinding]:
     ways = facts.recovery
     if ways is None:
         return
     if ways.no_control:
-        yield Hit(ways.no_control, "set control.unit of the instance, or control.stop and control.start")
+        yield RuleFinding(ways.no_control, "set control.unit of the instance, or control.stop and control.start")
     kind = family(facts.server.flavour)
     if not kind.has_uuid and not ways.has_server_id_file:
         file = f"{kind.option_folder}/zz-zsnapdb.cnf"
-        yield Hit(
+        yield RuleFinding(
             f"a rewound {kind.title} needs a new server_id, and no file for it is configured",
             f'set control.server_id_file = "{file}", a new file in a folder that its option files include',
         )

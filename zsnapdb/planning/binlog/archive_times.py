@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.planning.binlog.history import CompleteUntil, EndKind, RouteEnd, RouteFile
+from zsnapdb.planning.binlog.route_elements import CompleteUntil, EndKind, RouteEnd, RouteFile
 
 INTERVAL = 60.0
 """Seconds between two completeness records of one archiver, unless an objective needs a shorter interval."""
@@ -212,7 +212,7 @@ def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, 
 
 
 @dataclass(frozen=True)
-class Witness:
+class CommitTimeEvidence:
     """The knowledge of an archiver about the commit times of a binlog.
 
     `stretches` are those already known up to byte `end`. Later transactions were committed within `sighting` (None:
@@ -232,4 +232,4 @@ class Witness:
         return None if self.sighting is None or self.sighting.agrees(stamp) else self.sighting
 
 
-NO_WITNESS = Witness()
+NO_WITNESS = CommitTimeEvidence()

@@ -9,7 +9,7 @@ from itertools import pairwise
 from zsnapdb.base.domain_types import server_name
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.planning.binlog.archive import is_some, same_gtids
-from zsnapdb.planning.binlog.history import EndKind, History, RouteEnd, RouteFile
+from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, RouteFile
 
 
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:

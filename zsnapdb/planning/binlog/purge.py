@@ -15,7 +15,7 @@ from zsnapdb.planning.clock_guard import RemovalTime
 
 
 @dataclass(frozen=True)
-class Dump:
+class DumpConnection:
     """A connection that sends binlogs to a replica, and whether it has sent everything."""
 
     replica: str
@@ -71,7 +71,7 @@ def plan_purge(
     local: Sequence[ServerBinlog],
     ages: Sequence[float],
     kept: Sequence[KnownArchived],
-    dumps: Sequence[Dump],
+    dumps: Sequence[DumpConnection],
     expiry: Expiry,
     *,
     keep: float,

@@ -16,10 +16,9 @@ from typing import overload
 
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
-from zsnapdb.planning.binlog.archive_start import NO_ARCHIVE, NOT_ARCHIVED, begin_of, heads_of
 from zsnapdb.planning.binlog.archive_times import complete_until
 from zsnapdb.planning.binlog.failover_history import failback, takeover
-from zsnapdb.planning.binlog.history import (
+from zsnapdb.planning.binlog.route_elements import (
     NOTHING_KNOWN,
     ArchiveState,
     BackupPoint,
@@ -30,6 +29,7 @@ from zsnapdb.planning.binlog.history import (
     Unreadable,
     histories_of,
 )
+from zsnapdb.planning.binlog.route_start import NO_ARCHIVE, NOT_ARCHIVED, begin_of, heads_of
 
 __all__ = [
     "NEWEST",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.base.domain_types import Flavour
-from zsnapdb.planning.server_copy.source_facts import Origin
+from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 
@@ -48,7 +48,7 @@ READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "sock
 
 
 @dataclass(frozen=True)
-class IdentityCheck:
+class CloneIdentity:
     """The identity that the clone's option file gives its server.
 
     `follows`: if the clone is a replica of a set, the port of its source on this host.
@@ -61,10 +61,10 @@ class IdentityCheck:
     follows: int | None = None
 
 
-def broken(
+def find_isolation_breaks(
     server: ServerFacts,
-    origin: Origin,
-    promise: IdentityCheck,
+    origin: SourceServer,
+    promise: CloneIdentity,
     unlocked: tuple[str, ...],
     breaches: tuple[str, ...] = (),
 ) -> tuple[str, ...]:

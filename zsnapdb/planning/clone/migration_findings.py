@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.quantities import format_duration, quantity
-from zsnapdb.config.tables import MigrationSettings
+from zsnapdb.config.services import MigrationSettings
 from zsnapdb.planning.clone.masking import Changes, TableFiles, changed, key_of_file
 from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family

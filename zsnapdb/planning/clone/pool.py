@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from zsnapdb.base.quantities import format_duration, size
-from zsnapdb.config.tables import LEAST_MEMORY, PoolSettings
+from zsnapdb.config.services import LEAST_MEMORY, PoolSettings
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.space_limits import LEAST
 

@@ -18,8 +18,8 @@ from zsnapdb.base.errors import ConfigError, PreflightError, RetryClass, UsageEr
 from zsnapdb.base.patterns import InstanceName, Moment, RunId, ShortLine
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.fleet_jobs import BucketName, WindowSettings
+from zsnapdb.config.services import FleetHostName, FleetVerb, WorkerSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import FleetHostName, FleetVerb, WorkerSettings
 from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, is_good
 
 JOB = "zsnapdb-job"
@@ -217,7 +217,7 @@ class Refusal:
     verdict: JobVerdict
 
 
-def refuse_for_now(request: JobRequest) -> JobVerdict:
+def decide_deferral(request: JobRequest) -> JobVerdict:
     """Return how a job that this host cannot do now continues: at once on another host, or later on this host."""
     return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
 
@@ -244,7 +244,7 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
     return None
 
 
-def past_metrics(last: RunRecord | None, now: datetime) -> RunRecord | None:
+def drop_future_run(last: RunRecord | None, now: datetime) -> RunRecord | None:
     """Return the last run; None if its time is in the future, because the clock was ahead then.
 
     Otherwise no backup would run until that time.

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings, FleetScheduleSettings, WindowSettings
-from zsnapdb.config.tables import FleetVerb
+from zsnapdb.config.services import FleetVerb
 from zsnapdb.planning.fleet.jobs import FleetJob
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -148,7 +148,7 @@ class JudgedInstance:
         return self.health is not None and self.health.verdict is not Verdict.BROKEN
 
 
-def judgement_metrics(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
+def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
     """Yield the state of every objective: BROKEN or MET. For an instance that was not judged, yield only that fact."""
     for one in judged:
         broken = one.health is None
@@ -221,7 +221,7 @@ class UnitEnd:
         return int(self.status) if self.result == _EXIT_CODE and self.status.isdecimal() else None
 
 
-def unit_properties_of(end: UnitEnd, at: datetime) -> Occasion | None:
+def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
     """Return the failure to report; None after success, or if the run was refused because another run was in progress.
 
     For a unit of zsnapdb the subject is the job, as in the job's own notification. So a target is notified of a failure

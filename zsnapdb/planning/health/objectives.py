@@ -11,8 +11,8 @@ from enum import StrEnum
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.binlog.archive_times import least_limit
+from zsnapdb.planning.binlog.recoverable_ranges import Window
 from zsnapdb.planning.binlog.route import EndKind
-from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, HealthFacts, LockFact
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
@@ -346,7 +346,7 @@ class ShortLimit:
         return f"{self.key} = {format_duration(self.limit)} cannot be kept: {self.why}; {self.least} s is the least"
 
 
-def archive_damage(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
+def archive_short_limits(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
     """Yield the limits that an idle server would break. `interval` is `binlog.interval` in seconds."""
     least = math.ceil(least_limit(objectives, interval))
     pause = format_duration(interval)
@@ -356,7 +356,7 @@ def archive_damage(objectives: ObjectiveSettings, interval: float) -> Iterator[S
             yield ShortLimit(key, limit, least, why)
 
 
-def schedule_metrics(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
+def schedule_short_limits(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
     """Yield the age limit if it is shorter than `pause`, the longest pause between two runs of its job in seconds."""
     if limit is not None and limit <= pause:
         yield ShortLimit(key, limit, math.ceil(pause) + 1, f"{job} runs up to {format_duration(pause)} apart")

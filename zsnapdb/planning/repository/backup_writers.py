@@ -13,7 +13,7 @@ from typing import Protocol
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.backup_chain import Lineage, Link
-from zsnapdb.planning.order import PlacedLink, contradicted
+from zsnapdb.planning.creation_order import PlacedLink, contradicted
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from zsnapdb.base.patterns import Sha256
-from zsnapdb.planning.repository.host_record import RecordPart
+from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
 _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}

@@ -18,7 +18,7 @@ from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.planning.backup_chain import Link
 from zsnapdb.planning.clock_guard import FAR
 from zsnapdb.planning.repository import retention
-from zsnapdb.planning.repository.host_record import (
+from zsnapdb.planning.repository.host_backup_record import (
     BackupRecord,
     LocalBackup,
     RecordedBackup,

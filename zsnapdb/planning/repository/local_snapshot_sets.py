@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from zsnapdb.config.repository import KeepRules
-from zsnapdb.planning import order
+from zsnapdb.planning import creation_order
 from zsnapdb.planning.backup_chain import VolumeLink
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import Decision, RetentionFacts
@@ -108,7 +108,9 @@ def decide(
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
     # The transaction groups of this pool decide, not a clock.
-    made = [there.backup_of(item) for item in reversed(order.by_creation(snapshots, lambda item: item.createtxg))]
+    made = [
+        there.backup_of(item) for item in reversed(creation_order.by_creation(snapshots, lambda item: item.createtxg))
+    ]
     newest_first = list(dict.fromkeys(made))
     complete = _complete(snapshots, there)
     ids = [name for name in newest_first if name in there.kept and name not in there.damaged]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from zsnapdb.base.patterns import BackupId, Guid
-from zsnapdb.planning import order
-from zsnapdb.planning.order import PlacedLink
-from zsnapdb.planning.repository.host_record import RecordPart
+from zsnapdb.planning import creation_order
+from zsnapdb.planning.creation_order import PlacedLink
+from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 _NOW = 2**64
 """A number greater than every transaction group."""
@@ -61,7 +61,7 @@ class ProductionRestore(RecordPart):
     group: Guid
 
 
-class PutBackRecord(RecordPart):
+class ProductionRestoreRecord(RecordPart):
     """The restores that took production's place for an instance, oldest first."""
 
     format: Literal[1] = 1
@@ -72,20 +72,20 @@ class PutBackRecord(RecordPart):
         """The latest restore; None if there is none."""
         return self.restores[-1] if self.restores else None
 
-    def with_restore(self, made: ProductionRestore) -> PutBackRecord:
+    def with_restore(self, made: ProductionRestore) -> ProductionRestoreRecord:
         """Return the record with one more restore. A recorded restore stays unchanged."""
         if any(one.restore_id == made.restore_id for one in self.restores):
             return self
-        return PutBackRecord(restores=(*self.restores, made))
+        return ProductionRestoreRecord(restores=(*self.restores, made))
 
-    def as_of(self, restore_id: str | None) -> PutBackRecord:
+    def as_of(self, restore_id: str | None) -> ProductionRestoreRecord:
         """Return the record up to the restore whose datasets are in production's place; empty for None.
 
         An operator who puts the replaced datasets back by hand undoes the later restores.
         """
         ids = [one.restore_id for one in self.restores]
         count = ids.index(restore_id) + 1 if restore_id in ids else 0
-        return PutBackRecord(restores=self.restores[:count])
+        return ProductionRestoreRecord(restores=self.restores[:count])
 
     def taken_back(self, backups: Iterable[LocatedBackup]) -> dict[str, str]:
         """Return the ids of the backups outside production's path, each with the restore that abandoned it.
@@ -106,7 +106,11 @@ class PutBackRecord(RecordPart):
     def is_since(self, backup: LocatedBackup) -> bool:
         """Whether ZFS created the backup's snapshots after the latest restore took production's place."""
         last = self.last
-        return last is not None and backup.pool_guid == last.pool and not order.made_before([backup], last.group + 1)
+        return (
+            last is not None
+            and backup.pool_guid == last.pool
+            and not creation_order.made_before([backup], last.group + 1)
+        )
 
     def _path(self) -> Iterator[tuple[int, int, int]]:
         """Yield the parts of the path, latest first.
@@ -131,7 +135,9 @@ class PutBackRecord(RecordPart):
         yield pool, -1, until
 
 
-def rolled_back(backups: Sequence[PlacedLink], production: ProductionPoints, record: PutBackRecord) -> list[str]:
+def rolled_back(
+    backups: Sequence[PlacedLink], production: ProductionPoints, record: ProductionRestoreRecord
+) -> list[str]:
     """Return the ids of the newest backups of which production no longer has a snapshot or bookmark.
 
     `backups` are oldest first. Only backups that were created after the oldest snapshot or bookmark, and after the
@@ -142,7 +148,7 @@ def rolled_back(backups: Sequence[PlacedLink], production: ProductionPoints, rec
     for backup in reversed(backups):
         is_known = any(volume.guid in production.guids for volume in backup.volumes)
         is_comparable = backup.pool_guid == production.pool_guid and (record.last is None or record.is_since(backup))
-        is_later = production.oldest is not None and not order.made_before([backup], production.oldest + 1)
+        is_later = production.oldest is not None and not creation_order.made_before([backup], production.oldest + 1)
         if is_known or not (is_comparable and is_later):
             break
         abandoned.append(backup.backup_id)

@@ -35,7 +35,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.base.quantities import format_setting
 from zsnapdb.config.repository import KeepRules
 from zsnapdb.planning.backup_chain import Lineage, Link
-from zsnapdb.planning.order import contradicted, with_unplaced
+from zsnapdb.planning.creation_order import contradicted, with_unplaced
 
 NEEDED_BY = "needed by "
 """The beginning of the reason for a backup that stays as the base of another backup."""

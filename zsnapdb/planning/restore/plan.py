@@ -24,7 +24,7 @@ from zsnapdb.planning.restore.steps import (
     Step,
 )
 from zsnapdb.planning.server_facts import ServerPlugins
-from zsnapdb.planning.time_zone import ServerZone
+from zsnapdb.planning.server_time_zone import ServerZone
 
 TimeOf = Literal["transaction", "binlog"]
 """The transaction that a commit time is from: the transaction itself, or the latest transaction of its binlog."""

@@ -12,9 +12,9 @@ from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.planning.binlog.archive_times import TOLERANCE
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route, RouteFile, commit_time
 from zsnapdb.planning.restore.plan import ArchivedTransaction, RestorePoint
-from zsnapdb.planning.restore.points import RestoreRoute, readable_time
+from zsnapdb.planning.restore.point_forms import AtGtids, AtTime, BeforeGtid, Latest, Target
+from zsnapdb.planning.restore.route_choice import RestoreRoute, readable_time
 from zsnapdb.planning.restore.steps import LogPart, Replay
-from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest, Target
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pydantic import Field
 from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.base.patterns import BackupId, Count, Moment, Port, ServerUuid, Words
-from zsnapdb.planning.repository.host_record import RecordPart
+from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 REBUILT_OPTION = "--replicas-will-be-rebuilt"
 _SHOWN = 10

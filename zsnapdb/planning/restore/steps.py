@@ -1,8 +1,8 @@
 """The typed steps of a restore of a server or a machine. Pure.
 
-The executor (`jobs/restore/run.py`) runs the steps in order, a journal records the finished steps, and a runbook prints
-all steps. A step contains everything that it needs. So changes in the repository do not change the meaning of a stored
-plan.
+The executor (`jobs/restore/server_restore.py`) runs the steps in order, a journal records the finished steps, and a
+runbook prints all steps. A step has everything that it needs. So changes in the repository do not change the meaning of
+a stored plan.
 """
 
 from __future__ import annotations
@@ -472,7 +472,7 @@ Step = (
 MachineStep = MachinePreflight | MakeTop | Receive | CheckVolumes | DefineDomain
 
 
-def full_replay_reason(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
+def full_receive_reason(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
     """Return why this step cannot continue an interrupted receive; None if it can.
 
     `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream (`from_guid` 0: it is a full

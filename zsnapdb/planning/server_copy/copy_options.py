@@ -79,7 +79,7 @@ _REFUSED = frozenset(
 _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
-class Access(Enum):
+class LoginAccess(Enum):
     """Permitted logins: the accounts in the data or, at the first start, anyone who can open the private socket."""
 
     ACCOUNTS = "accounts"
@@ -125,7 +125,7 @@ class ServerIdentity:
     port: int | None
     folder: str
     user: str
-    access: Access
+    access: LoginAccess
     init_file: str | None = None
     bind_address: str = "127.0.0.1"
     trusts_creators: bool = False
@@ -239,7 +239,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
         lines += ["skip_networking=ON", *_NO_KEYS]
     else:
         lines += ["skip_networking=OFF", f"bind_address={identity.bind_address}", f"port={identity.port}"]
-    if identity.access is Access.PRIVATE_SOCKET:
+    if identity.access is LoginAccess.PRIVATE_SOCKET:
         lines += ["skip_grant_tables", *BRIEF]
     if identity.trusts_creators:
         # Otherwise a server with a binlog demands SUPER (refman 8.4, "Stored Program Binary Logging").

@@ -21,7 +21,7 @@ from zsnapdb.base.patterns import is_line
 from zsnapdb.planning.server_copy.variables import VariableClass, class_of, is_name, is_secret
 from zsnapdb.planning.server_facts import ServerFacts, ServerPlugins
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.time_zone import ServerZone
+from zsnapdb.planning.server_time_zone import ServerZone
 
 KEY_VARIABLES = (
     "file_key_management_filename",
@@ -232,7 +232,7 @@ class Place(BaseModel):
     mountpoint: str
 
 
-class Origin(BaseModel):
+class SourceServer(BaseModel):
     """A server at the time of the snapshot of its files.
 
     `variables` are the recorded variables, with absolute paths. `volumes` maps each role to its volume.
@@ -266,7 +266,7 @@ class Origin(BaseModel):
         absolute: Sequence[str],
         key_files: Sequence[str] = (),
         binlog_key: str | None = None,
-    ) -> Origin:
+    ) -> SourceServer:
         """Return the origin of a probed server with these datasets and mount points, by role."""
         return cls(
             flavour=facts.flavour,
@@ -307,7 +307,7 @@ class Origin(BaseModel):
                 return packed
         raise DamagedError(f"the facts of {self.describe()} do not fit into a property", hint="report this")
 
-    def _ever_shorter(self) -> Iterator[Origin]:
+    def _ever_shorter(self) -> Iterator[SourceServer]:
         yield self
         shorter = self.model_copy(update={"unlogged": None})
         yield shorter
@@ -324,13 +324,13 @@ class Origin(BaseModel):
         )
 
 
-def decode(text: str, where: str) -> Origin:
+def decode(text: str, where: str) -> SourceServer:
     """Return the origin in the text of the property.
 
     Raises DamagedError, with `where` in the message, if the text is not an origin.
     """
     try:
-        return Origin.model_validate_json(_unpacked(text) if text.startswith(_PACKED) else text)
+        return SourceServer.model_validate_json(_unpacked(text) if text.startswith(_PACKED) else text)
     except (ValidationError, ValueError, zlib.error) as error:
         raise DamagedError(
             f"{ORIGIN_PROPERTY} of {where} cannot be read", hint="it was altered, or a newer zsnapdb wrote it"
@@ -490,8 +490,8 @@ def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequen
     """Return notes for a plan about settings of the source that a copy does not have, one line for each reason.
 
     - `options`: the site's own lines
-    - `zones`: the names of this host's time zone (None: the source's zone is recorded, and `planning/time_zone.py`
-      evaluates it)
+    - `zones`: the names of this host's time zone (None: the source's zone is recorded, and
+      `planning/server_time_zone.py` evaluates it)
 
     The result omits variables that are always recorded, and the classes in `_OWN`.
     """

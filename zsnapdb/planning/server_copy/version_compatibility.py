@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, option_file
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, PathMap, ServerIdentity, option_file
 from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in
 
@@ -92,7 +92,7 @@ def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
 
 _SHOWN = 3
 _SOMEBODY = ServerIdentity(
-    server_id=1, port=None, folder="/zsnapdb", user="mysql", access=Access.ACCOUNTS, trusts_creators=False
+    server_id=1, port=None, folder="/zsnapdb", user="mysql", access=LoginAccess.ACCOUNTS, trusts_creators=False
 )
 
 

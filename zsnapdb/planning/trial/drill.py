@@ -194,7 +194,7 @@ _LONGEST = 400
 
 
 @dataclass(frozen=True)
-class InsideAnswer:
+class GuestServerAnswer:
     """A server's answers: its family, version and identity, and its binlogs with their bytes, oldest first.
 
     `recovered` are the GTIDs at the start of its first binlog in the drill, `executed` the GTIDs of all binlogs now.
@@ -237,7 +237,9 @@ def binlog_of_start(names: Sequence[str], published: str | None) -> str:
     return later[0] if later else names[-1]
 
 
-def judge_identity(flavour: Flavour, server_uuid: str | None, server_id: int, answer: InsideAnswer) -> InsideVerdict:
+def judge_identity(
+    flavour: Flavour, server_uuid: str | None, server_id: int, answer: GuestServerAnswer
+) -> InsideVerdict:
     """Return whether the server is the one that was backed up. `server_uuid` None: the original had none."""
     if flavour is not answer.flavour:
         return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")
@@ -249,7 +251,7 @@ def judge_identity(flavour: Flavour, server_uuid: str | None, server_id: int, an
     return InsideVerdict(InsideResult.PROVED, f"{answer.flavour.value} {answer.version}, {own}, as in the backup")
 
 
-def judge_position(before: Position, after: Position | None, answer: InsideAnswer) -> InsideVerdict:
+def judge_position(before: Position, after: Position | None, answer: GuestServerAnswer) -> InsideVerdict:
     """Return whether the server recovered to a state between its published positions before and after the snapshot.
 
     `after` None: the lock was lost, so there is no upper bound of the state. GTIDs decide; without GTIDs, binlog files
@@ -264,7 +266,7 @@ def judge_position(before: Position, after: Position | None, answer: InsideAnswe
     return _by_files(before, after, answer)
 
 
-def _by_gtids(before: Gtids, after: Gtids | None, answer: InsideAnswer, recovered: Gtids) -> InsideVerdict:
+def _by_gtids(before: Gtids, after: Gtids | None, answer: GuestServerAnswer, recovered: Gtids) -> InsideVerdict:
     certain = _proved_gtids(answer, recovered)
     if not contains(certain, before):
         return _wrong(
@@ -280,7 +282,7 @@ def _by_gtids(before: Gtids, after: Gtids | None, answer: InsideAnswer, recovere
     return InsideVerdict(InsideResult.PROVED, f"recovered to {_short(recovered)}: all of {_short(before)}{above}")
 
 
-def _proved_gtids(answer: InsideAnswer, recovered: Gtids) -> Gtids:
+def _proved_gtids(answer: GuestServerAnswer, recovered: Gtids) -> Gtids:
     """Return the GTIDs that the server certainly has: those of its binlogs, and those of other servers.
 
     A replica of MySQL may apply transactions without logging them. Transactions of other servers never change. The
@@ -309,7 +311,7 @@ def _lacking(wanted: Gtids, held: Gtids) -> str:
     return _short(wanted)
 
 
-def _by_files(before: Position, after: Position | None, answer: InsideAnswer) -> InsideVerdict:
+def _by_files(before: Position, after: Position | None, answer: GuestServerAnswer) -> InsideVerdict:
     sizes, at = dict(answer.binlogs), before.coordinates
     assert at is not None
     if at.file not in sizes:

@@ -9,7 +9,7 @@ from zsnapdb.base import run_context
 from zsnapdb.base.quantities import size
 from zsnapdb.documents import clone as documents
 from zsnapdb.jobs.clone.destroy import DestroyPlan
-from zsnapdb.jobs.copies.sweep import ReapOutcome
+from zsnapdb.jobs.dataset_copies.sweep import ReapOutcome
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
 from zsnapdb.report.clone.list import port, state
 from zsnapdb.report.view import View, table

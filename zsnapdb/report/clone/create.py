@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.create_plan import ClonePlan
     from zsnapdb.jobs.clone.masking import MaskingReport
-    from zsnapdb.jobs.clone.prepare import PreparedSet
     from zsnapdb.jobs.clone.request import CloneRequest, Created
+    from zsnapdb.jobs.clone.set_preparation import PreparedSet
     from zsnapdb.jobs.clone.topology import CloneSet, SetPlan
 
 _WAYS = {

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents import clone as documents
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import current_of
 from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.report.view import Part, Table, TabularView, View, columns, unreadable_lines
 
 if TYPE_CHECKING:
-    from zsnapdb.jobs.clone.address import KeptPorts
     from zsnapdb.jobs.clone.clone_info import CloneInfo
     from zsnapdb.jobs.clone.credentials import Login
+    from zsnapdb.jobs.clone.kept_ports import KeptPorts
     from zsnapdb.jobs.clone.lifecycle import ServerLog
     from zsnapdb.jobs.clone.sources import Commit
-    from zsnapdb.jobs.copies.catalogue import UnreadableCopy
+    from zsnapdb.jobs.dataset_copies.catalogue import UnreadableCopy
 
 
 _REQUEST_WIDTH = 40

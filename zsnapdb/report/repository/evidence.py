@@ -9,11 +9,11 @@ from html import escape
 from zsnapdb.base.quantities import format_duration, quantity
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.documents.protection import EvidenceCheckDocument, EvidencePageDocument, EvidenceReportDocument
-from zsnapdb.jobs.health.evidence import EvidenceLog, EvidencePage
+from zsnapdb.jobs.health.evidence_records import EvidenceLog, EvidencePage
 from zsnapdb.jobs.repository.evidence_report import EvidenceReport
 from zsnapdb.planning.evidence import POLICY
 from zsnapdb.planning.health.daily_summary import JudgedDay
-from zsnapdb.report.repository.status import window_lines
+from zsnapdb.report.repository.protection import window_lines
 from zsnapdb.report.view import View, table
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.evidence_log import EvidenceRecord

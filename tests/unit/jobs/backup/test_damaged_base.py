@@ -10,7 +10,7 @@ from tests.unit.support.interruption import interrupt
 from tests.unit.support.world import World
 from zsnapdb.jobs.backup import plan as backup_plan
 from zsnapdb.jobs.repository import verify
-from zsnapdb.planning.backup_chain import Why
+from zsnapdb.planning.backup_chain import ReasonKind
 from zsnapdb.repository import layout
 from zsnapdb.repository.verifications import Depth
 
@@ -41,7 +41,7 @@ def test_the_next_backup_is_full_and_says_why(world: World, damaged: int) -> Non
     read_all(world)
     planned = backup_plan.plan_now(world.instance, opener=world.open_source)
     base = planned.base
-    assert (base.base, base.why) == (None, Why.DAMAGED)
+    assert (base.base, base.why) == (None, ReasonKind.DAMAGED)
     assert [finding for finding in planned.observed.findings if f"backup {backup_id} is damaged" in finding.detail]
     assert f"backup {backup_id} is damaged, known since 2026-11-20" in str(base.reasons[-1])
     assert "by verify --deep: chunk main/chunks/" in str(base.reasons[-1])
@@ -55,9 +55,9 @@ def test_a_backup_that_reading_found_whole_again_is_a_base_again(world: World) -
     read_all(world)
     world.local.put(layout.chunk("main", backup_id, "data", 1), good)
     verify.verify(world.instance, Depth.LISTED)
-    assert backup_plan.plan_now(world.instance, opener=world.open_source).base.why is Why.DAMAGED
+    assert backup_plan.plan_now(world.instance, opener=world.open_source).base.why is ReasonKind.DAMAGED
     read_all(world)
-    assert backup_plan.plan_now(world.instance, opener=world.open_source).base.why is Why.INCREMENT
+    assert backup_plan.plan_now(world.instance, opener=world.open_source).base.why is ReasonKind.INCREMENT
 
 
 def test_an_interrupted_increment_of_a_damaged_backup_is_given_up(world: World) -> None:

@@ -12,7 +12,7 @@ from tests.unit.support.world import World
 from zsnapdb.base.errors import DamagedError, RepositoryError
 from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import plan as backup_plan
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import adopt, prune
 from zsnapdb.repository import layout, stored_document
 from zsnapdb.repository.manifest import Manifest
@@ -81,7 +81,7 @@ def test_forged_manifest_finishes_no_interrupted_backup(
     world.backup(full=True)
     assert snapshots <= set(world.snapshots)
     assert any(genuine.backup_id in line and "did not store" in line for line in world.reported)
-    record = host_record.record_of(world.instance, world.instance.open_repository()).backups()
+    record = host_backup_record.record_of(world.instance, world.instance.open_repository()).backups()
     assert genuine.backup_id not in {one.backup_id for one in record.stored}
     world.local.delete(key)
     world.backup(full=True)

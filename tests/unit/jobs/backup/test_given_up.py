@@ -12,7 +12,7 @@ from tests.unit.support.fake_sources import VOLUMES
 from tests.unit.support.interruption import interrupt, warnings_of
 from tests.unit.support.world import World
 from zsnapdb.base.errors import CommandTimeout
-from zsnapdb.repository import keys, layout
+from zsnapdb.repository import crypto_keys, layout
 from zsnapdb.zfs import holds, snapshots
 
 
@@ -62,7 +62,7 @@ def lose_base_manifest(world: World, started: str) -> None:
 
 
 def change_recipients(world: World, started: str) -> None:
-    more = keys.AgeIdentity.new()
+    more = crypto_keys.AgeIdentity.new()
     world.recipients = (*world.recipients, more.recipient)
 
 

@@ -16,7 +16,7 @@ from zsnapdb.jobs.backup import local_snapshot, plan, send
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
-from zsnapdb.jobs.base.set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STATE_PROPERTY, STORED
+from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STATE_PROPERTY, STORED
 from zsnapdb.jobs.host.local_snapshot_sets import local_sets, newest_set
 from zsnapdb.jobs.repository.inventory import inventory
 from zsnapdb.zfs import holds, snapshots

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.secrets import PLANTED, VARIABLES, check_clean
 from tests.unit.support.world import World
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.repository import keys
+from zsnapdb.repository import crypto_keys
 
 
 def test_an_encrypted_backup_leaves_no_key_in_the_clear_whether_it_ends_or_is_killed(
@@ -19,13 +19,13 @@ def test_an_encrypted_backup_leaves_no_key_in_the_clear_whether_it_ends_or_is_ki
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     made: list[bytes] = []
-    new_data_key = keys.new_data_key
+    new_data_key = crypto_keys.new_data_key
 
     def noted() -> bytes:
         made.append(new_data_key())
         return made[-1]
 
-    monkeypatch.setattr(keys, "new_data_key", noted)
+    monkeypatch.setattr(crypto_keys, "new_data_key", noted)
     identity = world.folder / "identity"
     secret = [line.encode() for line in identity.read_text().splitlines() if line.startswith("AGE-SECRET")]
     world.backup()

@@ -11,7 +11,7 @@ from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.interruption import interrupt
 from tests.unit.support.world import Died, World, made
 from zsnapdb.base.errors import BusyError
-from zsnapdb.jobs.base.run_locks import for_instance
+from zsnapdb.jobs.base.run_locks import lock_instance
 
 RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"
 
@@ -76,7 +76,7 @@ def test_what_another_run_finished_is_still_the_backup_of_the_run_that_began_it(
 
 def test_while_a_run_is_at_work_it_is_busy_and_says_how_to_repeat(world: World) -> None:
     world.run_id = lambda: RUN
-    with for_instance(world.instance, "backup", "backing up"), pytest.raises(BusyError) as refused:
+    with lock_instance(world.instance, "backup", "backing up"), pytest.raises(BusyError) as refused:
         world.backup(once=True)
     assert (refused.value.exit_code, f"--once {RUN}" in refused.value.hint) == (75, True)
 
@@ -87,7 +87,7 @@ def test_what_is_done_is_shown_while_another_run_is_at_work(world: World) -> Non
     world.run_id = lambda: OTHER
     interrupt(world, "put main/chunks/", number=3)
     world.run_id = lambda: RUN
-    with for_instance(world.instance, "backup", "backing up"):
+    with lock_instance(world.instance, "backup", "backing up"):
         assert world.backup(once=True).manifest == first.manifest
 
 

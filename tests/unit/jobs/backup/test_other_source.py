@@ -17,9 +17,9 @@ from zsnapdb.config.repository import KeepSettings
 from zsnapdb.jobs.backup import plan as backup_plan
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import copy, prune, verify
-from zsnapdb.jobs.repository.status import status
+from zsnapdb.jobs.repository.protection_status import status
 from zsnapdb.report.backup import BackupPlanView, BackupView
-from zsnapdb.report.repository.status import StatusView
+from zsnapdb.report.repository.protection import StatusView
 from zsnapdb.repository.manifest import OtherSourcePart, ZvolType
 from zsnapdb.repository.manifest_source import MachineSourcePart
 from zsnapdb.repository.verifications import Depth

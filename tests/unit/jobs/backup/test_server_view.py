@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.jobs.host.live_server_checks import other_view
+from zsnapdb.jobs.host.dataset_use_checks import other_view
 from zsnapdb.planning.backup.fitness import OtherView, Severity, judge
 
 PROGRAM = "/usr/sbin/mysqld"

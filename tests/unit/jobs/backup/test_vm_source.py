@@ -22,8 +22,8 @@ from zsnapdb.repository.manifest import Manifest, RightPart, SitePart, ZvolType
 from zsnapdb.repository.manifest_source import MachineSourcePart
 from zsnapdb.vm import guest_agent
 from zsnapdb.vm.hypervisor import MachineState
-from zsnapdb.zfs import own_settings
-from zsnapdb.zfs.own_settings import Right
+from zsnapdb.zfs import explicit_settings
+from zsnapdb.zfs.explicit_settings import Right
 
 
 def test_a_running_machine_is_frozen_for_its_snapshot_and_its_grade_says_so(barn: Barn) -> None:
@@ -165,9 +165,9 @@ def test_the_manifest_says_what_was_frozen_and_is_read_again_by_its_form(
     barn: Barn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = {DISKS["vda"]: {"com.sun:auto-snapshot": "true", "refreservation": "33554432"}, DISKS["vdb"]: {}}
-    monkeypatch.setattr(own_settings, "own_values", lambda names: {name: own[name] for name in names})
+    monkeypatch.setattr(explicit_settings, "own_values", lambda names: {name: own[name] for name in names})
     given = [Right("local", "user", "daemon", "snapshot")]
-    monkeypatch.setattr(own_settings, "rights_on", lambda dataset: given if dataset == DISKS["vda"] else [])
+    monkeypatch.setattr(explicit_settings, "rights_on", lambda dataset: given if dataset == DISKS["vda"] else [])
     source = barn.source()
     taken = barn.take()
     described = source.describe(source.observe(), taken.proof)

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.binlog import archive
-from zsnapdb.jobs.binlog.files import BinlogSource
-from zsnapdb.planning.backup.at_rest import CLEAR, DatasetEncryption
+from zsnapdb.jobs.binlog import archive_run
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource
+from zsnapdb.planning.backup.dataset_encryption import CLEAR, DatasetEncryption
 from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import MountEntry
 
@@ -31,10 +31,10 @@ def test_binlogs_that_zfs_encrypts_are_stored_nowhere_in_the_clear(
     server, instance = protected.server, protected.instance()
     server.commit()
     source = BinlogSource(Flavour.MYSQL, server.uuid, 1, server.folder / "binlog.index", server.folder, server.folder)
-    monkeypatch.setattr(archive, "mounted", lambda: [MountEntry(str(server.folder), fstype, "tank/mysql")])
+    monkeypatch.setattr(archive_run, "mounted", lambda: [MountEntry(str(server.folder), fstype, "tank/mysql")])
     monkeypatch.setattr(encryption, "at_rest", lambda names: dict.fromkeys(names, at_rest))
     if is_refused:
         with pytest.raises(PreflightError, match="would be stored unencrypted"):
-            archive.archiver_of(instance, source)
+            archive_run.archiver_of(instance, source)
     else:
-        assert archive.archiver_of(instance, source).look().transactions == 1
+        assert archive_run.archiver_of(instance, source).look().transactions == 1

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import File
 from zsnapdb.base.errors import ConsistencyError
-from zsnapdb.jobs.binlog.files import BinlogSource
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource
 
 OTHER = "aaaaaaaa-0000-0000-0000-0000000000ff"
 

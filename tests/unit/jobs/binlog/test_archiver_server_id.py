@@ -12,7 +12,7 @@ from tests.unit.support.binlog_file import ROTATE, File
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidPosition
 from zsnapdb.jobs.binlog.archiver import Archiver, Round
-from zsnapdb.jobs.binlog.files import BinlogSource
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource
 from zsnapdb.mysql.binlog.events import fingerprint
 from zsnapdb.planning.binlog.failover_history import repeated_gtids
 from zsnapdb.planning.binlog.route import NEWEST, BackupPoint, EndKind, Route, follow

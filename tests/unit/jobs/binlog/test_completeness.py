@@ -20,7 +20,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.archive_times import CommitHorizon
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.planning.server_facts import Dialect
-from zsnapdb.report.repository.status import StatusView
+from zsnapdb.report.repository.protection import StatusView
 
 SECOND = 1_000_000
 

@@ -15,8 +15,8 @@ from zsnapdb.base.errors import NotFound, ServerError, UsageError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.find import FindRequest, Search, search
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles
 from zsnapdb.report.binlog import SearchView
 
 

@@ -12,8 +12,8 @@ from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, UsageError
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.find import FindRequest, follow, follow_files
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles
 
 from .test_find import delete, instance
 

@@ -12,7 +12,7 @@ from tests.unit.support.archived_server import Server
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ServerError
 from zsnapdb.jobs.binlog import archiver
-from zsnapdb.jobs.binlog.files import BinlogSource
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource
 from zsnapdb.mysql.schema import tables
 from zsnapdb.planning.binlog.created_tables import CreatedTable
 from zsnapdb.repository.binlog_descriptions import CreatedTablePart
@@ -76,8 +76,8 @@ def test_no_session_is_opened_for_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_server_is_asked_for_the_table_by_its_names() -> None:
     session: Any = FakeSession()
-    assert tables.made_as(session, "d", "a") == SAID["a"]
-    assert tables.made_as(session, "d", "gone") is None
+    assert tables.creation_options(session, "d", "a") == SAID["a"]
+    assert tables.creation_options(session, "d", "gone") is None
 
 
 def test_a_rotated_file_keeps_what_was_recorded_of_its_segments(

@@ -14,11 +14,11 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import purge
-from zsnapdb.jobs.binlog.files import LocalFiles
 from zsnapdb.jobs.binlog.purge import _Archived
-from zsnapdb.jobs.record import archive_record
-from zsnapdb.planning.repository.host_record import ArchivedPosition
-from zsnapdb.repository import keys
+from zsnapdb.jobs.binlog.server_binlogs import LocalFiles
+from zsnapdb.jobs.record import own_archived_binlogs
+from zsnapdb.planning.repository.host_backup_record import ArchivedPosition
+from zsnapdb.repository import crypto_keys
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.store.local import LocalStore
@@ -33,7 +33,7 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture
 def archived(site: Site) -> _Archived:
     """One rotated binlog in two encrypted chunks; this host signs, and has no identity, as a host that only writes."""
-    keys.write_secret(site.folder.parent / "signing", keys.SigningKey.new().file())
+    crypto_keys.write_secret(site.folder.parent / "signing", crypto_keys.SigningKey.new().file())
     opened = site.instance().open_or_create_repository()
     created = replace(opened, keyring=Keyring(signing_key_file=site.folder.parent / "signing"))
     archive = BinlogArchive(created, "main")
@@ -102,9 +102,9 @@ def test_archive_that_was_rolled_back_lets_no_binlog_go(site: Site, archived: _A
     here, repository = instance(site), instance(site).open_repository()
     file = archived.files[NAME]
     position = ArchivedPosition(incarnation=file.incarnation, file=NAME, end=file.end, last_commit=None)
-    archive_record.note_archived(here, repository, position)
-    archive_record.note_archived_files(here, repository, [file], [file.incarnation])
+    own_archived_binlogs.note_archived(here, repository, position)
+    own_archived_binlogs.note_archived_files(here, repository, [file], [file.incarnation])
     purge._refuse_short(here, repository, archived.archive.load())
-    archive_record.note_archived(here, repository, position.model_copy(update={"end": file.end + 1}))
+    own_archived_binlogs.note_archived(here, repository, position.model_copy(update={"end": file.end + 1}))
     with pytest.raises(DamagedError, match="nothing is purged: this host archived binlogs up to"):
         purge._refuse_short(here, repository, archived.archive.load())

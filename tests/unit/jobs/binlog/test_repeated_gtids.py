@@ -9,10 +9,10 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.events import Recorder
-from zsnapdb.jobs.binlog import archive
-from zsnapdb.jobs.binlog.archive import NewHistoryWatch
+from zsnapdb.jobs.binlog import archive_run
+from zsnapdb.jobs.binlog.archive_run import NewHistoryWatch
 from zsnapdb.jobs.binlog.archiver import CompletenessRecorder
-from zsnapdb.jobs.doctor import dependency_checks
+from zsnapdb.jobs.doctor import instance_checks
 from zsnapdb.jobs.health.recovery_coverage import repeated
 from zsnapdb.report.binlog import ArchivingView
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -39,9 +39,7 @@ def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
     watch = NewHistoryWatch(replace(protected.instance(), events=Recorder(said)), pytest.fail)
     watch.after(archiver.look())
     assert said == []
-    assert [
-        found for found in dependency_checks.describe_stored(protected.instance()) if found.what == "histories"
-    ] == []
+    assert [found for found in instance_checks.describe_stored(protected.instance()) if found.what == "histories"] == []
     server.set_back(state)
     server.commit(2)
     for _ in range(3):
@@ -50,7 +48,7 @@ def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
     (warned,) = [line for line in said if "second time" in line]
     assert expected in warned
     (finding,) = [
-        found for found in dependency_checks.describe_stored(protected.instance()) if "second time" in found.detail
+        found for found in instance_checks.describe_stored(protected.instance()) if "second time" in found.detail
     ]
     assert expected in finding.detail
     assert "auto.cnf" in finding.hint
@@ -62,12 +60,12 @@ def test_one_round_of_the_archiver_shows_it(protected: ProtectedServer, monkeypa
     server.commit(5)
     server.look()
     server.set_back(state)
-    monkeypatch.setattr(archive, "find_source", lambda session: None)
+    monkeypatch.setattr(archive_run, "find_source", lambda session: None)
     monkeypatch.setattr(CompletenessRecorder, "before", lambda self, session: None)
-    monkeypatch.setattr(archive, "archiver_of", lambda *words: server.archiver())
-    monkeypatch.setattr(archive, "open_archive", lambda instance: None)
+    monkeypatch.setattr(archive_run, "archiver_of", lambda *words: server.archiver())
+    monkeypatch.setattr(archive_run, "open_archive", lambda instance: None)
     monkeypatch.setattr(type(protected.instance()), "session", lambda self: open("/dev/null"))  # noqa: SIM115
-    shown = ArchivingView("main", archive.archive_once(protected.instance()))
+    shown = ArchivingView("main", archive_run.archive_once(protected.instance()))
     stored = BinlogArchive(protected.instance().open_repository(), "main").load()
     (history,) = {part.history for part in repeated(stored)}
     assert shown.fields()["repeated_gtids"] == [{"history": history, "gtids": f"{server.uuid}:2-6"}]

@@ -16,10 +16,10 @@ from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import purge
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.purge import _Archived
-from zsnapdb.jobs.host.archived_binlogs import archived_damage, content_damage
-from zsnapdb.jobs.record import archive_record
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles
+from zsnapdb.jobs.host.binlog_spans import archived_damage, content_damage
+from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.jobs.repository import prune_facts
 from zsnapdb.planning.binlog.purge import BinlogDecision
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -126,9 +126,9 @@ def test_content_of_another_binlog_is_damage(server: Server, what: str) -> None:
 def test_prune_leaves_binlogs_whose_descriptions_were_rewritten(server: Server) -> None:
     instance, repository = instance_of(server), server.archive().repository
     before = archived(server).files[NAME]
-    assert archive_record.known_binlogs(instance, repository, [before])
+    assert own_archived_binlogs.known_binlogs(instance, repository, [before])
     old = before.model_copy(update={"head": before.head.model_copy(update={"created": 1})})
-    assert not archive_record.known_binlogs(instance, repository, [old])
+    assert not own_archived_binlogs.known_binlogs(instance, repository, [old])
     decided = prune_facts._of_known(
         BinlogDecision(0, old.incarnation, NAME, True, "older than every backup that stays"), frozenset()
     )

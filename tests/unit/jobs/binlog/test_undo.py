@@ -26,7 +26,7 @@ from zsnapdb.base.errors import NotFound, PreflightError
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles
 from zsnapdb.jobs.binlog.undo import LoggedTransaction, find_transaction
 from zsnapdb.mysql.binlog.event_bytes import EventBytes
 from zsnapdb.mysql.binlog.logged_changes import TEXTS, TEXTS_AND_GEOMETRY, table_map, table_metadata

@@ -14,10 +14,20 @@ from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.base.run_locks import exclusive
-from zsnapdb.jobs.clone import branches, catalogue, create_plan, data_reset, destroy, haproxy, locks, reset, row_reset
+from zsnapdb.jobs.clone import (
+    branches,
+    catalogue,
+    create_plan,
+    data_replacement,
+    destroy,
+    haproxy_socket,
+    locks,
+    reset,
+    row_reset,
+)
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest
-from zsnapdb.planning.clone.addresses import KeptRoute
+from zsnapdb.planning.clone.kept_ports import KeptRoute
 
 SET, COMMIT = "20261120T100000Z-0001", "20261121T100000Z-0002"
 BASE = f"{SOURCE}@zsnapdb-{SET}"
@@ -83,7 +93,7 @@ def test_no_clone_gets_a_port_to_which_haproxy_still_leads_the_clients_of_anothe
     monkeypatch.setattr(create_plan, "port_is_free", lambda _: True)
     request, first = CloneRequest(owner="ada", name="new"), SETTINGS.clones.first_port
     assert create_plan._admitted(SETTINGS, host, request, "new", 1 << 40, catalogue.claims(SETTINGS))[1] == first
-    monkeypatch.setattr(haproxy, "routes_or_none", lambda _: {23170: KeptRoute("127.0.0.1", first), 23171: None})
+    monkeypatch.setattr(haproxy_socket, "routes_or_none", lambda _: {23170: KeptRoute("127.0.0.1", first), 23171: None})
     assert create_plan._admitted(SETTINGS, host, request, "new", 1 << 40, catalogue.claims(SETTINGS))[1] == first + 1
 
 
@@ -101,7 +111,7 @@ def resets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(row_reset, "undo_rows", refuse)
     monkeypatch.setattr(reset, "is_offered", lambda _: True)
-    monkeypatch.setattr(data_reset, "replace_data", replace_data)
+    monkeypatch.setattr(data_replacement, "replace_data", replace_data)
     return replaced
 
 

@@ -11,16 +11,16 @@ import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.config import settings as config
+from zsnapdb.config.services import AddressSettings
 from zsnapdb.config.settings import CloneSettings, Settings
-from zsnapdb.config.tables import AddressSettings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, destroy, haproxy, once, reset, reset_baseline
+from zsnapdb.jobs.clone import catalogue, destroy, haproxy_socket, reset, reset_baseline, run_results
 from zsnapdb.jobs.clone.reset import ResetClone
-from zsnapdb.jobs.clone.reset_baseline import NotedReset
+from zsnapdb.jobs.clone.reset_baseline import RecordedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
-from zsnapdb.mysql.process.processes import started_at
-from zsnapdb.planning.clone.addresses import KeptRoute
+from zsnapdb.mysql.process.process_managers import started_at
+from zsnapdb.planning.clone.kept_ports import KeptRoute
 
 FIRST, SECOND = "20261120T100000Z-0001", "20261120T110000Z-0002"
 RUN, OTHER = "20261127T080000Z-0123abcd", "20261127T090000Z-0123abcd"
@@ -61,9 +61,9 @@ def test_the_clone_of_the_run_is_found_and_no_other(pool: ClonePool, settings: S
     made(pool, "older")
     made(pool, "other", run=OTHER)
     made(pool, "waits", run=RUN, pool="waits")
-    assert once.created(settings, instance) is None
+    assert run_results.created(settings, instance) is None
     made(pool, "web", run=RUN)
-    found = once.created(settings, instance)
+    found = run_results.created(settings, instance)
     assert found is not None
     assert (found.info.name, found.is_of_pool) == ("web", False)
 
@@ -74,10 +74,10 @@ def test_a_run_that_was_killed_before_haproxy_was_told_has_a_clone_behind_its_ke
     """Else its user is told a port that the next swap takes away."""
     settings = settings.model_copy(update={"clones": settings.clones.model_copy(update={"address": AddressSettings()})})
     told: list[tuple[int, KeptRoute | None]] = []
-    monkeypatch.setattr(haproxy, "routes_or_none", lambda _: {})
-    monkeypatch.setattr(haproxy, "lead_port", lambda _, port, route: told.append((port, route)))
+    monkeypatch.setattr(haproxy_socket, "routes_or_none", lambda _: {})
+    monkeypatch.setattr(haproxy_socket, "lead_port", lambda _, port, route: told.append((port, route)))
     made(pool, "web", run=RUN, address="23170", pool="handed out")
-    found = once.created(settings, Instance.of(settings, "main").on_host(host))
+    found = run_results.created(settings, Instance.of(settings, "main").on_host(host))
     assert found is not None
     assert (found.info.client_port, told) == (23170, [(23170, KeptRoute("127.0.0.1", 33070))])
 
@@ -85,7 +85,7 @@ def test_a_run_that_was_killed_before_haproxy_was_told_has_a_clone_behind_its_ke
 def test_what_the_killed_run_left_half_made_goes_first(pool: ClonePool, settings: Settings, host: Host) -> None:
     made(pool, "web", run=RUN, phase="making")
     made(pool, "other", run=OTHER, phase="making")
-    assert once.created(settings, Instance.of(settings, "main").on_host(host)) is None
+    assert run_results.created(settings, Instance.of(settings, "main").on_host(host)) is None
     assert f"{HOME}/web" not in pool.things
     assert f"{HOME}/other" in pool.things
 
@@ -97,20 +97,20 @@ def test_the_password_is_told_to_the_run_that_made_the_clone_alone(
     folder.mkdir(parents=True)
     (folder / "client.cnf").write_text("[client]\npassword=s3cret\n")
     made(pool, "web", run=RUN, root=str(tmp_path / "web"))
-    assert once.password_of(settings, host, "web") == "s3cret"
-    assert once.password_of(settings, replace(host, run_id=lambda: OTHER), "web") is None
+    assert run_results.password_of(settings, host, "web") == "s3cret"
+    assert run_results.password_of(settings, replace(host, run_id=lambda: OTHER), "web") is None
     destroy.destroy(settings, host, "web")
-    assert once.password_of(settings, host, "web") is None
+    assert run_results.password_of(settings, host, "web") is None
 
 
 def test_the_commit_of_the_run_is_found_and_no_other(pool: ClonePool, settings: Settings, host: Host) -> None:
     dataset = pool.clone("web", f"{SOURCE}@zsnapdb-{FIRST}", run=RUN)
     pool.commit(dataset, SECOND)
     # It inherits the run that made the clone, which did not make the commit.
-    assert once.committed(settings, host, "web") is None
+    assert run_results.committed(settings, host, "web") is None
     name = f"{dataset}@zsnapdb-{SECOND}"
     pool.things[name].properties["zsnapdb:run"] = RUN
-    known = once.committed(settings, host, "web")
+    known = run_results.committed(settings, host, "web")
     assert known is not None
     assert known.set.backup_id == SECOND
 
@@ -122,7 +122,7 @@ def test_the_reset_of_the_run_is_found_with_what_it_did_as_long_as_its_data_is_t
     info, started = replace(catalogue.find(settings, host, "web"), pid=os.getpid()), started_at(os.getpid())
     assert started is not None
     monkeypatch.setattr(reset, "ready", lambda *_: info)
-    reset_baseline.note_reset(host, info, NotedReset(run_id=RUN))
+    reset_baseline.note_reset(host, info, RecordedReset(run_id=RUN))
     assert reset.done_by_run(settings, host, "web") is None, "it is not known how the clone was"
     state = {"backup_id": FIRST, "revision": 1, "rules": "", "pid": os.getpid(), "started": started, "file": "b.000001"}
     state |= {"offset": 4, "digest": "", "inode": 1, "definitions": "", "locks_accounts": True, "counters": None}
@@ -143,9 +143,9 @@ def test_the_reset_of_the_run_is_found_with_what_it_did_as_long_as_its_data_is_t
 def test_a_clone_that_has_the_name_again_is_another_one(pool: ClonePool, settings: Settings, host: Host) -> None:
     made(pool, "web")
     pool.things[f"{HOME}/web"].txg = 11
-    first = once.guids(settings, host, "web")
+    first = run_results.guids(settings, host, "web")
     destroy.destroy(settings, host, "web")
-    assert once.guids(settings, host, "web") == ()
+    assert run_results.guids(settings, host, "web") == ()
     made(pool, "web")
     pool.things[f"{HOME}/web"].txg = 12
-    assert set(once.guids(settings, host, "web")).isdisjoint(first)
+    assert set(run_results.guids(settings, host, "web")).isdisjoint(first)

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.clone import clone_info, masking_policy
+from zsnapdb.jobs.clone import clone_info, masking_requirement
 from zsnapdb.jobs.clone.sources import CloneSource, origin_in
 from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.zfs import datasets
@@ -41,21 +41,21 @@ def say(monkeypatch: pytest.MonkeyPatch, masked_by: str | None, *, masked: str =
 
 def test_commit_of_the_rules_of_now_needs_no_masking(source: CloneSource, monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, NEW)
-    assert masking_policy.rules_for(source, NEW) == ""
+    assert masking_requirement.rules_for(source, NEW) == ""
 
 
 def test_commit_of_older_rules_is_refused(source: CloneSource, monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, OLD)
     with pytest.raises(PreflightError, match="masked with earlier rules"):
-        masking_policy.rules_for(source, NEW)
-    assert masking_policy.rules_for(source, "") == "", "no masking is required"
+        masking_requirement.rules_for(source, NEW)
+    assert masking_requirement.rules_for(source, "") == "", "no masking is required"
 
 
 def test_commit_of_an_earlier_version_counts_as_before(source: CloneSource, monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, None)
-    assert masking_policy.rules_for(source, NEW) == ""
+    assert masking_requirement.rules_for(source, NEW) == ""
 
 
 def test_commit_that_is_not_masked_is_masked(source: CloneSource, monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, None, masked=clone_info.NOT_MASKED)
-    assert masking_policy.rules_for(source, NEW) == NEW
+    assert masking_requirement.rules_for(source, NEW) == NEW

@@ -17,7 +17,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, data_reset, destroy, locks, reaper, reset
+from zsnapdb.jobs.clone import catalogue, data_replacement, destroy, locks, reaper, reset
 from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.lease import LeaseVerdict, SourceKind
@@ -71,7 +71,7 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         finally:
             held.remove(name)
 
-    monkeypatch.setattr(locks, "on_clone", on_clone)
+    monkeypatch.setattr(locks, "lock_clone", on_clone)
     return held
 
 
@@ -84,7 +84,7 @@ def test_a_clone_whose_label_is_the_name_of_a_dataset_that_is_no_clone_is_change
     pool.things[f"{HOME}/other"] = Thing()
     with catalogue.locked_clone(settings, THIS_HOST, "other") as info:
         assert (info.name, locked) == ("life", ["life"])
-    with locks.on_clone("other"):
+    with locks.lock_clone("other"):
         assert destroy.destroy_locked(settings, THIS_HOST, "other") == [], "the lock of another clone is not enough"
     assert pool.commands == []
     (planned,) = destroy.plan(settings, THIS_HOST, "other")
@@ -168,8 +168,8 @@ def test_the_original_data_of_a_clone_is_what_it_was_created_from_whatever_it_wa
         located.append(requested)
         return CloneSource(SourceKind.BACKUP, SnapshotSet(requested, {}), info.origin)
 
-    monkeypatch.setattr(data_reset, "locate", locate)
-    monkeypatch.setattr(data_reset, "with_volumes", lambda instance: instance)
+    monkeypatch.setattr(data_replacement, "locate", locate)
+    monkeypatch.setattr(data_replacement, "with_volumes", lambda instance: instance)
     monkeypatch.setattr(Instance, "of", lambda *words: SimpleNamespace(on_host=lambda host: None))
     info = catalogue.find(settings, THIS_HOST, "life")
     plan = reset.reset_plan(settings, THIS_HOST, "life", None).replaces

@@ -46,7 +46,7 @@ def test_slot_of_other_discovered_volumes_is_replaced(
         "with_volumes": lambda given: given.with_volumes(discovered),
         "planned_source": lambda *_: source,
         "home_for": lambda *_: "tank/zsnapdb/clones",
-        "host_metrics": lambda *_, **__: None,
+        "read_host_room": lambda *_, **__: None,
     }.items():
         monkeypatch.setattr(pool_filling, name, fake)
     monkeypatch.setattr(pool, "filling", lambda slots, *_: seen.extend(one.is_current for one in slots))

@@ -30,7 +30,7 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     made = SimpleNamespace()
     used: list[RestorePlan] = []
     monkeypatch.setattr(source_fetch, "find_local", lambda *words: None)
-    monkeypatch.setattr(space_limits, "promise", lambda *words: None)
+    monkeypatch.setattr(space_limits, "reserve_set_space", lambda *words: None)
     monkeypatch.setattr(source_fetch, "run_steps", lambda work, steps, handlers: used.append(work.plan))
     monkeypatch.setattr(cached_sets, "remove_if_exists", lambda *words: None)
     monkeypatch.setattr(Copy, "remove_identity", lambda copy: None)
@@ -134,7 +134,7 @@ def planned(host: PlanningHost, job: str) -> object:
 def test_nothing_starts_the_program_of_an_upgraded_server_on_older_files(
     host: PlanningHost, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
-    monkeypatch.setattr("zsnapdb.mysql.process.processes.version_of", lambda binary: "12.3.1-MariaDB")
+    monkeypatch.setattr("zsnapdb.mysql.process.process_managers.version_of", lambda binary: "12.3.1-MariaDB")
     backup = host.instance.open_repository().manifest("main", BACKUPS[0])
     monkeypatch.setattr(create_plan, "locate", lambda *words, **named: RemoteBackup((backup,)))
     with pytest.raises(PreflightError, match="another series"):

@@ -55,7 +55,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClonePool:
 @pytest.fixture
 def replaced(pool: ClonePool, monkeypatch: pytest.MonkeyPatch) -> ClonePool:
     """While the command waits for the lock of the clone, that goes, and somebody else makes one of its name."""
-    lock = locks.on_clone
+    lock = locks.lock_clone
 
     @contextlib.contextmanager
     def late(name: str) -> Iterator[None]:
@@ -63,7 +63,7 @@ def replaced(pool: ClonePool, monkeypatch: pytest.MonkeyPatch) -> ClonePool:
         with lock(name):
             yield
 
-    monkeypatch.setattr("zsnapdb.jobs.clone.locks.on_clone", late)
+    monkeypatch.setattr("zsnapdb.jobs.clone.locks.lock_clone", late)
     return pool
 
 

@@ -16,8 +16,8 @@ from zsnapdb.jobs.clone import volumes
 from zsnapdb.jobs.clone.clone_info import CLONE_PROPERTY, COMMIT_PROPERTY
 from zsnapdb.jobs.clone.destroy import CloneRemoval
 from zsnapdb.jobs.clone.volumes import DETACHING
-from zsnapdb.jobs.copies.sweep import ExtraRemoval
-from zsnapdb.planning.clone.removal import removal
+from zsnapdb.jobs.dataset_copies.sweep import ExtraRemoval
+from zsnapdb.planning.clone.destroy_plan import removal
 from zsnapdb.zfs import datasets, destruction, snapshots
 from zsnapdb.zfs.datasets import Property
 
@@ -64,7 +64,7 @@ SETTINGS: Any = SimpleNamespace(instance={}, clones=CloneSettings())
 
 
 def test_what_is_neither_a_commit_nor_of_a_detach_is_of_others(changes: list[str]) -> None:
-    assert [snapshot.name for snapshot in volumes.on_clone(TOP, "life")] == [THEIRS.full_name]
+    assert [snapshot.name for snapshot in volumes.find_foreign_snapshots(TOP, "life")] == [THEIRS.full_name]
 
 
 def test_a_clone_with_a_snapshot_of_others_is_not_touched(changes: list[str]) -> None:

@@ -12,7 +12,7 @@ PACKAGE = Path(zsnapdb.__file__).parent
 REMEMBERING = (
     "jobs/clone/cached_sets.py",
     "jobs/clone/clone_info.py",
-    "jobs/clone/data_reset.py",
+    "jobs/clone/data_replacement.py",
     "jobs/clone/reset.py",
     "jobs/clone/pool.py",
     "jobs/clone/source_fetch.py",
@@ -26,7 +26,7 @@ BY_NAME = {
     "cached_sets.py find_point",
     # Clones of older versions have no identity.
     "clone_info.py has_original",
-    "data_reset.py plan",
+    "data_replacement.py plan",
 }
 
 

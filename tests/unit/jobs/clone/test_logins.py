@@ -147,8 +147,8 @@ def running(pool: ClonePool, host: Host, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(logins, "locked_clone", held)
     monkeypatch.setattr(lifecycle, "session", session)
     monkeypatch.setattr(lifecycle, "server_of", lambda _settings, _info: _Copied())
-    monkeypatch.setattr("zsnapdb.jobs.clone.isolation_check.make_users", make_users)
-    monkeypatch.setattr("zsnapdb.jobs.clone.masking_policy.refuse_unmasked", lambda _settings, _info: None)
+    monkeypatch.setattr("zsnapdb.jobs.clone.isolated_start.make_users", make_users)
+    monkeypatch.setattr("zsnapdb.jobs.clone.masking_requirement.refuse_unmasked", lambda _settings, _info: None)
     monkeypatch.setattr(
         "zsnapdb.mysql.process.server.write_private", lambda file, text, _user: Path(file).write_text(text)
     )

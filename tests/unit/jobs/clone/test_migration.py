@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.errors import ConfigError, UsageError
-from zsnapdb.config.tables import MigrationSettings
+from zsnapdb.config.services import MigrationSettings
 from zsnapdb.jobs.clone import migration
 from zsnapdb.jobs.clone.migration import MigrationRequest
 

@@ -13,7 +13,7 @@ from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.errors import ServerError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import catalogue, isolation_check
+from zsnapdb.jobs.clone import catalogue, isolated_start
 from zsnapdb.zfs import mounts
 
 LOCKS = """
@@ -27,19 +27,19 @@ with open(sys.argv[1], "r+b") as file:
 
 def test_lock_of_another_process_is_seen_and_none_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "ibdata1"
-    assert not isolation_check._is_locked(file)
+    assert not isolated_start._is_locked(file)
     file.write_bytes(b"pages")
-    assert not isolation_check._is_locked(file)
+    assert not isolated_start._is_locked(file)
     command = [sys.executable, "-c", LOCKS, str(file)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
-        assert isolation_check._is_locked(file)
+        assert isolated_start._is_locked(file)
         holder.communicate("")
-    assert not isolation_check._is_locked(file)
+    assert not isolated_start._is_locked(file)
     file.unlink()
     file.symlink_to("/etc/passwd")
-    assert not isolation_check._is_locked(file)
+    assert not isolated_start._is_locked(file)
 
 
 def test_only_a_clone_whose_files_a_server_uses_there_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -57,11 +57,11 @@ def test_only_a_clone_whose_files_a_server_uses_there_says_so(monkeypatch: pytes
     ]
     monkeypatch.setattr(mounts, "mounted_elsewhere", lambda names: [one for one in found if one.source in names])
     with subprocess.Popen(["sleep", "100"], cwd=tmp_path) as server:
-        monkeypatch.setattr(isolation_check, "is_server_program", lambda process: process.name == str(server.pid))
-        seen = {one.name: one.elsewhere for one in isolation_check.with_servers_elsewhere(clones)}
+        monkeypatch.setattr(isolated_start, "is_server_program", lambda process: process.name == str(server.pid))
+        seen = {one.name: one.elsewhere for one in isolated_start.with_servers_elsewhere(clones)}
         box = next(one for one in clones if one.name == "box")
         with pytest.raises(ServerError, match=f"box runs as process {server.pid} in another mount namespace"):
-            isolation_check.refuse_running_elsewhere(box)
+            isolated_start.refuse_running_elsewhere(box)
         server.kill()
     assert seen == {"box": f"as process {server.pid} in another mount namespace", "idle": "", "other": ""}
-    isolation_check.refuse_running_elsewhere(box)
+    isolated_start.refuse_running_elsewhere(box)

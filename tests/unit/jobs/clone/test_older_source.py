@@ -17,16 +17,16 @@ from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import (
     cached_sets,
-    data_reset,
-    prepare,
+    data_replacement,
     reset,
+    set_preparation,
     source_fetch,
     source_lookup,
     space_limits,
     upgrade,
 )
 from zsnapdb.jobs.clone.sources import RemoteBackup
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore
 
@@ -45,12 +45,12 @@ def asked_for(_settings: object, _instance: object, request: Any) -> Any:
 
 def prepared(host: PlanningHost, accepts_older: bool) -> str:
     with pytest.raises(SourceFoundError) as ended:
-        prepare.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older).run()
+        set_preparation.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older).run()
     return str(ended.value)
 
 
 def planned_preparation(host: PlanningHost, accepts_older: bool) -> str:
-    planned = prepare.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older).plan()
+    planned = set_preparation.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older).plan()
     return planned.steps[0].split()[2]
 
 
@@ -74,7 +74,7 @@ def test_a_refused_latest_is_accepted_with_the_option(
     host.store(BACKUPS[1])
     repository = host.instance.open_repository()
     for name in repository.backup_ids("main"):
-        host_record.note_stored(host.instance, repository, *repository.digested_manifest("main", name))
+        host_backup_record.note_stored(host.instance, repository, *repository.digested_manifest("main", name))
     LocalStore(host.folder / "store").delete(str(layout.manifest("main", BACKUPS[1])))
     facts = {
         "instance": "main",
@@ -93,7 +93,7 @@ def test_a_refused_latest_is_accepted_with_the_option(
     monkeypatch.setattr(space_limits, "refuse_source", lambda *_: None)
     monkeypatch.setattr(cached_sets, "find_received", lambda *_: None)
     monkeypatch.setattr(source_fetch, "fetch", found)
-    monkeypatch.setattr(data_reset, "quota_beside", lambda *_: 0)
+    monkeypatch.setattr(data_replacement, "quota_beside", lambda *_: 0)
     with pytest.raises(DamagedError) as refused:
         use(host, False)
     assert "--accept-older" in refused.value.hint

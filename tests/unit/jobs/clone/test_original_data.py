@@ -11,7 +11,7 @@ from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import ExistsError, PreflightError
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import catalogue, data_reset
+from zsnapdb.jobs.clone import catalogue, data_replacement
 from zsnapdb.jobs.clone.sources import CloneSource, key_of
 from zsnapdb.planning.clone.lease import SourceKind
 
@@ -45,7 +45,7 @@ def test_what_a_renamed_snapshot_was_cloned_to_is_still_the_original(pool: Clone
     pool.snapshot(f"{SOURCE}@daily")
     info = catalogue.find(settings, THIS_HOST, "dev")
     assert info.has_original
-    found = data_reset._original(settings, THIS_HOST, info)
+    found = data_replacement._original(settings, THIS_HOST, info)
     assert isinstance(found, CloneSource)
     assert found.set.snapshots["data"].full_name == base
 
@@ -56,12 +56,12 @@ def test_another_snapshot_of_the_name_is_not_taken_for_the_original(
 ) -> None:
     pool.clone("dev", pool.snapshot(f"{SOURCE}@zsnapdb-20261126T115900Z-0174"), original=f"{original} {original}")
     info = replace(catalogue.find(settings, THIS_HOST, "dev"), key="a", original_key=original_key)
-    monkeypatch.setattr(data_reset, "locate", lambda *_: source(9))
+    monkeypatch.setattr(data_replacement, "locate", lambda *_: source(9))
     with pytest.raises(PreflightError, match="the object that now has this name may be"):
-        data_reset._original(settings, THIS_HOST, info)
-    monkeypatch.setattr(data_reset, "locate", lambda *_: source(8))
+        data_replacement._original(settings, THIS_HOST, info)
+    monkeypatch.setattr(data_replacement, "locate", lambda *_: source(8))
     if original_key:
-        assert data_reset._original(settings, THIS_HOST, info) == source(8)
+        assert data_replacement._original(settings, THIS_HOST, info) == source(8)
 
 
 def test_a_set_with_the_name_of_a_label_is_not_the_original(pool: ClonePool, settings: Settings) -> None:

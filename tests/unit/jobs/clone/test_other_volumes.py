@@ -12,7 +12,7 @@ from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_lookup
 from zsnapdb.jobs.record import production_restores
-from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
+from zsnapdb.planning.repository.production_restores import ProductionRestore, ProductionRestoreRecord
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.snapshots import SendPoints
@@ -46,7 +46,7 @@ def test_newest_backup_of_other_datasets_is_refused(
     is_refused: bool,
 ) -> None:
     made = ProductionRestore(restore_id=STORED.backup_id, base_pool=1, base_group=1, pool=1, group=2)
-    record = PutBackRecord(restores=(made,) if is_put_back else ())
+    record = ProductionRestoreRecord(restores=(made,) if is_put_back else ())
 
     def known_states(_: Collection[str]) -> tuple[frozenset[int], int | None]:
         return frozenset((*points.names, *([origin] if origin is not None else []))), None

@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import branches, commits, destroy, detach, lifecycle, reset
 from zsnapdb.jobs.clone.expected_clone import MEANT_VARIABLE, ExpectedClone
-from zsnapdb.jobs.copies.catalogue import Verb
+from zsnapdb.jobs.dataset_copies.catalogue import Verb
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
 GIB = 1 << 30

@@ -7,7 +7,7 @@ import pytest
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.clone.clone_info import requested_text
 from zsnapdb.jobs.clone.commits import message_text
-from zsnapdb.jobs.copies.properties import owner_text
+from zsnapdb.jobs.dataset_copies.properties import owner_text
 
 
 @pytest.mark.parametrize("owner", ["a\tb", "a\nb", "\x1b[2J", "", "  ", "unix:", "x" * 101])

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
-from zsnapdb.jobs.clone import catalogue, create_plan, data_reset, lifecycle, reaper, space_limits, volumes
+from zsnapdb.jobs.clone import catalogue, create_plan, data_replacement, lifecycle, reaper, space_limits, volumes
 from zsnapdb.jobs.clone import pool as clone_pool
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest
@@ -46,12 +46,12 @@ def settings(quota: int) -> Settings:
 def test_a_new_clone_gets_what_is_asked_for_as_far_as_the_pool_has_it(
     configured: int, wanted: int | None, free: int, expected: int
 ) -> None:
-    assert space_limits.new_clone_metrics(settings(configured), free, wanted) == expected
+    assert space_limits.new_clone_quota(settings(configured), free, wanted) == expected
 
 
 def test_less_than_a_server_needs_is_refused() -> None:
     with pytest.raises(UsageError, match=r"needs 64\.0 MiB"):
-        space_limits.new_clone_metrics(settings(GIB), 100 * GIB, LEAST - 1)
+        space_limits.new_clone_quota(settings(GIB), 100 * GIB, LEAST - 1)
 
 
 def test_a_member_of_the_group_names_no_quota_and_the_helper_does() -> None:
@@ -173,7 +173,7 @@ def test_other_data_gets_no_quota_for_what_was_taken_over_nor_for_what_commits_k
 
     def beside() -> int:
         source = CloneSource(SourceKind.BACKUP, SnapshotSet("20260101T000000Z-0001", {}), heir.info.origin)
-        assert data_reset._clone_beside(heir.settings, heir.info, source, commits(heir.info.current)) == 2
+        assert data_replacement._clone_beside(heir.settings, heir.info, source, commits(heir.info.current)) == 2
         return given[-1]
 
     heir.uses(GIB // 4)
@@ -192,5 +192,5 @@ def test_other_data_gets_no_quota_for_what_was_taken_over_nor_for_what_commits_k
 def test_a_clone_whose_commits_keep_all_that_it_may_have_gets_no_other_data(heir: Heir) -> None:
     heir.gets("20260101T000000Z-0002", GIB - LEAST + 1)
     with pytest.raises(PreflightError, match=r"use 960\.0 MiB of its quota of 1\.0 GiB") as refused:
-        data_reset.quota_beside(heir.settings, heir.info)
+        data_replacement.quota_beside(heir.settings, heir.info)
     assert "zsnapdb clone extend heir --quota" in refused.value.hint

@@ -14,7 +14,7 @@ from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base import run_locks
 from zsnapdb.jobs.clone import cached_sets, expected_clone, locks, space_limits
-from zsnapdb.jobs.copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.planning.backup.send_form import SendForm
 from zsnapdb.planning.clone.space_limits import received_quota
 from zsnapdb.zfs import datasets
@@ -55,7 +55,7 @@ def settings(**limits: int) -> Settings:
 
 def promised(configured: Settings, set_id: str, needed: int) -> bool:
     try:
-        space_limits.promise(configured, HOME, set_id, {}, needed)
+        space_limits.reserve_set_space(configured, HOME, set_id, {}, needed)
     except PreflightError:
         return False
     return True

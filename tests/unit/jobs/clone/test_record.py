@@ -15,13 +15,13 @@ from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import catalogue, clone_info
 from zsnapdb.jobs.clone.clone_info import CloneInfo, CloneRecord
 from zsnapdb.jobs.clone.sources import COMMIT_COLUMNS, CommitRecord
-from zsnapdb.jobs.copies import record
-from zsnapdb.jobs.copies.catalogue import CopyDatasets
-from zsnapdb.jobs.copies.record import Fate
+from zsnapdb.jobs.dataset_copies import property_fields
+from zsnapdb.jobs.dataset_copies.catalogue import CopyDatasets
+from zsnapdb.jobs.dataset_copies.property_fields import PropertyTransition
 from zsnapdb.zfs.datasets import Property
 
 PACKAGE = Path(clone_info.__file__).parent
-DECLARED = {name for name in record.columns(CloneRecord) if name.startswith("zsnapdb:")}
+DECLARED = {name for name in property_fields.columns(CloneRecord) if name.startswith("zsnapdb:")}
 HOME_OF_ALL = {"zsnapdb:floor-quota"}
 BESIDE = {*HOME_OF_ALL, clone_info.CLONE_PROPERTY, *clone_info.OF_DATA, *clone_info.OF_COMMITS, *clone_info.OF_SETS}
 
@@ -38,12 +38,12 @@ def test_every_property_that_the_code_of_clones_names_is_declared() -> None:
 
 
 def test_every_stored_property_says_what_a_hand_out_a_swap_and_a_reset_do_with_it() -> None:
-    declared = record.declared(CloneRecord)
+    declared = property_fields.declared(CloneRecord)
     assert {each.name for each in fields(CloneRecord)} - set(declared) == {"name", "top"}
     for name, each in declared.items():
         assert set(each.fates) == {"hand_out", "swap", "reset"}, name
-        assert Fate.EXCHANGED not in (each.fates["hand_out"], each.fates["reset"]), name
-    assert max(Counter(record.columns(CloneRecord)).values()) == 1
+        assert PropertyTransition.EXCHANGED not in (each.fates["hand_out"], each.fates["reset"]), name
+    assert max(Counter(property_fields.columns(CloneRecord)).values()) == 1
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def clone(monkeypatch: pytest.MonkeyPatch) -> CloneInfo:
 
 @pytest.mark.parametrize("verb", ["hand_out", "swap", "reset"])
 def test_a_verb_changes_exactly_what_is_declared(verb: str, clone: CloneInfo) -> None:
-    changed = record.changed_by(verb, clone, Fate.TAKEN, Fate.EXCHANGED)
+    changed = property_fields.changed_by(verb, clone, PropertyTransition.TAKEN, PropertyTransition.EXCHANGED)
     stays = {
         name
-        for each in record.declared(CloneRecord).values()
-        if each.fates[verb] is Fate.STAYS
+        for each in property_fields.declared(CloneRecord).values()
+        if each.fates[verb] is PropertyTransition.STAYS
         for name in each.form.names
     }
     assert changed
@@ -83,7 +83,7 @@ def test_commit_is_read_as_it_was_recorded(clone: CloneInfo) -> None:
         masked="no",
         masked_by=None,
     )
-    facts = record.property_values(new, *record.declared(CommitRecord))
+    facts = property_fields.property_values(new, *property_fields.declared(CommitRecord))
     assert {*clone_info.OF_COMMITS, "zsnapdb:backup"} - {clone_info.LOG_END_PROPERTY} <= set(facts)
     values = {name: Property(facts.get(name, "-"), "local" if name in facts else "-") for name in COMMIT_COLUMNS}
-    assert record.read(CommitRecord, CopyDatasets(new.id, new.id, {new.id: values})) == vars(new)
+    assert property_fields.read(CommitRecord, CopyDatasets(new.id, new.id, {new.id: values})) == vars(new)

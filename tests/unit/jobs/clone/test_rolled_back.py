@@ -16,9 +16,9 @@ from zsnapdb.jobs.clone import source_lookup
 from zsnapdb.jobs.clone.sources import CloneSource, origin_in
 from zsnapdb.jobs.health import recovery_coverage
 from zsnapdb.jobs.restore import restore_inputs
-from zsnapdb.jobs.restore.restore_inputs import RestorableSet
+from zsnapdb.jobs.restore.restore_inputs import RestoreFacts
 from zsnapdb.planning.clone.lease import SourceKind
-from zsnapdb.planning.restore.targets import AtBackup
+from zsnapdb.planning.restore.point_forms import AtBackup
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots, version
 
@@ -61,7 +61,7 @@ def produce(monkeypatch: pytest.MonkeyPatch, pool: int, on_production: Collectio
     monkeypatch.setattr(snapshots, "known_states", known_states)
 
 
-def read(instance: Instance, repository: Repository) -> RestorableSet:
+def read(instance: Instance, repository: Repository) -> RestoreFacts:
     return restore_inputs.read_known(instance, repository, AtBackup(None), "latest-backup")
 
 

@@ -11,7 +11,7 @@ from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import cached_sets, catalogue
-from zsnapdb.jobs.copies.properties import lease_values
+from zsnapdb.jobs.dataset_copies.properties import lease_values
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.lease import CloneLease, changed, extended, policy, stamp
 

@@ -14,11 +14,11 @@ from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, destroy, once, reaper
+from zsnapdb.jobs.clone import catalogue, destroy, reaper, run_results
 from zsnapdb.jobs.clone.clone_info import CloneClaim
 from zsnapdb.jobs.clone.reset import _objection, _of_nobody, _of_user
 from zsnapdb.jobs.clone.sources import production_history
-from zsnapdb.jobs.copies.catalogue import Properties
+from zsnapdb.jobs.dataset_copies.catalogue import Properties
 from zsnapdb.planning.clone.lease import LeaseVerdict
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.zfs import datasets
@@ -60,7 +60,7 @@ def test_label_id_and_all_that_is_the_holders_lead_to_the_new_dataset(swapped: C
     assert (found.lease.protected_until is not None, found.lease.heartbeat is not None) == (True, True)
     with catalogue.locked_clone(settings, THIS_HOST, "dev") as held:
         assert held.name == "main-x"
-    assert once.guids(settings, THIS_HOST, "dev") == ("100",)
+    assert run_results.guids(settings, THIS_HOST, "dev") == ("100",)
 
 
 def test_what_the_holder_had_is_nobodys_and_not_called_as_the_clone(swapped: ClonePool, settings: Settings) -> None:

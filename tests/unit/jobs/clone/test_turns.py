@@ -17,7 +17,7 @@ PROCESS = """
 import sys
 from pathlib import Path
 from zsnapdb.jobs.clone import locks
-with locks.turn(2, folder=Path(sys.argv[1])):
+with locks.wait_for_turn(2, folder=Path(sys.argv[1])):
     print("mine", flush=True)
     sys.stdin.read()
 """
@@ -30,7 +30,7 @@ def test_no_more_have_a_turn_at_once_than_there_are_processors_and_all_get_one(t
 
     def work() -> None:
         nonlocal working
-        with locks.turn(2, folder=tmp_path):
+        with locks.wait_for_turn(2, folder=tmp_path):
             with lock:
                 working += 1
                 at_once.append(working)
@@ -60,10 +60,10 @@ def test_a_third_waits_until_one_ends_and_one_that_is_killed_keeps_nothing(tmp_p
     got = threading.Event()
 
     def third() -> None:
-        with locks.turn(2, folder=tmp_path):
+        with locks.wait_for_turn(2, folder=tmp_path):
             got.set()
 
-    with locks.turn(2, folder=tmp_path):
+    with locks.wait_for_turn(2, folder=tmp_path):
         thread = threading.Thread(target=third)
         thread.start()
         assert not got.wait(0.5)
@@ -74,6 +74,6 @@ def test_a_third_waits_until_one_ends_and_one_that_is_killed_keeps_nothing(tmp_p
 
 
 def test_a_process_that_waits_too_long_gets_an_error(tmp_path: Path) -> None:
-    turn = functools.partial(locks.turn, 2, patience=0.1, folder=tmp_path)
+    turn = functools.partial(locks.wait_for_turn, 2, patience=0.1, folder=tmp_path)
     with turn(), turn(), pytest.raises(BusyError, match="other servers are starting"), turn():
         pass

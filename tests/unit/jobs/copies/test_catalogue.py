@@ -18,8 +18,8 @@ from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import cached_sets
 from zsnapdb.jobs.clone import catalogue as clones
 from zsnapdb.jobs.clone.cached_sets import RECEIVED
-from zsnapdb.jobs.copies import catalogue
-from zsnapdb.jobs.copies.catalogue import KnownCopies, NamedCopy
+from zsnapdb.jobs.dataset_copies import catalogue
+from zsnapdb.jobs.dataset_copies.catalogue import KnownCopies, NamedCopy
 from zsnapdb.jobs.vm import catalogue as machines
 
 STAMP = "2026-11-22T00:00:00Z"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import CommandError
 from zsnapdb.jobs.base.run_locks import exclusive
-from zsnapdb.jobs.copies.catalogue import KnownCopies, UnreadableCopy
-from zsnapdb.jobs.copies.properties import CopyPhase
-from zsnapdb.jobs.copies.sweep import CopyKind, Leak, ReapOutcome, leaks, sweep
+from zsnapdb.jobs.dataset_copies.catalogue import KnownCopies, UnreadableCopy
+from zsnapdb.jobs.dataset_copies.properties import CopyPhase
+from zsnapdb.jobs.dataset_copies.sweep import CopyKind, Leak, ReapOutcome, leaks, sweep
 from zsnapdb.planning.clone.lease import JudgedLease, LeaseVerdict
 
 KEEP, REAP = LeaseVerdict.KEEP, LeaseVerdict.REAP

@@ -19,7 +19,7 @@ from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.health.objectives import Verdict
 from zsnapdb.report.fleet import FleetView
 from zsnapdb.report.fleet import text as metrics_text
-from zsnapdb.repository import keys
+from zsnapdb.repository import crypto_keys
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
@@ -288,9 +288,9 @@ def test_who_destroys_all_backups_makes_nothing_green(yard: FleetYard, destroy: 
 
 
 def test_only_what_known_keys_signed_is_believed(yard: FleetYard) -> None:
-    key, other = keys.SigningKey.new(), keys.SigningKey.new()
+    key, other = crypto_keys.SigningKey.new(), crypto_keys.SigningKey.new()
     for number, one in enumerate((key, other)):
-        keys.write_secret(yard.folder / f"key-{number}", one.file())
+        crypto_keys.write_secret(yard.folder / f"key-{number}", one.file())
         keyring = Keyring(signing_key_file=yard.folder / f"key-{number}")
         yard.backup(f"signed{number}", 1, objectives=DAILY, keyring=keyring)
     assert yard.status("instance=signed*").exit_code == 0
@@ -300,8 +300,8 @@ def test_only_what_known_keys_signed_is_believed(yard: FleetYard) -> None:
 
 
 def test_nobody_without_a_key_shows_that_a_host_lives_of_which_something_is_signed(tmp_path: Path) -> None:
-    yard, key = FleetYard(tmp_path), keys.SigningKey.new()
-    keys.write_secret(tmp_path / "key", key.file())
+    yard, key = FleetYard(tmp_path), crypto_keys.SigningKey.new()
+    crypto_keys.write_secret(tmp_path / "key", key.file())
     yard.backup("main", 60, objectives=DRILLED, keyring=Keyring(signing_key_file=tmp_path / "key"))
     yard.backup("forged", 1, objectives=DAILY, name="there")
     assert {one.host: one.is_silent for one in yard.status().hosts} == {"db-1": False}
@@ -313,7 +313,7 @@ def test_nobody_without_a_key_shows_that_a_host_lives_of_which_something_is_sign
 
 def test_without_keys_what_is_visible_is_shown_and_the_rest_is_said(tmp_path: Path) -> None:
     yard = FleetYard(tmp_path, ("here",))
-    recipient = keys.AgeIdentity.new().recipient
+    recipient = crypto_keys.AgeIdentity.new().recipient
     # The marker names the recipients. The manifest is as readable as any.
     yard.repository(keyring=Keyring(recipients=(recipient,)))
     keyring = Keyring(recipients=(recipient,), accepts_plain=True)

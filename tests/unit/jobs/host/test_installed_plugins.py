@@ -10,7 +10,7 @@ import pytest
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import ServerSettings
-from zsnapdb.jobs.host import startup_check
+from zsnapdb.jobs.host import startup_requirements
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.server_facts import Plugin, ServerPlugins
 
@@ -51,7 +51,7 @@ def test_installed_reads_folder_and_built_in_plugins(
     program: Path, settings: Callable[..., ServerSettings], tmp_path: Path
 ) -> None:
     (tmp_path / "plugins" / "ha_archive.so").touch()
-    found = startup_check.installed_plugins(program, settings())
+    found = startup_requirements.installed_plugins(program, settings())
     assert found is not None
     assert found.folder == f"{tmp_path}/plugins/"
     assert found.libraries == {"ha_archive.so"}
@@ -65,14 +65,16 @@ def test_folder_of_server_options_is_read(
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "ha_archive.so").touch()
     own = settings(f"plugin-dir = {tmp_path}/other")
-    assert startup_check.lacking_plugins(program, own, SOURCE) == ()
-    assert startup_check.lacking_plugins(program, settings(), SOURCE) != ()
+    assert startup_requirements.lacking_plugins(program, own, SOURCE) == ()
+    assert startup_requirements.lacking_plugins(program, settings(), SOURCE) != ()
 
 
 def test_folder_in_a_sandbox_must_be_shown(program: Path, tmp_path: Path) -> None:
     hidden = ServerSettings(binary=program, sandbox="required")
     shown = ServerSettings(binary=program, sandbox="required", sandbox_reads=(tmp_path / "plugins",))
-    assert [found.is_shown for own in (hidden, shown) if (found := startup_check.installed_plugins(program, own))] == [
+    assert [
+        found.is_shown for own in (hidden, shown) if (found := startup_requirements.installed_plugins(program, own))
+    ] == [
         False,
         True,
     ]
@@ -82,31 +84,33 @@ def test_program_that_names_no_folder_gives_no_objection(tmp_path: Path) -> None
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\n")
     silent.chmod(0o755)
-    assert startup_check.lacking_plugins(silent, ServerSettings(binary=silent), SOURCE) == ()
+    assert startup_requirements.lacking_plugins(silent, ServerSettings(binary=silent), SOURCE) == ()
 
 
 def test_judge_refuses_a_plan_and_warns_otherwise(
     program: Path, settings: Callable[..., ServerSettings], tmp_path: Path
 ) -> None:
     def judged(*, prevents: bool) -> list[Severity]:
-        found = startup_check.judge_plugins(settings(), Flavour.MARIADB, VERSION, SOURCE, prevents=prevents)
+        found = startup_requirements.judge_plugins(settings(), Flavour.MARIADB, VERSION, SOURCE, prevents=prevents)
         return [finding.severity for finding in found]
 
     assert judged(prevents=True) == [Severity.UNFIT]
     assert judged(prevents=False) == [Severity.WARNING]
     with pytest.raises(PreflightError, match=r"storage engine ARCHIVE \(ha_archive\.so\)"):
-        startup_check.refuse_lacking_plugins(settings(), program, SOURCE)
+        startup_requirements.refuse_lacking_plugins(settings(), program, SOURCE)
     (tmp_path / "plugins" / "ha_archive.so").touch()
     assert judged(prevents=True) == [Severity.OK]
-    startup_check.refuse_lacking_plugins(settings(), program, SOURCE)
+    startup_requirements.refuse_lacking_plugins(settings(), program, SOURCE)
 
 
 def test_server_without_libraries_asks_no_program(settings: Callable[..., ServerSettings]) -> None:
-    assert startup_check.judge_plugins(settings(), Flavour.MARIADB, VERSION, ServerPlugins(), prevents=True) == []
-    assert startup_check.judge_plugins(settings(), Flavour.MARIADB, VERSION, None, prevents=True) == []
+    assert (
+        startup_requirements.judge_plugins(settings(), Flavour.MARIADB, VERSION, ServerPlugins(), prevents=True) == []
+    )
+    assert startup_requirements.judge_plugins(settings(), Flavour.MARIADB, VERSION, None, prevents=True) == []
 
 
 def test_plugin_of_information_schema_alone_prevents_nothing(settings: Callable[..., ServerSettings]) -> None:
     known = ServerPlugins(plugins=(Plugin(name="LOCALES", kind="INFORMATION SCHEMA", library="locales.so"),))
-    (found,) = startup_check.judge_plugins(settings(), Flavour.MARIADB, VERSION, known, prevents=True)
+    (found,) = startup_requirements.judge_plugins(settings(), Flavour.MARIADB, VERSION, known, prevents=True)
     assert (found.severity, found.what) == (Severity.WARNING, "plugin tables")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zsnapdb.base.errors import ForeignInsideError
-from zsnapdb.jobs.host import live_server_checks
+from zsnapdb.jobs.host import dataset_use_checks
 from zsnapdb.zfs import mounts
 from zsnapdb.zfs.mounts import MountEntry
 
@@ -18,7 +18,7 @@ def test_a_dataset_with_a_second_mount_is_not_exchanged(monkeypatch: pytest.Monk
     jail = MountEntry("/srv/my jail", "zfs", "tank/mysql", is_bind)
     monkeypatch.setattr(mounts, "mounted", lambda: [OWN, jail])
     with pytest.raises(ForeignInsideError, match="also mounted at /srv/my jail") as refused:
-        live_server_checks.refuse_second_mounts(PLACES)
+        dataset_use_checks.refuse_second_mounts(PLACES)
     assert "umount '/srv/my jail'" in refused.value.hint
 
 
@@ -35,4 +35,4 @@ def test_a_dataset_with_a_second_mount_is_not_exchanged(monkeypatch: pytest.Monk
 )
 def test_a_dataset_with_one_place_is_exchanged(monkeypatch: pytest.MonkeyPatch, entries: list[MountEntry]) -> None:
     monkeypatch.setattr(mounts, "mounted", lambda: entries)
-    live_server_checks.refuse_second_mounts(PLACES)
+    dataset_use_checks.refuse_second_mounts(PLACES)

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from tests.unit.support.site_pool import SiteDataset, SitePool
 from zsnapdb.base.patterns import is_line
-from zsnapdb.jobs.host import site_settings
-from zsnapdb.jobs.host.site_settings import site_commands
-from zsnapdb.planning.dataset_properties import CLASSIFIED, SPACE, TEXTS, PropertyClass, property_class
+from zsnapdb.jobs.host import site_dataset_settings
+from zsnapdb.jobs.host.site_dataset_settings import site_commands
+from zsnapdb.planning.dataset_property_classes import CLASSIFIED, SPACE, TEXTS, PropertyClass, property_class
 from zsnapdb.repository.manifest import FilesystemType, RightPart, SitePart
-from zsnapdb.zfs.own_settings import Right
+from zsnapdb.zfs.explicit_settings import Right
 
 SOURCE, TARGET = "tank/mysql", "other/restored"
 SETTABLE = [
@@ -50,7 +50,7 @@ def recorded(pool: SitePool) -> SitePart:
     """Return what a manifest has after it was stored and read again."""
     with pytest.MonkeyPatch.context() as patch:
         pool.install(patch)
-        site = site_settings.recorded_settings([SOURCE])[SOURCE]
+        site = site_dataset_settings.recorded_settings([SOURCE])[SOURCE]
     stored = FilesystemType(mountpoint="/m", properties={}, site=site).encode()
     read = FilesystemType.decode(stored, "a manifest").site
     assert read is not None

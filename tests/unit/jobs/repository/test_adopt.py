@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site, store_backup
 from zsnapdb.base.errors import NotFound, PreflightError
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import adopt
 from zsnapdb.report.repository.list import AdoptView
 from zsnapdb.report.repository.prune import PrunePlanView
@@ -53,7 +53,7 @@ def test_named_backup_alone_is_adopted(rebuilt: Site) -> None:
     adopt.adopt(rebuilt.instance(), adopt.plan(rebuilt.instance(), [names[2]], is_deep=True))
     repository = rebuilt.instance().open_repository()
     known = rebuilt.instance().summaries(repository)
-    checked = host_record.check(rebuilt.instance(), repository, known.backups, ())
+    checked = host_backup_record.check(rebuilt.instance(), repository, known.backups, ())
     assert set(checked.provenance.proofs) == {names[2]}
     with pytest.raises(NotFound):
         adopt.plan(rebuilt.instance(), [names[2]])

@@ -8,15 +8,15 @@ import pytest
 
 from tests.unit.support.machine_yard import made_yard
 from tests.unit.support.stored_backups import Site
-from zsnapdb.jobs.repository import status, verify
-from zsnapdb.report.repository.status import StatusView
+from zsnapdb.jobs.repository import protection_status, verify
+from zsnapdb.report.repository.protection import StatusView
 from zsnapdb.repository.verifications import Depth
 
 
 def codes(site: Site) -> list[int]:
     """Return the exit codes of status and verify."""
     alarms = (
-        status.alarm(status.status(site.instance())),
+        protection_status.alarm(protection_status.status(site.instance())),
         verify.verify(site.instance(), Depth.LISTED, older_than=86400.0).alarm(),
     )
     return [alarm.exit_code if alarm is not None else 0 for alarm in alarms]
@@ -45,7 +45,7 @@ def test_a_machine_with_backups_is_no_alarm_and_its_status_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     yard = made_yard(tmp_path, monkeypatch)
-    seen = status.status(yard.instance)
-    assert status.alarm(seen) is None
+    seen = protection_status.status(yard.instance)
+    assert protection_status.alarm(seen) is None
     assert seen.machines == tuple(yard.ids)
     assert f"recoverable   2 backup(s) of a virtual machine, {yard.ids[0]} to {yard.ids[1]}" in StatusView(seen).text()

@@ -14,12 +14,12 @@ from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.config.settings import parse
-from zsnapdb.jobs.health import evidence as log
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository import adopt, inventory, status, verify
+from zsnapdb.jobs.health import evidence_records as log
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.repository import adopt, inventory, protection_status, verify
 from zsnapdb.jobs.restore import runbook as job
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.planning.repository.host_record import RemovedBackup, StoredKind
+from zsnapdb.planning.repository.host_backup_record import RemovedBackup, StoredKind
 from zsnapdb.report import runbook
 from zsnapdb.repository import backup_marks, drills, layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -42,7 +42,7 @@ def names(site: Site) -> list[str]:
     instance, repository = site.instance(), site.instance().open_repository()
     drills.write(repository, evidence(Outcome.PASSED, repository.id))
     backup_marks.pin(repository, "main", names[0], "the year")
-    host_record.note_pinned(instance, repository, names[0])
+    host_backup_record.note_pinned(instance, repository, names[0])
     verifications.add(repository, "main", datetime.now(UTC), {names[4]: ()}, "verify --deep")
     for _ in range(2):
         with log.recorded(instance, "drill", ["drill"]):
@@ -52,7 +52,7 @@ def names(site: Site) -> list[str]:
 
 
 def test_old_backups_are_whole_counted_and_pruned(site: Site, names: list[str]) -> None:
-    state = status.status(site.instance())
+    state = protection_status.status(site.instance())
     assert (state.damaged, state.missing, state.newest and state.newest.backup_id) == ((), (), names[-1])
     assert verify.verify(site.instance(), Depth.READ).is_whole
     site.keep = "last = 1"
@@ -84,7 +84,7 @@ def test_evidence_before_the_keys_that_somebody_rewrote_is_found(site: Site, nam
 
 def test_made_up_unsigned_backups_are_foreign_and_block_nothing(site: Site, names: list[str]) -> None:
     made_up = [forge(site, names[-1], suffix) for suffix in ("aaaa", "bbbb", "cccc")]
-    state = status.status(site.instance())
+    state = protection_status.status(site.instance())
     assert state.damaged == ()
     (finding,) = [one for one in state.missing if one.kind is StoredKind.FOREIGN]
     assert finding.backups == tuple(made_up)
@@ -111,13 +111,13 @@ def test_old_backup_that_somebody_rewrote_is_named_and_kept(site: Site, names: l
 
 def test_prune_that_was_killed_before_the_keys_goes_on(site: Site, names: list[str]) -> None:
     instance, repository = site.instance(), site.instance().open_repository()
-    record = host_record.record_of(instance, repository)
+    record = host_backup_record.record_of(instance, repository)
     gone = [one for one in record.backups().stored if one.backup_id == names[1]]
     guids = tuple(volume.guid for volume in gone[0].volumes)
     removed = RemovedBackup(backup_id=names[1], guids=guids)
-    host_record.note_removed(instance, repository, [removed])
+    host_backup_record.note_removed(instance, repository, [removed])
     assert names[1] not in instance.summaries(repository).unread
-    host_record.note_removed(instance, repository, [removed.model_copy(update={"acknowledged": True})])
+    host_backup_record.note_removed(instance, repository, [removed.model_copy(update={"acknowledged": True})])
     shutil.rmtree(site.host.cache)
     assert names[1] in site.instance().summaries(site.instance().open_repository()).foreign
 

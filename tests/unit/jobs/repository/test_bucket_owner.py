@@ -11,16 +11,16 @@ import pytest
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site, guid_of, store_backup
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository import copy, inventory, status, verify
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.repository import copy, inventory, protection_status, verify
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.prune_facts import LocalLeftovers
 from zsnapdb.jobs.restore import restore_inputs as restore_known
 from zsnapdb.planning.repository import local_snapshot_sets
-from zsnapdb.planning.repository.host_record import StoredKind
+from zsnapdb.planning.repository.host_backup_record import StoredKind
 from zsnapdb.planning.repository.local_snapshot_sets import LocalLimits, LocalSnapshot
 from zsnapdb.planning.repository.retention import Unrestorable
-from zsnapdb.planning.restore.targets import AtBackup
+from zsnapdb.planning.restore.point_forms import AtBackup
 from zsnapdb.repository import layout, verifications
 from zsnapdb.repository.backup_marks import Unfinished
 from zsnapdb.repository.keyring import Keyring
@@ -85,7 +85,7 @@ def test_made_up_backups_in_place_of_deleted_ones_make_no_loss_expected(site: Si
     (finding,) = [one for one in result.plan.missing if one.kind is StoredKind.BACKUPS_MISSING]
     assert finding.backups == tuple(names[3:])
     assert (result.removed, result.swept) == ((), ())
-    state = status.status(site.instance())
+    state = protection_status.status(site.instance())
     assert {StoredKind.BACKUPS_MISSING, StoredKind.FOREIGN} <= {one.kind for one in state.missing}
     assert state.newest is not None
     assert state.newest.backup_id == names[2]
@@ -165,11 +165,11 @@ def test_made_up_places_change_no_order_of_known_backups(site: Site, sequence: i
     forge(site, names[-1], "aaaa", pool_guid=2, createtxg=2**60, sequence=sequence)
     forge(site, names[0], "bbbb", pool_guid=1, createtxg=2**60, sequence=sequence)
     instance, repository = site.instance(), site.instance().open_repository()
-    known, checked = host_record.checked_backups(instance, repository)
+    known, checked = host_backup_record.checked_backups(instance, repository)
     assert [one.backup_id for one in known.backups if one.backup_id in names] == names
     assert [name for name in checked.order if name in names] == names
     assert restore_known.newest_backup(instance, repository, accepts_older=False) == names[-1]
-    assert host_record.next_sequence(instance, repository, checked.numbers(known.backups)) == 4
+    assert host_backup_record.next_sequence(instance, repository, checked.numbers(known.backups)) == 4
 
 
 def test_rewritten_place_of_a_known_backup_changes_no_order(site: Site) -> None:
@@ -178,7 +178,7 @@ def test_rewritten_place_of_a_known_backup_changes_no_order(site: Site) -> None:
     key = layout.manifest("main", names[0])
     fields = json.loads(repository.get(key).partition(b"\n")[0]) | {"createtxg": 2**60}
     repository.overwrite(key, json.dumps(fields).encode() + b"\n")
-    assert host_record.checked_backups(site.instance(), repository)[1].order == tuple(names)
+    assert host_backup_record.checked_backups(site.instance(), repository)[1].order == tuple(names)
 
 
 def test_made_up_backups_let_no_snapshot_of_this_host_go(site: Site) -> None:
@@ -237,7 +237,7 @@ def test_made_up_backups_keep_no_real_one_out_of_a_copy(site: Site) -> None:
     assert set(done.plan.left_out) == set(made_up)
     there = site.instance("there")
     known = there.summaries(there.open_repository())
-    checked = host_record.check(there, there.open_repository(), known.backups, ())
+    checked = host_backup_record.check(there, there.open_repository(), known.backups, ())
     assert set(checked.provenance.proofs) == set(names)
 
 

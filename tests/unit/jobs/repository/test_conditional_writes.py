@@ -13,7 +13,7 @@ from tests.unit.support.world import World, made
 from zsnapdb.base.errors import RepositoryError
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.doctor import dependency_checks
+from zsnapdb.jobs.doctor import instance_checks
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.store.base import Store
 
@@ -37,7 +37,7 @@ def test_the_doctor_proves_a_good_store_and_changes_nothing_in_it(world: World) 
     instance = stored_in(world, s3())
     backup.backup(instance, opener=world.open_source)
     before = stored()
-    (finding,) = [found for found in dependency_checks.describe_stored(instance) if found.what == "repository"]
+    (finding,) = [found for found in instance_checks.describe_stored(instance) if found.what == "repository"]
     assert finding.severity is Severity.OK
     assert stored() == before
 
@@ -45,7 +45,7 @@ def test_the_doctor_proves_a_good_store_and_changes_nothing_in_it(world: World) 
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
 def test_the_doctor_calls_a_store_unfit_whose_gateway_began_to_lose_a_condition(world: World, header: str) -> None:
     backup.backup(stored_in(world, s3()), opener=world.open_source)
-    (finding,) = dependency_checks.describe_stored(stored_in(world, s3_that_ignores(header)))
+    (finding,) = instance_checks.describe_stored(stored_in(world, s3_that_ignores(header)))
     assert finding.severity is Severity.UNFIT
     assert f"ignored a conditional write ({header})" in finding.detail
 

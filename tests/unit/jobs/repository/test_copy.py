@@ -13,7 +13,7 @@ from zsnapdb.base.errors import ConfigError, ConsistencyError, NotFound, Reposit
 from zsnapdb.jobs.repository import copy as job
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
-from zsnapdb.planning.binlog.history import CompleteUntil
+from zsnapdb.planning.binlog.route_elements import CompleteUntil
 from zsnapdb.repository import backup_marks, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, remove_unneeded
 from zsnapdb.repository.verifications import Depth

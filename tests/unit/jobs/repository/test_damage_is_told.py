@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.jobs.doctor import dependency_checks
-from zsnapdb.jobs.repository import inventory, status, verify
-from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.jobs.doctor import instance_checks
+from zsnapdb.jobs.repository import inventory, protection_status, verify
+from zsnapdb.jobs.restore import chain_checks
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.report.repository.list import BackupDetailView, InventoryView
-from zsnapdb.report.repository.status import StatusView
+from zsnapdb.report.repository.protection import StatusView
 from zsnapdb.repository import layout
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.local import LocalStore
@@ -46,7 +46,7 @@ def test_show_names_the_damage_of_the_whole_chain(site: Site, names: list[str], 
 
 
 def test_status_calls_nothing_recoverable_that_is_known_to_be_damaged(site: Site, names: list[str]) -> None:
-    view = StatusView(status.status(site.instance()))
+    view = StatusView(protection_status.status(site.instance()))
     shown = {backup for part in view.fields()["recoverable"] for backup in part["backups"]}
     assert shown == set(names[2:])
     assert f"damaged       backup {names[0]} is damaged, known since" in view.text()
@@ -54,7 +54,7 @@ def test_status_calls_nothing_recoverable_that_is_known_to_be_damaged(site: Site
 
 
 def test_the_doctor_warns_of_backups_that_cannot_be_restored(site: Site, names: list[str]) -> None:
-    findings = [finding for finding in dependency_checks.describe_stored(site.instance()) if finding.what == "damage"]
+    findings = [finding for finding in instance_checks.describe_stored(site.instance()) if finding.what == "damage"]
     assert [finding.severity for finding in findings] == [Severity.WARNING, Severity.WARNING]
     assert findings[0].detail.startswith("2 of 4 backups cannot be restored")
     assert f"backup {names[0]} is damaged" in findings[1].detail
@@ -62,8 +62,8 @@ def test_the_doctor_warns_of_backups_that_cannot_be_restored(site: Site, names: 
 
 def test_the_plan_of_a_restore_names_the_damage_of_its_chain(site: Site, names: list[str]) -> None:
     repository = site.instance().open_repository()
-    bad = stored_chain.judge_damage(site.instance(), repository, names[:2])
+    bad = chain_checks.judge_damage(site.instance(), repository, names[:2])
     assert [finding.severity for finding in bad] == [Severity.WARNING]
     assert f"backup {names[0]} is damaged" in bad[0].detail
-    assert stored_chain.is_damaged(bad)
-    assert stored_chain.judge_damage(site.instance(), repository, names[2:]) == []
+    assert chain_checks.is_damaged(bad)
+    assert chain_checks.judge_damage(site.instance(), repository, names[2:]) == []

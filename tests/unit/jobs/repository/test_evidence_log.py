@@ -19,13 +19,13 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import ConfigError, RepositoryError
 from zsnapdb.cli import repository
 from zsnapdb.cli.commands import COMMANDS, Command
-from zsnapdb.cli.notified_commands import with_operator
+from zsnapdb.cli.notified_commands import wrap_with_notifications
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.config.settings import MaskingSettings, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import masking as clone_masking
-from zsnapdb.jobs.health import evidence
-from zsnapdb.jobs.health.evidence import EvidenceLog, note_end, recorded, recorded_keys
+from zsnapdb.jobs.health import evidence_records
+from zsnapdb.jobs.health.evidence_records import EvidenceLog, note_end, recorded, recorded_keys
 from zsnapdb.jobs.repository import evidence_report, init
 from zsnapdb.planning.evidence import POLICY, PolicyChange
 from zsnapdb.report.repository.evidence import EvidencePageView, EvidenceReportView
@@ -44,7 +44,7 @@ def new_site(tmp_path: Path) -> Site:
 @pytest.fixture
 def site(new_site: Site) -> Site:
     """A site whose policy was recorded before: its log has records of runs alone."""
-    with evidence.compare_policy(keeping(new_site), keeping(new_site).open_repository().id):
+    with evidence_records.compare_policy(keeping(new_site), keeping(new_site).open_repository().id):
         pass
     return new_site
 
@@ -61,7 +61,7 @@ def run(site: Site, job: str = "prune", **changes: Any) -> None:
 
 
 def log(site: Site) -> EvidenceLog:
-    return evidence.read(site.instance())
+    return evidence_records.read(site.instance())
 
 
 def file(site: Site, number: int) -> Path:
@@ -183,12 +183,12 @@ def test_pages_follow_each_other_and_name_what_cannot_be_believed(site: Site) ->
     after: int | None = 0
     seen, wrong = [], []
     while after is not None:
-        page: Any = EvidencePageView(evidence.read_page(site.instance(), after, 2)).fields()
+        page: Any = EvidencePageView(evidence_records.read_page(site.instance(), after, 2)).fields()
         seen += [record["job"] for record in page["records"]]
         wrong += [one["number"] for one in page["not_believed"]]
         after = page["next"]
     assert (seen, wrong) == (["job 0", "job 1", "job 3", "job 4"], [3])
-    assert evidence.read_page(site.instance(), 5, 2).records == ()
+    assert evidence_records.read_page(site.instance(), 5, 2).records == ()
 
 
 def test_a_log_that_cannot_be_written_is_a_warning(site: Site) -> None:
@@ -233,7 +233,7 @@ def test_only_a_repository_that_keeps_evidence_gets_it_and_no_plan_is_evidence(
         seen.append((instance.name, job))
         yield
 
-    monkeypatch.setattr(evidence, "recorded", spy)
+    monkeypatch.setattr(evidence_records, "recorded", spy)
     done: list[dict[str, Any]] = []
 
     def prune(**options: Any) -> None:
@@ -241,7 +241,7 @@ def test_only_a_repository_that_keeps_evidence_gets_it_and_no_plan_is_evidence(
 
     declared = COMMANDS["prune"]
     assert isinstance(declared, Command)
-    command = with_operator("prune", declared, prune)
+    command = wrap_with_notifications("prune", declared, prune)
     config = tmp_path / "zsnapdb.toml"
     config.write_text(site.text())
     command(instance="main", config=config, plan=False)
@@ -370,7 +370,7 @@ def test_keys_are_made_without_a_configuration_and_with_one_its_logs_hear_of_the
         seen.append(([instance.name for instance in instances], job, []))
         yield seen[-1][2]
 
-    monkeypatch.setattr(evidence, "recorded_keys", spy)
+    monkeypatch.setattr(evidence_records, "recorded_keys", spy)
     monkeypatch.setenv("ZSNAPDB_CONFIG", str(tmp_path / "none.toml"))
     repository.generate_key(identity=tmp_path / "first")
     assert seen == []

@@ -15,15 +15,15 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.drilled import evidence
 from zsnapdb.config.instance import ObjectiveSettings
-from zsnapdb.jobs.doctor import dependency_checks
-from zsnapdb.jobs.health import evidence as evidence_job
-from zsnapdb.jobs.host import startup_check
+from zsnapdb.jobs.doctor import instance_checks
+from zsnapdb.jobs.health import evidence_records as evidence_job
+from zsnapdb.jobs.host import startup_requirements
 from zsnapdb.jobs.repository import evidence_report
-from zsnapdb.jobs.repository.status import ProtectionStatus
+from zsnapdb.jobs.repository.protection_status import ProtectionStatus
 from zsnapdb.jobs.trial.drill import DrillDraw, DrillLog
 from zsnapdb.jobs.trial.scratch_datasets import Scratch
 from zsnapdb.jobs.trial.server_checks import CheckOutcome
-from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process import process_managers
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.server_copy.plugins import InstalledPlugins
 from zsnapdb.planning.server_facts import Plugin, ServerPlugins
@@ -324,7 +324,7 @@ def test_removed_evidence_of_a_drill_is_named(
 
 def warnings(protected: ProtectedServer) -> Counter[tuple[str, Severity]]:
     """Return how often the doctor warns, by subject. What it says of each may name what is new."""
-    found = dependency_checks.describe_stored(protected.instance())
+    found = instance_checks.describe_stored(protected.instance())
     return Counter((one.what, one.severity) for one in found if one.severity is not Severity.OK)
 
 
@@ -333,8 +333,8 @@ def warnings(protected: ProtectedServer) -> Counter[tuple[str, Severity]]:
 def test_forged_document_takes_no_warning_of_the_doctor_away(
     protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch, forge: Callable[[Forger], None], signs: bool
 ) -> None:
-    monkeypatch.setattr(processes, "version_of", lambda *_: "9.7.1")
-    monkeypatch.setattr(startup_check, "installed_plugins", lambda *_: InstalledPlugins("/plugins", frozenset()))
+    monkeypatch.setattr(process_managers, "version_of", lambda *_: "9.7.1")
+    monkeypatch.setattr(startup_requirements, "installed_plugins", lambda *_: InstalledPlugins("/plugins", frozenset()))
     plugin = Plugin(name="rocksdb", kind="STORAGE ENGINE", library="ha_rocksdb.so")
     protected.plugins = ServerPlugins(plugins=(plugin,))
     protected.server.commit(1)

@@ -13,7 +13,7 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import NotFound, UsageError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.repository import inventory, status, verify
+from zsnapdb.jobs.repository import inventory, protection_status, verify
 from zsnapdb.jobs.repository.inventory import list_instances
 from zsnapdb.report.repository.list import StoredInstancesView
 from zsnapdb.repository.verifications import Depth
@@ -40,7 +40,7 @@ def test_repository_that_is_not_configured_is_wrong_usage(site: Site) -> None:
 
 READERS: tuple[Callable[[Instance], object], ...] = (
     inventory.inventory,
-    status.status,
+    protection_status.status,
     lambda instance: verify.verify(instance, Depth.LISTED),
 )
 

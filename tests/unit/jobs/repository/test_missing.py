@@ -9,13 +9,13 @@ import pytest
 from tests.unit.support.manifests import stored_manifests
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import DamagedError, NotFound
-from zsnapdb.jobs.doctor import dependency_checks
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository import adopt, inventory, prune, status, verify
+from zsnapdb.jobs.doctor import instance_checks
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.repository import adopt, inventory, protection_status, prune, verify
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.report.repository.list import InventoryView
+from zsnapdb.report.repository.protection import StatusView
 from zsnapdb.report.repository.prune import VerifyView
-from zsnapdb.report.repository.status import StatusView
 from zsnapdb.repository import layout
 from zsnapdb.zfs import datasets
 
@@ -33,13 +33,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     instance = made.instance()
     repository = instance.open_repository()
     for manifest in stored_manifests(repository):
-        host_record.note_stored(instance, repository, manifest)
+        host_backup_record.note_stored(instance, repository, manifest)
     repository.delete(layout.manifest("main", names[2]))
     return made
 
 
 def test_status_says_it(site: Site) -> None:
-    state = status.status(site.instance())
+    state = protection_status.status(site.instance())
     assert [finding.is_alarming for finding in state.missing] == [True]
     assert f"MISSING       {TEXT}" in StatusView(state).text()
 
@@ -68,7 +68,7 @@ def test_prune_says_it(site: Site) -> None:
 
 
 def test_the_doctor_says_it(site: Site) -> None:
-    findings = dependency_checks.describe_stored(site.instance())
+    findings = instance_checks.describe_stored(site.instance())
     assert [finding.detail for finding in findings if TEXT in finding.detail]
 
 

@@ -15,9 +15,9 @@ from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.stored_backups import Site
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.repository import copy, status, verify
+from zsnapdb.jobs.repository import copy, protection_status, verify
 from zsnapdb.planning.health.objectives import Verdict
-from zsnapdb.report.repository.status import AllStatusView, StatusView
+from zsnapdb.report.repository.protection import AllStatusView, StatusView
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
 from zsnapdb.repository.verifications import Depth
@@ -33,7 +33,7 @@ def settings(site: Site, objectives: str = OBJECTIVES, other: str = "") -> Setti
 def judged(site: Site, objectives: str = OBJECTIVES, repository: str | None = None) -> dict[str, Verdict]:
     """Return the verdict of each objective, by name."""
     instance = replace(Instance.at(settings(site, objectives), "main", repository), host=site.host)
-    return {found.name: found.verdict for found in status.status(instance).health.judgements}
+    return {found.name: found.verdict for found in protection_status.status(instance).health.judgements}
 
 
 def drilled(site: Site, *outcomes: Outcome) -> None:
@@ -94,14 +94,14 @@ def test_a_host_that_cannot_keep_its_records_is_not_intact(
     disk.f_bavail = min(disk.f_bavail, disk.f_bfree)
     monkeypatch.setattr(os, "statvfs", lambda _path: disk)
     assert judged(site, "")["intact"] is Verdict.BROKEN
-    assert "cannot keep its records" in StatusView(status.status(site.instance())).text()
+    assert "cannot keep its records" in StatusView(protection_status.status(site.instance())).text()
 
 
 def test_another_host_that_only_reads_judges_the_same(site: Site, tmp_path: Path) -> None:
     site.fill([None, 0])
     elsewhere = replace(site.host, records=tmp_path / "other", cache=tmp_path / "none", run=tmp_path / "no")
     here = replace(Instance.of(settings(site), "main"), host=site.host)
-    one, other = (status.status(instance).health for instance in (here, replace(here, host=elsewhere)))
+    one, other = (protection_status.status(instance).health for instance in (here, replace(here, host=elsewhere)))
     assert [(f.name, f.verdict) for f in one.judgements] == [(f.name, f.verdict) for f in other.judgements]
 
 
@@ -174,7 +174,7 @@ def test_all_instances_are_shown_though_one_cannot_be_read(site: Site) -> None:
     other = (
         f'[instance.other]\nsocket = "/x"\nrepository = "gone"\n[repository.gone]\nurl = "file://{site.folder}-gone"\n'
     )
-    states = status.statuses(settings(site, '[instance.main.objectives]\nrpo = "3d"\n', other), None)
+    states = protection_status.statuses(settings(site, '[instance.main.objectives]\nrpo = "3d"\n', other), None)
     assert [(state.instance, state.exit_code) for state in states] == [("main", 0), ("other", 6)]
     view = AllStatusView(states)
     assert "UNKNOWN" in view.text()
@@ -184,6 +184,6 @@ def test_all_instances_are_shown_though_one_cannot_be_read(site: Site) -> None:
 def test_a_person_sees_each_objective_with_its_reason_and_hint(site: Site) -> None:
     site.fill([None])
     instance = replace(Instance.of(settings(site, '[instance.main.objectives]\nrpo = "1h"\n'), "main"), host=site.host)
-    text = StatusView(status.status(instance)).text()
+    text = StatusView(protection_status.status(instance)).text()
     assert "BROKEN        rpo: the newest restorable point is 1 d old, of at most 1 h" in text
     assert f"{'':<13} hint: run `zsnapdb backup main`" in text

@@ -17,7 +17,7 @@ from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.planning.repository.document_digests import MARKS
 from zsnapdb.repository import layout, stored_document
-from zsnapdb.repository.keys import SigningKey
+from zsnapdb.repository.crypto_keys import SigningKey
 from zsnapdb.store.base import StoredObject
 from zsnapdb.store.local import LocalStore
 

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.support.world import World, made
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.doctor import dependency_checks
-from zsnapdb.jobs.repository import inventory, status
+from zsnapdb.jobs.doctor import instance_checks
+from zsnapdb.jobs.repository import inventory, protection_status
 from zsnapdb.store.local import LocalStore
 
 
@@ -53,7 +53,7 @@ def test_no_manifest_is_read_twice_and_the_number_of_backups_costs_no_request(
 ) -> None:
     instance = site(world, backups)
     inventory.inventory(instance)
-    for look in (status.status, inventory.inventory, dependency_checks.describe_stored):
+    for look in (protection_status.status, inventory.inventory, instance_checks.describe_stored):
         read.clear()
         look(instance)
         assert read["manifest"] == 0, look

@@ -14,12 +14,12 @@ from tests.unit.support.stored_backups import Site
 from zsnapdb.base.domain_types import Flavour, new_backup_id
 from zsnapdb.base.errors import HistoryError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.jobs.restore.restore_inputs import newest_backup, read_known
-from zsnapdb.planning.repository.host_record import StoredKind
-from zsnapdb.planning.restore.targets import AtBackup
+from zsnapdb.planning.repository.host_backup_record import StoredKind
+from zsnapdb.planning.restore.point_forms import AtBackup
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.manifest_source import ServerSourcePart
@@ -63,7 +63,7 @@ def backup(
     )
     digest = repository.commit(made)
     if is_noted:
-        host_record.note_stored(instance, repository, made, digest)
+        host_backup_record.note_stored(instance, repository, made, digest)
     return made
 
 
@@ -95,7 +95,7 @@ def test_a_server_that_got_a_new_uuid_on_the_same_datasets_goes_on(tmp_path: Pat
         uuid = UUIDS[0] if days > 4 else UUIDS[1]
         backup(one.instance(), days, 1, uuid=uuid, base=None if days == 9 else days + 1)
     repository = one.instance().open_repository()
-    checked = host_record.check(one.instance(), repository, stored_manifests(repository), ())
+    checked = host_backup_record.check(one.instance(), repository, stored_manifests(repository), ())
     assert checked.findings == ()
 
 
@@ -120,8 +120,8 @@ def test_a_host_is_told_of_the_other_server_and_its_latest_is_its_own(tmp_path: 
     assert own[-1].backup_id in unknown.value.message
     assert other[-1].backup_id in unknown.value.message
     for made in own:
-        host_record.note_stored(instance, repository, made)
-    (finding,) = host_record.check(instance, repository, stored_manifests(repository), ()).findings
+        host_backup_record.note_stored(instance, repository, made)
+    (finding,) = host_backup_record.check(instance, repository, stored_manifests(repository), ()).findings
     assert finding.kind is StoredKind.OTHER_WRITER
     assert "another server writes backups under the name main" in finding.text
     assert (finding.is_alarming, finding.is_warning) == (False, True)
@@ -133,8 +133,8 @@ def test_a_first_backup_into_the_place_of_another_server_is_told(tmp_path: Path)
     made = backup(instance, 1, 1)
     there = [Summary.of(made, hashlib.sha256(made.encode()).hexdigest())]
     repository = instance.open_repository()
-    assert host_record.check(instance, repository, there, ()).findings == ()
-    (finding,) = host_record.check(instance, repository, there, (), is_writing=True).findings
+    assert host_backup_record.check(instance, repository, there, ()).findings == ()
+    (finding,) = host_backup_record.check(instance, repository, there, (), is_writing=True).findings
     assert finding.kind is StoredKind.OTHER_WRITER
 
 
@@ -151,5 +151,5 @@ def test_after_a_failover_the_newest_is_that_of_the_server_that_has_everything(t
     position = position.model_copy(update={"gtids": f"{UUIDS[0]}:1-97,{UUIDS[1]}:1-5"})
     known[-1] = taken_over.model_copy(update={"source": taken_over.source.model_copy(update={"position": position})})
     read = read_known(instance, repository, AtBackup(None), "latest-backup")
-    chosen = replace(read, checked=host_record.StoredCheck()).of_one_server(known)
+    chosen = replace(read, checked=host_backup_record.StoredCheck()).of_one_server(known)
     assert [made.backup_id for made in chosen] == [taken_over.backup_id]

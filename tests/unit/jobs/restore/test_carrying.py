@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.unit.support.site_pool import SiteDataset, SitePool
 from zsnapdb.jobs.restore import dataset_exchange
-from zsnapdb.planning.dataset_properties import CLASSIFIED, GUARANTEES, SPACE, PropertyClass, carried_names
+from zsnapdb.planning.dataset_property_classes import CLASSIFIED, GUARANTEES, SPACE, PropertyClass, carried_names
 from zsnapdb.planning.restore.steps import PromotePart
-from zsnapdb.zfs.own_settings import Right
+from zsnapdb.zfs.explicit_settings import Right
 
 OLD, PLACE = "tank/mysql-replaced-x", "tank/mysql"
 PART = PromotePart("data", "tank/z", PLACE, OLD, "/m", 1, "on", old_canmount_is_set=False)
@@ -55,7 +55,7 @@ def carried(pool: SitePool, *, is_foreign: bool = False) -> list[str]:
     warnings: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         pool.install(patch)
-        dataset_exchange.carry(PART, warnings.append, is_foreign=is_foreign)
+        dataset_exchange.copy_site_settings(PART, warnings.append, is_foreign=is_foreign)
     return warnings
 
 
@@ -123,5 +123,5 @@ def test_other_snapshot_programs_work_again_if_nothing_was_replaced() -> None:
     pool = exchanged(SiteDataset(), SiteDataset({"com.sun:auto-snapshot": "false", "recordsize": "16384"}))
     with pytest.MonkeyPatch.context() as patch:
         pool.install(patch)
-        dataset_exchange.carry(replace(PART, old=None), print, is_foreign=False)
+        dataset_exchange.copy_site_settings(replace(PART, old=None), print, is_foreign=False)
     assert pool.datasets[PLACE].own == {"recordsize": "16384"}

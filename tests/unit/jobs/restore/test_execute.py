@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.errors import ExistsError, PreflightError
-from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore import server_restore as restoring
 from zsnapdb.jobs.restore.handover import CompletedHandover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal

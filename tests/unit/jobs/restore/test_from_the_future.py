@@ -10,11 +10,11 @@ from tests.unit.support.manifests import after_the_examples, manifest
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.domain_types import new_backup_id
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.jobs.record import host_record
-from zsnapdb.jobs.repository import inventory, status, verify
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.repository import inventory, protection_status, verify
 from zsnapdb.jobs.restore.restore_inputs import newest_backup
 from zsnapdb.jobs.trial import scratch_datasets
-from zsnapdb.planning.repository.host_record import StoredKind
+from zsnapdb.planning.repository.host_backup_record import StoredKind
 
 POINTS = ["latest", "latest-backup"]
 SOON = after_the_examples()
@@ -65,7 +65,7 @@ def test_a_backup_that_this_host_stored_while_its_clock_was_ahead_stays_the_late
     attacked: PlanningHost, to: str
 ) -> None:
     repository = attacked.instance.open_repository()
-    host_record.note_stored(attacked.instance, repository, repository.manifest("main", FORGED))
+    host_backup_record.note_stored(attacked.instance, repository, repository.manifest("main", FORGED))
     assert attacked.plan(to).backup_id == FORGED
 
 
@@ -78,11 +78,11 @@ def test_drills_and_clones_do_not_choose_a_backup_from_the_future(attacked: Plan
 
 
 def test_status_list_and_verify_name_the_backup_and_end_as_with_damage(attacked: PlanningHost) -> None:
-    seen = status.status(attacked.instance)
+    seen = protection_status.status(attacked.instance)
     assert seen.newest is not None
     assert seen.newest.backup_id == HONEST
     assert FORGED not in str(seen.window)
-    assert isinstance(status.alarm(seen), DamagedError)
+    assert isinstance(protection_status.alarm(seen), DamagedError)
     verified = verify.verify(attacked.instance, verify.Depth.LISTED)
     assert isinstance(verified.alarm(), DamagedError)
     for findings in (seen.missing, verified.missing, inventory.inventory(attacked.instance).missing):

@@ -10,13 +10,13 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.events import Recorder
 from zsnapdb.base.errors import HistoryError
-from zsnapdb.jobs.binlog.archive import NewHistoryWatch
-from zsnapdb.jobs.doctor import dependency_checks
+from zsnapdb.jobs.binlog.archive_run import NewHistoryWatch
+from zsnapdb.jobs.doctor import instance_checks
 from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.binlog.history import EndKind
+from zsnapdb.planning.binlog.route_elements import EndKind
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Replay
-from zsnapdb.report.repository.status import StatusView
+from zsnapdb.report.repository.protection import StatusView
 
 
 @pytest.fixture(params=["GTIDs", "file positions"])
@@ -132,7 +132,7 @@ def test_after_a_reset_latest_status_and_doctor_say_that_the_next_backup_is_need
     assert unprotected is not None
     assert unprotected["kind"] == "reset"
     (finding,) = [
-        f for f in dependency_checks.describe_stored(protected.instance()) if "before the next backup" in f.detail
+        f for f in instance_checks.describe_stored(protected.instance()) if "before the next backup" in f.detail
     ]
     assert (finding.severity, finding.hint) == (Severity.WARNING, "run `zsnapdb backup main`")
     protected.back_up()
@@ -141,7 +141,7 @@ def test_after_a_reset_latest_status_and_doctor_say_that_the_next_backup_is_need
     assert replayed(protected.plan()) == ["binlog.000001"]
     assert StatusView(protected.status()).fields()["unprotected"] is None
     assert not any(
-        "before the next backup" in found.detail for found in dependency_checks.describe_stored(protected.instance())
+        "before the next backup" in found.detail for found in instance_checks.describe_stored(protected.instance())
     )
 
 

@@ -12,10 +12,10 @@ from tests.unit.support.manifests import manifest
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, UnreachableError
 from zsnapdb.jobs.base.events import SILENT
-from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.restore import offline_restore
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
+from zsnapdb.jobs.restore import offline_repository
+from zsnapdb.jobs.restore.backup_selection import located_in
 from zsnapdb.jobs.restore.replay import fetch_logs
-from zsnapdb.jobs.restore.target_selection import located_in
 from zsnapdb.mysql.replication.replay import RelayLogs
 from zsnapdb.planning.restore.replays import located
 from zsnapdb.planning.restore.steps import LogPart, Replay
@@ -122,7 +122,7 @@ def test_while_the_store_is_away_the_binlogs_of_the_server_are_described_as_the_
     here = manifest().model_copy(update={"source": source.model_copy(update={"server": part, "position": at_first})})
     (tmp_path / "empty").mkdir()
     stand_in = Repository(LocalStore(tmp_path / "empty"), "", "local")
-    archive = offline_restore._HostArchive(stand_in, "main", (here,))
+    archive = offline_repository._HostArchive(stand_in, "main", (here,))
     described = archive.load().files
     assert [file.name for file in described] == [file.name for file in files]
     for mine, theirs in zip(described, files, strict=True):
@@ -143,7 +143,7 @@ def test_while_the_store_is_away_the_binlogs_of_the_server_are_described_as_the_
     later = source.model_copy(
         update={"server": part, "position": at_first.model_copy(update={"binlog_file": "binlog.000002"})}
     )
-    only = offline_restore._HostArchive(stand_in, "main", (here.model_copy(update={"source": later}),))
+    only = offline_repository._HostArchive(stand_in, "main", (here.model_copy(update={"source": later}),))
     assert [file.name for file in only.load().files] == ["binlog.000002"]
     (server.folder / "binlog.000002").write_bytes(b"no binlog")
     broken = archive.load()

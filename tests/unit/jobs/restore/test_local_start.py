@@ -17,15 +17,15 @@ from zsnapdb.jobs.backup.source_interface import SourceDescription
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_fetch
-from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.record.host_record import note_stored
-from zsnapdb.jobs.restore import offline_restore
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
+from zsnapdb.jobs.record.host_backup_record import note_stored
+from zsnapdb.jobs.restore import offline_repository
 from zsnapdb.jobs.restore import plan as restore_plan
+from zsnapdb.jobs.restore.backup_selection import first_manifest
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.startup_steps import ServerWork
-from zsnapdb.jobs.restore.target_selection import first_manifest
-from zsnapdb.planning.order import in_order
+from zsnapdb.planning.creation_order import in_order
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import Recover
 from zsnapdb.repository.manifest_source import ServerSourcePart
@@ -238,14 +238,14 @@ def away(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_store_a_restore_begins_with_a_set_of_the_host(
     host: PlanningHost, local: dict[str, Snapshot], away: None
 ) -> None:
-    repository = offline_restore.open_for_restore(host.instance, RestoreOrigin.AUTO)
+    repository = offline_repository.open_for_restore(host.instance, RestoreOrigin.AUTO)
     for to in (SET, "latest", "0-1-77"):
         plan = restore_plan.make(
             host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.AUTO)
         )
         assert (plan.backup_id, plan.repository) == (SET, local_snapshot.IN_NO_REPOSITORY)
         assert {step.origin for step in plan.clones} == set(local)
-    assert offline_restore.reopen(host.instance, plan).id == repository.id
+    assert offline_repository.reopen(host.instance, plan).id == repository.id
     work = ServerWork(host.settings, host.instance, repository, plan)
     assert work.manifest(SET).backup_id == SET
 
@@ -254,16 +254,16 @@ def test_without_a_store_the_repository_is_not_replaced_if_it_was_requested_or_n
     host: PlanningHost, local: dict[str, Snapshot], away: None
 ) -> None:
     with pytest.raises(UnreachableError):
-        offline_restore.open_for_restore(host.instance, RestoreOrigin.REPOSITORY)
+        offline_repository.open_for_restore(host.instance, RestoreOrigin.REPOSITORY)
     local.clear()
     with pytest.raises(UnreachableError):
-        offline_restore.open_for_restore(host.instance, RestoreOrigin.LOCAL)
+        offline_repository.open_for_restore(host.instance, RestoreOrigin.LOCAL)
 
 
 def test_without_a_store_a_server_of_mariadb_takes_no_place_under_its_old_server_id(
     host: PlanningHost, local: dict[str, Snapshot], away: None
 ) -> None:
-    repository = offline_restore.open_for_restore(host.instance, RestoreOrigin.LOCAL)
+    repository = offline_repository.open_for_restore(host.instance, RestoreOrigin.LOCAL)
     request = RestoreRequest(SET, origin=RestoreOrigin.LOCAL, handover=Handover("promote"))
     with pytest.raises(PreflightError, match="GTIDs of the old server are unknown"):
         restore_plan.make(host.settings, host.instance, repository, request)
@@ -315,7 +315,7 @@ def test_without_a_store_the_binlogs_of_the_server_lead_to_any_transaction(
     (volume,) = known.volumes
     volumes = (volume.model_copy(update={"type": volume.type.model_copy(update={"mountpoint": str(server)})}),)
     local_snapshot._write(host.instance, known.model_copy(update={"source": source, "volumes": volumes}))
-    repository = offline_restore.open_for_restore(host.instance, RestoreOrigin.LOCAL)
+    repository = offline_repository.open_for_restore(host.instance, RestoreOrigin.LOCAL)
     for to, end in (("before-0-1-80", "79"), ("0-1-78", "78"), ("latest", "80")):
         plan = restore_plan.make(
             host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.LOCAL)
@@ -329,11 +329,11 @@ def test_without_a_store_the_binlogs_of_the_server_lead_to_any_transaction(
         )
         assert plan.point.gtids == f"0-1-{end}"
         # What is copied later ends where the plan does, whatever the server has written since, and not before.
-        planned = offline_restore.archive_of(host.instance, repository, only={log.file: log.size}).load()
+        planned = offline_repository.archive_of(host.instance, repository, only={log.file: log.size}).load()
         (copied,) = planned.files
-        archive = offline_restore.archive_of(host.instance, repository)
+        archive = offline_repository.archive_of(host.instance, repository)
         assert LocalBinlogs.of(variables, ()).copy(archive, copied, tmp_path / to)
         # The head is copied as the server leaves it when it closes the file.
         assert (tmp_path / to).read_bytes()[file.marks["head"] :] == file.data[file.marks["head"] : file.marks[end]]
-    longer = offline_restore.archive_of(host.instance, repository, only={"binlog.000001": len(file.data) + 1}).load()
+    longer = offline_repository.archive_of(host.instance, repository, only={"binlog.000001": len(file.data) + 1}).load()
     assert longer.files == ()

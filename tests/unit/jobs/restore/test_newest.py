@@ -7,7 +7,7 @@ import pytest
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import DamagedError, NotFound
-from zsnapdb.jobs.record import host_record
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.restore.restore_inputs import newest_backup
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore
@@ -19,7 +19,7 @@ def damage(host: PlanningHost, backup_id: str, how: str) -> None:
     """Damage the manifest of a backup that this host stored."""
     repository = host.instance.open_repository()
     for name in repository.backup_ids("main"):
-        host_record.note_stored(host.instance, repository, *repository.digested_manifest("main", name))
+        host_backup_record.note_stored(host.instance, repository, *repository.digested_manifest("main", name))
     key = str(layout.manifest("main", backup_id))
     store = LocalStore(host.folder / "store")
     body = store.get(key)
@@ -94,7 +94,7 @@ def test_what_this_host_stored_after_its_newest_local_set_is_known_without_the_r
     damage(host, BACKUPS[1], "gone")
     for backup_id, after in ((BACKUPS[0], (BACKUPS[1],)), (BACKUPS[1], ())):
         made = SnapshotSet(backup_id, {"data": Snapshot("tank/x", f"zsnapdb-{backup_id}", 1, 1)})
-        assert host_record.stored_after(host.instance, made, 1) == after
+        assert host_backup_record.stored_after(host.instance, made, 1) == after
 
 
 def test_a_repository_that_never_had_a_backup_is_empty(host: PlanningHost) -> None:

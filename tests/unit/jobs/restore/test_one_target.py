@@ -13,9 +13,9 @@ from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.domain_types import Snapshot, new_backup_id
 from zsnapdb.base.errors import NotFound, NotOursError, PreflightError
 from zsnapdb.jobs.base.run_locks import exclusive
-from zsnapdb.jobs.base.set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import restore_run, volume_receive
-from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.base.snapshot_set_properties import RESTORED_PROPERTY
+from zsnapdb.jobs.restore import run_lifecycle, volume_receive
+from zsnapdb.jobs.restore import server_restore as restoring
 from zsnapdb.jobs.restore.startup_steps import ServerWork, remove_all
 from zsnapdb.jobs.restore.volume_receive import receive
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
@@ -55,7 +55,7 @@ def test_what_another_process_finished_while_this_one_waited_is_neither_resumed_
         with exclusive(name, **options):
             yield
 
-    monkeypatch.setattr(restore_run, "exclusive", after_the_other)
+    monkeypatch.setattr(run_lifecycle, "exclusive", after_the_other)
     before = list(host.executed)
     calls: dict[str, Callable[[], object]] = {
         "resume": lambda: restoring.resume(host.settings, host.instance, None),

@@ -9,11 +9,11 @@ import pytest
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.manifests import manifest
 from zsnapdb.base.errors import HistoryError
-from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.record import host_record, production_restores
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
+from zsnapdb.jobs.record import host_backup_record, production_restores
 from zsnapdb.jobs.restore import restore_inputs
-from zsnapdb.planning.repository.production_restores import ProductionRestore, PutBackRecord
-from zsnapdb.repository.binlog_contents import load
+from zsnapdb.planning.repository.production_restores import ProductionRestore, ProductionRestoreRecord
+from zsnapdb.repository.binlog_archive_contents import load
 from zsnapdb.zfs import datasets, snapshots, version
 from zsnapdb.zfs.datasets import Property
 
@@ -140,8 +140,8 @@ def rolled_back(server: ProtectedServer, monkeypatch: pytest.MonkeyPatch) -> Pro
     monkeypatch.setattr(datasets, "exists", lambda name: name in ("tank", *volumes.values()))
     monkeypatch.setattr(version, "pool_guid", lambda _: manifest().pool_guid)
     monkeypatch.setattr(snapshots, "known_states", known_states)
-    monkeypatch.setattr(production_restores, "read_production_restores", lambda _: PutBackRecord())
-    monkeypatch.setattr(host_record, "_volumes", lambda *_: volumes)
+    monkeypatch.setattr(production_restores, "read_production_restores", lambda _: ProductionRestoreRecord())
+    monkeypatch.setattr(host_backup_record, "_volumes", lambda *_: volumes)
     return server
 
 

@@ -17,11 +17,11 @@ from tests.unit.support.streams import end, renamed
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.jobs.restore import chain_checks
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
-from zsnapdb.stream.record_checks import parse_begin
+from zsnapdb.stream.send_stream_checks import parse_begin
 
 RECORDED = Path(__file__).parents[2] / "stream" / "raw-streams.json"
 PASSPHRASE = "correct horse\n"
@@ -63,11 +63,11 @@ def test_the_key_of_then_is_accepted_and_another_one_is_named(site: Site, tmp_pa
         key.unlink(missing_ok=True)
         if text is not None:
             key.write_text(text)
-        (finding,) = stored_chain.judge_key(instance(site, key), repository, manifest)
+        (finding,) = chain_checks.judge_key(instance(site, key), repository, manifest)
         assert words in finding.detail
         assert (finding.severity is Severity.OK) == (text == PASSPHRASE)
         assert not text or text.strip() not in finding.detail + finding.hint, "no key is shown"
-    (finding,) = stored_chain.judge_key(instance(site, None), repository, manifest)
+    (finding,) = chain_checks.judge_key(instance(site, None), repository, manifest)
     assert (finding.severity, "no file has its key" in finding.detail) == (Severity.UNFIT, True)
 
 
@@ -78,15 +78,15 @@ def test_a_damaged_first_chunk_is_named_and_no_key_is_judged_by_it(site: Site, t
     (chunk,) = [file for file in site.folder.rglob("*") if file.is_file() and "/data/" in str(file)][:1]
     chunk.write_bytes(bytes(len(chunk.read_bytes())))
     with pytest.raises(DamagedError, match="chunk"):
-        stored_chain.judge_key(instance(site, key), repository, manifest)
+        chain_checks.judge_key(instance(site, key), repository, manifest)
 
 
 def test_what_is_not_raw_needs_no_key(site: Site) -> None:
     (backup_id,) = site.fill([None])
     repository = site.instance().open_repository()
-    assert stored_chain.judge_key(instance(site, None), repository, repository.manifest("main", backup_id)) == []
+    assert chain_checks.judge_key(instance(site, None), repository, repository.manifest("main", backup_id)) == []
 
 
 def test_zfs_finds_the_key_in_the_file_or_asks_for_it(site: Site) -> None:
-    assert stored_chain.key_location(instance(site, None)) == "prompt"
-    assert stored_chain.key_location(instance(site, Path("/etc/zfs/key"))) == "file:///etc/zfs/key"
+    assert chain_checks.key_location(instance(site, None)) == "prompt"
+    assert chain_checks.key_location(instance(site, Path("/etc/zfs/key"))) == "file:///etc/zfs/key"

@@ -18,17 +18,17 @@ from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.base.errors import AmbiguousPointError, NotFound, UsageError
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.set_properties import POSITION_PROPERTY, STORED
+from zsnapdb.jobs.base.snapshot_set_properties import POSITION_PROPERTY, STORED
 from zsnapdb.jobs.clone import create_plan, query
 from zsnapdb.jobs.clone.query import Candidate, Moment, MomentMatch
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.host.local_snapshot_sets import DescribedSet
 from zsnapdb.jobs.trial import drill, rescue
-from zsnapdb.mysql.process import processes
+from zsnapdb.mysql.process import process_managers
 from zsnapdb.mysql.process import programs as client_programs
 from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.restore.point_forms import parse_time
 from zsnapdb.planning.restore.steps import Replay
-from zsnapdb.planning.restore.targets import parse_time
 from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.zfs import snapshots
 
@@ -92,7 +92,7 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repeated:
     old, new = (incarnation.id for incarnation in server.load().incarnations)
     for module, name, answer in (
         (client_programs, "find", Path("/usr/bin/program")),
-        (processes, "version_of", "9.7.4"),
+        (process_managers, "version_of", "9.7.4"),
     ):
         monkeypatch.setattr(module, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(create_plan, "plan_for", planned_clone)

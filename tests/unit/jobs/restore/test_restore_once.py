@@ -14,10 +14,10 @@ from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.idempotency_records import Action, OnceRecords
-from zsnapdb.jobs.restore import once
-from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore import run_results
+from zsnapdb.jobs.restore import server_restore as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore.run import RestoreResult
+from zsnapdb.jobs.restore.server_restore import RestoreResult
 from zsnapdb.jobs.steps.journal import CompletedStep
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.planning.idempotency import RunState
@@ -38,7 +38,7 @@ def of_run(host: PlanningHost, run: str = RUN) -> Instance:
 def repeat(host: PlanningHost, run: str = RUN) -> RestoreResult:
     """Do what `restore --once` does, but for the records of the command."""
     instance = of_run(host, run)
-    known = once.restored(host.settings, instance)
+    known = run_results.restored(host.settings, instance)
     return known or restoring.restore(host.settings, instance, RestoreRequest("latest-backup"))
 
 
@@ -54,7 +54,7 @@ def killed_in(monkeypatch: pytest.MonkeyPatch, host: PlanningHost, step: str) ->
     with monkeypatch.context() as patch:
         patch.setattr(host, "note", dies)
         # A killed process cleans nothing up.
-        patch.setattr("zsnapdb.jobs.restore.restore_run.RestoreRun._after_error", lambda *_: None)
+        patch.setattr("zsnapdb.jobs.restore.run_lifecycle.RestoreRun._after_error", lambda *_: None)
         with pytest.raises(Died):
             repeat(host)
 
@@ -99,7 +99,7 @@ def test_an_exchange_of_production_that_was_interrupted_waits_for_a_person(host:
     journal = exchanging(host)
     Journals(host.settings.restore.journal).write(journal)
     with pytest.raises(PreflightError) as refused:
-        once.restored(host.settings, of_run(host))
+        run_results.restored(host.settings, of_run(host))
     assert refused.value.hint.endswith(f"`zsnapdb restore main --resume --target {journal.top}`")
     assert host.executed == []
 
@@ -115,7 +115,7 @@ def test_a_state_that_was_chosen_long_ago_replaces_the_server_only_if_a_person_s
     instance = replace(instance, host=replace(instance.host, now=lambda: later))
     refusal = pytest.raises(PreflightError, match="more than an hour ago") if is_refused else contextlib.nullcontext()
     with refusal:
-        once.restored(host.settings, instance)
+        run_results.restored(host.settings, instance)
     assert (host.executed == []) == is_refused
 
 
@@ -128,4 +128,4 @@ def test_a_restore_that_was_given_up_is_not_begun_again(host: PlanningHost, monk
     known = records.read(RUN)
     assert known is not None
     assert known.state is RunState.GIVEN_UP
-    assert once.restored(host.settings, instance) is None
+    assert run_results.restored(host.settings, instance) is None

@@ -13,7 +13,7 @@ from tests.unit.support.machine_yard import made_yard
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.errors import CommandError, DamagedError, PreflightError
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.restore.restore_run import Body, RestoreRun, alone, exclusive_journal, refuse_active
+from zsnapdb.jobs.restore.run_lifecycle import RestoreKind, RestoreRun, exclusive_journal, lock_target, refuse_active
 from zsnapdb.jobs.steps.journal import JournalFolder
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournal, MachineJournals, RestoreJournal
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
@@ -44,9 +44,9 @@ class Restored:
 
     def run(self) -> None:
         kinds = {type(step) for step in self.plan.steps}
-        body: Body[Any, Any] = Body(Journals, RestoreJournal, dict.fromkeys(kinds, _step), PoolNeeds, id)
+        body: RestoreKind[Any, Any] = RestoreKind(Journals, RestoreJournal, dict.fromkeys(kinds, _step), PoolNeeds, id)
         work: Any = self
-        with alone(self.instance, self.plan):
+        with lock_target(self.instance, self.plan):
             RestoreRun(body, work, self.folder.read(self.plan.top) or self.journal, self.folder).carry_out()
 
     @property

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.jobs.host.archived_binlogs import LocalBinlogs
-from zsnapdb.jobs.restore.target_selection import check_engines, default_engine
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
+from zsnapdb.jobs.restore.backup_selection import check_engines, default_engine
 from zsnapdb.planning.binlog.created_tables import CreatedTable, Defaults
 from zsnapdb.planning.restore.steps import LogPart, Replay
 from zsnapdb.repository.binlog_archive import BinlogArchive

@@ -18,22 +18,22 @@ from tests.unit.planning.restore.test_points import NOON, UUID, Log, at, mysql, 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import AmbiguousPointError, NotFound
 from zsnapdb.base.gtid import GtidSet
-from zsnapdb.jobs.host.archived_binlogs import SpanBuilder
+from zsnapdb.jobs.host.binlog_spans import SpanBuilder
 from zsnapdb.mysql.binlog.transactions import BinlogTransaction
 from zsnapdb.planning.binlog.archive_times import (
     MOST_STRETCHES,
     TOLERANCE,
     ArchiverObservation,
+    CommitTimeEvidence,
     Sighting,
     Stretch,
-    Witness,
     sighting_between,
     with_stretch,
 )
 from zsnapdb.planning.binlog.route import NOTHING_KNOWN, RouteFile, commit_time, follow
-from zsnapdb.planning.restore.points import choose
+from zsnapdb.planning.restore.point_forms import AtTime
 from zsnapdb.planning.restore.replays import Scanned, find_stop
-from zsnapdb.planning.restore.targets import AtTime
+from zsnapdb.planning.restore.route_choice import choose
 from zsnapdb.repository.binlog_descriptions import SpanPart
 
 SECOND, SIZE, HEAD = 1_000_000, 10, 100
@@ -96,7 +96,7 @@ def tell(acts: Sequence[Act]) -> Story:
         commits += [Commit(*one, seen) for one in waiting]
         own = [one for one in commits if one.file == number]
         known = spans[number] if number < len(spans) else SpanPart(start=0, end=HEAD)
-        witness = Witness(seen, known.stretches, known.end)
+        witness = CommitTimeEvidence(seen, known.stretches, known.end)
         archived = [one for one in own if HEAD + SIZE * (own.index(one) + 1) <= known.end]
         fresh = described(own, len(archived), known.end, witness)
         span = known.then(fresh, Flavour.MARIADB)
@@ -108,7 +108,7 @@ def tell(acts: Sequence[Act]) -> Story:
     return Story(tuple(commits), *archive(commits, spans), now)
 
 
-def described(own: Sequence[Commit], skip: int, start: int, witness: Witness) -> SpanPart:
+def described(own: Sequence[Commit], skip: int, start: int, witness: CommitTimeEvidence) -> SpanPart:
     builder = SpanBuilder(start, start, witness)
     for place, one in list(enumerate(own))[skip:]:
         begin = HEAD + SIZE * place
@@ -122,7 +122,7 @@ def archive(
     files, scans, done = [], [], 0
     for number, span in enumerate(spans):
         own = [one for one in commits if one.file == number]
-        reader = Witness(stretches=span.stretches, end=span.end)
+        reader = CommitTimeEvidence(stretches=span.stretches, end=span.end)
         scans.append(tuple(scan(done + place, place, one, reader) for place, one in enumerate(own)))
         assert span.first_commit is not None
         assert span.last_commit is not None
@@ -135,7 +135,7 @@ def archive(
     return tuple(files), tuple(scans)
 
 
-def scan(number: int, place: int, one: Commit, reader: Witness) -> Scanned:
+def scan(number: int, place: int, one: Commit, reader: CommitTimeEvidence) -> Scanned:
     begin = HEAD + SIZE * place
     seen = reader.contradiction(begin, begin + SIZE, one.stamp)
     between = None
@@ -253,7 +253,7 @@ def test_many_stretches_are_joined_and_none_is_lost(parts: list[tuple[int, int]]
         whole.append(Stretch(10 * place, 10 * place + 5, Sighting(early, early + late)))
         stretches = with_stretch(stretches, whole[-1])
     assert len(stretches) <= MOST_STRETCHES
-    reader = Witness(stretches=stretches, end=10 * len(parts))
+    reader = CommitTimeEvidence(stretches=stretches, end=10 * len(parts))
     for one in whole:
         seen = reader.contradiction(one.start, one.end, 0)
         assert seen is not None

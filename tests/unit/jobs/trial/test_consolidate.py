@@ -19,7 +19,7 @@ from zsnapdb.config.settings import parse
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.repository import inventory
-from zsnapdb.jobs.restore import stored_chain, volume_receive
+from zsnapdb.jobs.restore import chain_checks, volume_receive
 from zsnapdb.jobs.trial import consolidate as job
 from zsnapdb.jobs.trial import scratch_datasets
 from zsnapdb.planning.backup.fitness import unfit
@@ -115,7 +115,7 @@ def test_the_new_backup_is_full_and_is_the_original_in_all_else(pool: Pool, monk
     detail = inventory.detail(pool.site.instance(), made.backup_id)
     assert "consolidated from a chain" in BackupDetailView(detail).text()
     assert "consolidated" not in BackupDetailView(inventory.detail(pool.site.instance(), names[2])).text()
-    (damage,) = {stored_chain.judge_chunks(instance, instance.open_repository(), made)[0].severity}
+    (damage,) = {chain_checks.judge_chunks(instance, instance.open_repository(), made)[0].severity}
     assert damage == "ok"
 
 
@@ -154,7 +154,7 @@ def test_killed_at_any_change_it_adds_a_whole_backup_or_none_and_the_next_run_su
         for name in added:
             manifest = pool.site.instance().open_repository().manifest("main", name)
             instance = pool.site.instance()
-            stored_chain.judge_chunks(instance, instance.open_repository(), manifest)
+            chain_checks.judge_chunks(instance, instance.open_repository(), manifest)
             instance.open_repository().delete(layout.manifest("main", name))
     assert pool.listed() == names
 

@@ -31,7 +31,7 @@ def boots(monkeypatch: pytest.MonkeyPatch) -> None:
         check=lambda facts: CheckOutcome("the server", Outcome.PASSED, ""),
         end=lambda: None,
     )
-    monkeypatch.setattr(drill, "Isolated", lambda *words: isolated)
+    monkeypatch.setattr(drill, "IsolatedServer", lambda *words: isolated)
     monkeypatch.setattr(drill, "check_tables", lambda *words: ())
 
 
@@ -116,7 +116,7 @@ def test_a_rescue_executes_the_plan_that_was_shown_though_a_newer_backup_came(
     isolated = SimpleNamespace(
         start=lambda: None, end=lambda: None, session=lambda: contextlib.nullcontext(SimpleNamespace())
     )
-    monkeypatch.setattr(rescue, "Isolated", lambda *words: isolated)
+    monkeypatch.setattr(rescue, "IsolatedServer", lambda *words: isolated)
     monkeypatch.setattr(table_delivery, "check_there", lambda *words: None)
     monkeypatch.setattr(table_delivery, "to_file", lambda *words: SimpleNamespace())
     done = rescue.execute(host.settings, host.instance, repository, shown)
@@ -137,7 +137,7 @@ def test_a_drill_that_meets_a_damaged_chunk_makes_that_backup_known_as_damaged(
     def damaged(*words: object) -> None:
         raise DamagedBackupError("chunk 3 is missing", backup_id=BACKUPS[0])
 
-    monkeypatch.setattr("zsnapdb.jobs.restore.run.execute_without_journal", damaged)
+    monkeypatch.setattr("zsnapdb.jobs.restore.server_restore.execute_without_journal", damaged)
     done = drill.execute(host.settings, host.instance, repository, shown)
     assert drill.exit_code(done.evidence) == 7
     (known,) = known_damage(repository, host.instance.name).known

@@ -12,7 +12,7 @@ from tests.unit.support.catalogue_session import CatalogueSession
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.jobs.host.server_copy import Copy
 from zsnapdb.jobs.trial import server_checks
-from zsnapdb.jobs.trial.server_checks import Isolated
+from zsnapdb.jobs.trial.server_checks import IsolatedServer
 from zsnapdb.planning.server_facts import ServerPlugins
 
 
@@ -57,7 +57,7 @@ def no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(copy: CopyWithPlugins) -> list[str]:
-    Isolated(cast(Copy, copy), 1, 5.0).start()
+    IsolatedServer(cast(Copy, copy), 1, 5.0).start()
     return copy.events
 
 

@@ -13,7 +13,7 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError, UsageError
 from zsnapdb.config.instance import HostBootSettings, VmSourceSettings
 from zsnapdb.config.settings import InstanceSettings, ProbeSettings
-from zsnapdb.jobs.doctor import orphans
+from zsnapdb.jobs.doctor import orphan_servers
 from zsnapdb.jobs.restore.machine_restore import MachineWork
 from zsnapdb.jobs.trial import drill, machine_drill
 from zsnapdb.jobs.trial.drill import DrillRequest, DrillResult
@@ -123,7 +123,7 @@ def test_what_a_killed_drill_left_is_named_and_the_next_drill_and_reap_remove_it
         xml, _ = yard.libvirt.known[plan.define.uuid]
         copy = xml.replace(plan.define.uuid, "99999999-0000-4000-8000-000000000001", 1).replace("drill-", "copy-")
         yard.libvirt.add(copy, MachineState.RUNNING)
-        (leak,) = orphans.leaks(yard.settings)
+        (leak,) = orphan_servers.leaks(yard.settings)
         assert (leak.what, leak.where, leak.instance) == (
             "machine whose drill was killed",
             plan.place.container,
@@ -132,9 +132,9 @@ def test_what_a_killed_drill_left_is_named_and_the_next_drill_and_reap_remove_it
         if end == "drill":
             executed(yard, planned(yard))
         else:
-            assert [outcome.name for outcome in orphans.plan(yard.settings)] == [plan.place.container]
-            assert [outcome.error for outcome in orphans.reap(yard.settings)] == [None]
-        assert orphans.leaks(yard.settings) == []
+            assert [outcome.name for outcome in orphan_servers.plan(yard.settings)] == [plan.place.container]
+            assert [outcome.error for outcome in orphan_servers.reap(yard.settings)] == [None]
+        assert orphan_servers.leaks(yard.settings) == []
         assert yard.state()[0] - before[0] <= HOMES
         assert yard.libvirt.known.pop(parse(copy).uuid)[1] is MachineState.RUNNING
         assert yard.state()[1] == before[1]

@@ -46,7 +46,7 @@ def restore_raises(monkeypatch: pytest.MonkeyPatch, error: ZsnapdbError) -> None
     def execute(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("zsnapdb.jobs.restore.run.execute_without_journal", execute)
+    monkeypatch.setattr("zsnapdb.jobs.restore.server_restore.execute_without_journal", execute)
 
 
 @pytest.mark.parametrize("error", [DamagedError("chunk 1 is missing"), NotFound("no manifest")])

@@ -25,8 +25,8 @@ from zsnapdb.base.errors import (
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.base.host import THIS_HOST, system_now
-from zsnapdb.jobs.copies.catalogue import Verb
-from zsnapdb.jobs.copies.sweep import ExtraRemoval
+from zsnapdb.jobs.dataset_copies.catalogue import Verb
+from zsnapdb.jobs.dataset_copies.sweep import ExtraRemoval
 from zsnapdb.jobs.vm import base, catalogue, create, lifecycle, removal
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest, ReadyMarker, ready_marker

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.backup.at_rest import (
+from zsnapdb.planning.backup.dataset_encryption import (
     CLEAR,
     DatasetEncryption,
     NameChange,

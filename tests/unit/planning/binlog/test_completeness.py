@@ -21,11 +21,11 @@ from zsnapdb.planning.binlog.archive_times import (
     least_limit,
     record_interval,
 )
-from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil, EndKind
+from zsnapdb.planning.binlog.recoverable_ranges import window
 from zsnapdb.planning.binlog.route import commit_time, follow
-from zsnapdb.planning.binlog.window import window
-from zsnapdb.planning.restore.points import choose
-from zsnapdb.planning.restore.targets import AtTime
+from zsnapdb.planning.binlog.route_elements import ArchiveState, CompleteUntil, EndKind
+from zsnapdb.planning.restore.point_forms import AtTime
+from zsnapdb.planning.restore.route_choice import choose
 
 POINT = at(25, f"{A}:1-15")
 FILES = [own(1), own(2), own(3, rotated=False)]

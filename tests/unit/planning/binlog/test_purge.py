@@ -12,7 +12,7 @@ from tests.unit.support.binlog_window import Kept
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.jobs.binlog.purge import expiry_of
 from zsnapdb.planning.binlog.archive import ServerBinlog
-from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, ages_of, batches, plan_purge
+from zsnapdb.planning.binlog.purge import DumpConnection, Expiry, PurgePlan, ages_of, batches, plan_purge
 from zsnapdb.planning.clock_guard import RemovalTime
 
 LOCAL = [ServerBinlog(f"binlog.{n:06d}", n, 1000, f"f{n}") for n in range(1, 6)]
@@ -23,7 +23,11 @@ ALL = ("binlog.000001", "binlog.000002", "binlog.000003", "binlog.000004")
 
 
 def plan(
-    kept: list[Kept] = KEPT, dumps: tuple[Dump, ...] = (), keep: float = 0.0, replicas: int = 0, expiry: Expiry = NONE
+    kept: list[Kept] = KEPT,
+    dumps: tuple[DumpConnection, ...] = (),
+    keep: float = 0.0,
+    replicas: int = 0,
+    expiry: Expiry = NONE,
 ) -> PurgePlan:
     return plan_purge(LOCAL, AGES, kept, dumps, expiry, keep=keep, replicas=replicas)
 
@@ -54,9 +58,9 @@ def test_young_ones_stay() -> None:
 
 
 def test_a_replica_that_has_not_fetched_everything_or_is_away_stops_it() -> None:
-    assert plan(dumps=(Dump("r1", True),), replicas=1).names == ALL
-    assert plan(dumps=(Dump("r1", True), Dump("r2", False))).names == ()
-    assert plan(dumps=(Dump("r1", True),), replicas=2).names == ()
+    assert plan(dumps=(DumpConnection("r1", True),), replicas=1).names == ALL
+    assert plan(dumps=(DumpConnection("r1", True), DumpConnection("r2", False))).names == ()
+    assert plan(dumps=(DumpConnection("r1", True),), replicas=2).names == ()
 
 
 def test_it_warns_where_the_server_removes_binlogs_by_itself() -> None:

@@ -33,6 +33,7 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import HistoryError, NotFound
 from zsnapdb.base.gtid import contains, joined
 from zsnapdb.planning.binlog.archive_times import complete_until
+from zsnapdb.planning.binlog.recoverable_ranges import newer_beyond, window
 from zsnapdb.planning.binlog.route import (
     ArchiveState,
     BackupPoint,
@@ -44,9 +45,8 @@ from zsnapdb.planning.binlog.route import (
     commit_time,
     follow,
 )
-from zsnapdb.planning.binlog.window import newer_beyond, window
-from zsnapdb.planning.restore.points import choose
-from zsnapdb.planning.restore.targets import AtTime, Latest
+from zsnapdb.planning.restore.point_forms import AtTime, Latest
+from zsnapdb.planning.restore.route_choice import choose
 
 SERVERS = st.sampled_from([(Flavour.MYSQL, True), (Flavour.MYSQL, False), (Flavour.MARIADB, True)])
 HAPPENINGS = st.lists(

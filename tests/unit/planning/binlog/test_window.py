@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import SECOND, A, B, at, own
+from zsnapdb.planning.binlog.recoverable_ranges import window
 from zsnapdb.planning.binlog.route import EndKind
-from zsnapdb.planning.binlog.window import window
 
 
 def test_a_gap_ends_it_and_a_later_backup_begins_a_new_range() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.config.tables import AddressSettings
-from zsnapdb.planning.clone.addresses import KeptRoute, choose, configuration, read_state, switching
+from zsnapdb.config.services import AddressSettings
+from zsnapdb.planning.clone.kept_ports import KeptRoute, choose, configuration, read_state, switching
 
 SETTINGS = AddressSettings(first_port=24000, last_port=24009)
 HEAD = (

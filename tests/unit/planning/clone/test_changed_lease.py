@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.jobs.copies.properties import lease_values, read_lease
+from zsnapdb.jobs.dataset_copies.properties import lease_values, read_lease
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.lease import CloneLease, Policy, changed, extended, protected, settled
 

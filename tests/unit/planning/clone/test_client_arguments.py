@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import UsageError
-from zsnapdb.planning.clone.client_access import client_arguments
+from zsnapdb.planning.clone.client_commands import client_arguments
 
 ADDRESS = ["--host=127.0.0.1", "--port=23070", "--protocol=tcp"]
 

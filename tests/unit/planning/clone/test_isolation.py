@@ -16,14 +16,14 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.planning.clone.isolation import (
-    IdentityCheck,
+    CloneIdentity,
     ServerProfile,
     awake_accounts_query,
-    broken,
+    find_isolation_breaks,
     lock_accounts_sql,
 )
-from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, is_loopback, option_file
-from zsnapdb.planning.server_copy.source_facts import PROPERTY_BYTES, Origin, decode
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, PathMap, ServerIdentity, is_loopback, option_file
+from zsnapdb.planning.server_copy.source_facts import PROPERTY_BYTES, SourceServer, decode
 from zsnapdb.planning.server_facts import Channel, ServerFacts
 
 VARIABLES = {
@@ -38,7 +38,7 @@ VARIABLES = {
     "admin_address": "",
 }
 FACTS = ServerFacts(Flavour.MYSQL, "9.7.0", "uuid-clone", 4711, VARIABLES, {}, ())
-ORIGIN = Origin.of(
+ORIGIN = SourceServer.of(
     replace(FACTS, server_uuid="uuid-source", server_id=1), {"data": "tank/data"}, {"data": "/var/lib/mysql"}, ()
 )
 
@@ -47,11 +47,11 @@ def bomb() -> str:
     return base64.b85encode(zlib.compress(b" " * (64 << 20))).decode()
 
 
-PROMISE = IdentityCheck(4711, 33070, "127.0.0.1", "/c/.zsnapdb/server.sock")
+PROMISE = CloneIdentity(4711, 33070, "127.0.0.1", "/c/.zsnapdb/server.sock")
 
 
 def test_a_server_that_keeps_the_contract_is_separate() -> None:
-    assert broken(FACTS, ORIGIN, PROMISE, ()) == ()
+    assert find_isolation_breaks(FACTS, ORIGIN, PROMISE, ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -76,25 +76,25 @@ def test_a_server_that_keeps_the_contract_is_separate() -> None:
     ],
 )
 def test_a_variable_that_breaks_the_contract_is_named(name: str, value: str) -> None:
-    (line,) = broken(replace(FACTS, variables={**VARIABLES, name: value}), ORIGIN, PROMISE, ())
+    (line,) = find_isolation_breaks(replace(FACTS, variables={**VARIABLES, name: value}), ORIGIN, PROMISE, ())
     assert name in line
     assert value in line
 
 
 def test_identity_replication_and_accounts_are_looked_at() -> None:
-    assert "server_uuid" in broken(replace(FACTS, server_uuid="uuid-source"), ORIGIN, PROMISE, ())[0]
-    assert "server_id" in broken(replace(FACTS, server_id=1), ORIGIN, PROMISE, ())[0]
+    assert "server_uuid" in find_isolation_breaks(replace(FACTS, server_uuid="uuid-source"), ORIGIN, PROMISE, ())[0]
+    assert "server_id" in find_isolation_breaks(replace(FACTS, server_id=1), ORIGIN, PROMISE, ())[0]
     channel = Channel("", "prod", 3306, receiving=False, applying=False, coordinates=None)
-    assert "prod:3306" in broken(replace(FACTS, channels=(channel,)), ORIGIN, PROMISE, ())[0]
-    assert "app@%" in broken(FACTS, ORIGIN, PROMISE, ("app@%",))[0]
+    assert "prod:3306" in find_isolation_breaks(replace(FACTS, channels=(channel,)), ORIGIN, PROMISE, ())[0]
+    assert "app@%" in find_isolation_breaks(FACTS, ORIGIN, PROMISE, ("app@%",))[0]
 
 
 def test_a_replica_of_a_set_may_follow_its_own_source_and_no_other() -> None:
     promise = replace(PROMISE, follows=33071)
     own = Channel("", "127.0.0.1", 33071, receiving=True, applying=True, coordinates=None)
-    assert broken(replace(FACTS, channels=(own,)), ORIGIN, promise, ()) == ()
+    assert find_isolation_breaks(replace(FACTS, channels=(own,)), ORIGIN, promise, ()) == ()
     for other in (replace(own, port=3306), replace(own, host="prod")):
-        assert "as a replica of" in broken(replace(FACTS, channels=(own, other)), ORIGIN, promise, ())[0]
+        assert "as a replica of" in find_isolation_breaks(replace(FACTS, channels=(own, other)), ORIGIN, promise, ())[0]
 
 
 @pytest.mark.parametrize("flavour", list(Flavour))
@@ -120,7 +120,7 @@ def test_an_origin_is_read_back_from_its_property() -> None:
 
 def test_an_origin_fits_into_a_property_however_many_servers_have_written_to_it() -> None:
     many = ",".join(f"{number:08x}-0000-0000-0000-000000000000:1-9" for number in range(400))
-    long = Origin.of(replace(FACTS, gtid_purged=GtidSet.parse(many)), {"data": "tank/data"}, {"data": "/x"}, ())
+    long = SourceServer.of(replace(FACTS, gtid_purged=GtidSet.parse(many)), {"data": "tank/data"}, {"data": "/x"}, ())
     assert len(long.model_dump_json()) > PROPERTY_BYTES
     assert len(long.encode().encode()) <= PROPERTY_BYTES
     assert decode(long.encode(), "x").variables == long.variables
@@ -130,7 +130,7 @@ def test_an_origin_fits_into_a_property_however_many_servers_have_written_to_it(
 def test_an_origin_fits_into_a_property_however_long_its_settings_are() -> None:
     noise = {f"variable_{number}": hashlib.sha256(b"%d" % number).hexdigest() for number in range(300)}
     origin = replace(FACTS, variables={**VARIABLES, **noise}, origins=dict.fromkeys(noise, "EXPLICIT"))
-    long = Origin.of(origin, {"data": "tank/data"}, {"data": "/x"}, ())
+    long = SourceServer.of(origin, {"data": "tank/data"}, {"data": "/x"}, ())
     assert len(long.encode().encode()) <= PROPERTY_BYTES
     read = decode(long.encode(), "x")
     assert read.unlogged_gtids is None
@@ -158,7 +158,7 @@ def test_a_packed_property_that_cannot_be_read_is_damage(text: str) -> None:
     ],
 )
 def test_an_option_that_nothing_takes_back_is_refused(line: str) -> None:
-    identity = ServerIdentity(4711, 33070, "/c/.zsnapdb", "mysql", Access.ACCOUNTS)
+    identity = ServerIdentity(4711, 33070, "/c/.zsnapdb", "mysql", LoginAccess.ACCOUNTS)
     with pytest.raises(PreflightError, match=r"server\.options"):
         option_file(Flavour.MYSQL, {"datadir": "/d"}, PathMap((("/d", "/c"),)), identity, [line])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.config.tables import MigrationSettings
+from zsnapdb.config.services import MigrationSettings
 from zsnapdb.planning.clone.diff import definition, schema_difference
 from zsnapdb.planning.clone.masking import Changes, FileState, TableFiles
 from zsnapdb.planning.clone.migration_findings import (

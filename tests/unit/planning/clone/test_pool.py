@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.config.tables import PoolSettings
+from zsnapdb.config.services import PoolSettings
 from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.pool import (
     LEAST_SPACE,

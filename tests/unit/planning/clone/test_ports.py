@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.planning.clone.addresses import choose_port
+from zsnapdb.planning.clone.kept_ports import choose_port
 
 
 def test_the_lowest_free_port_is_taken() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.planning.clone.removal import CommitSnapshot, OwnSnapshot, Promotion, Removal, removal
+from zsnapdb.planning.clone.destroy_plan import CommitSnapshot, OwnSnapshot, Promotion, Removal, removal
 
 LIFE = "tank/clones/life"
 CHILD = "tank/clones/child/r1"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.errors import ConsistencyError, UsageError
-from zsnapdb.planning.clone.client_access import tunnel_to
+from zsnapdb.planning.clone.client_commands import tunnel_to
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from zsnapdb.base import run_context
+from zsnapdb.config.services import FleetVerb
 from zsnapdb.config.settings import Settings
-from zsnapdb.config.tables import FleetVerb
 from zsnapdb.planning.agent_jobs import RunRecord
 from zsnapdb.planning.fleet.jobs import (
     JobRequest,

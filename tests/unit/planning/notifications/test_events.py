@@ -18,7 +18,7 @@ from zsnapdb.planning.health.notification_events import (
     TargetMemory,
     concerns,
     is_news,
-    judgement_metrics,
+    judgement_occasions,
     overall,
 )
 from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Verdict
@@ -121,7 +121,7 @@ def judged(name: str, verdict: Verdict | None) -> JudgedInstance:
 
 def test_each_objective_is_broken_or_met_and_a_warning_is_met() -> None:
     states = [judged("a", Verdict.BROKEN), judged("b", Verdict.WARNING), judged("c", None)]
-    assert [(one.instance, one.subject, one.event) for one in judgement_metrics(states, NOW)] == [
+    assert [(one.instance, one.subject, one.event) for one in judgement_occasions(states, NOW)] == [
         ("a", READABLE, NotificationEvent.MET),
         ("a", "rpo", NotificationEvent.BROKEN),
         ("a", "server", NotificationEvent.MET),
@@ -181,7 +181,7 @@ def test_a_target_that_is_ambiguous_or_unsafe_is_refused(fields: dict[str, Any])
 def test_the_end_of_a_rewind_that_left_its_server_down_is_told_although_nothing_is_judged_any_more() -> None:
     left = Judgement(Objective.SERVER, Verdict.BROKEN, "because", "do")
     during = JudgedInstance("a", "s3", Health(HealthFacts("a", "s3", NOW, None, None, None, None), (left,)))
-    told = [one for state in (during, judged("a", Verdict.MET)) for one in judgement_metrics([state], NOW)]
+    told = [one for state in (during, judged("a", Verdict.MET)) for one in judgement_occasions([state], NOW)]
     heard = [occasion for occasion, is_sent in zip(told, sent(HOOK, *told), strict=True) if is_sent]
     assert [(one.subject, one.event) for one in heard] == [
         ("server", NotificationEvent.BROKEN),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from zsnapdb.planning.repository.host_record import (
+from zsnapdb.planning.repository.host_backup_record import (
     BackupRecord,
     LocalBackup,
     RecordedBackup,

@@ -9,11 +9,11 @@ import pytest
 from zsnapdb.planning.repository.production_restores import (
     ProductionPoints,
     ProductionRestore,
-    PutBackRecord,
+    ProductionRestoreRecord,
     rolled_back,
 )
 
-NO_RESTORE = PutBackRecord()
+NO_RESTORE = ProductionRestoreRecord()
 FIRST, SECOND = "20261120T100000Z-0001", "20261121T100000Z-0002"
 
 
@@ -50,14 +50,14 @@ def put_back(restore_id: str, base: int, group: int, base_pool: int = 1, pool: i
     return ProductionRestore(restore_id=restore_id, base_pool=base_pool, base_group=base, pool=pool, group=group)
 
 
-def left(record: PutBackRecord, *groups: int, pool: int = 1) -> list[int]:
+def left(record: ProductionRestoreRecord, *groups: int, pool: int = 1) -> list[int]:
     made = [Made(group, pool) for group in groups]
     found = record.taken_back(made)
     return [one.createtxg for one in made if one.backup_id in found]
 
 
 def test_backups_between_the_base_and_the_exchange_are_left() -> None:
-    record = PutBackRecord().with_restore(put_back(FIRST, 20, 50))
+    record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 50))
     assert left(record, 10, 20, 21, 50, 51) == [21, 50]
     assert record.taken_back([Made(30)]) == {"1:30": FIRST}
     assert left(record, 30, pool=9) == [], "nothing is known about that pool"
@@ -65,18 +65,18 @@ def test_backups_between_the_base_and_the_exchange_are_left() -> None:
 
 
 def test_a_restore_to_what_an_earlier_one_left_makes_that_the_path() -> None:
-    record = PutBackRecord().with_restore(put_back(FIRST, 20, 50)).with_restore(put_back(SECOND, 40, 70))
+    record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 50)).with_restore(put_back(SECOND, 40, 70))
     assert left(record, 10, 30, 40, 45, 60, 80) == [45, 60]
 
 
 def test_a_second_restore_adds_to_what_is_left() -> None:
-    record = PutBackRecord().with_restore(put_back(FIRST, 20, 50)).with_restore(put_back(SECOND, 60, 70))
+    record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 50)).with_restore(put_back(SECOND, 60, 70))
     assert left(record, 20, 30, 55, 60, 65, 80) == [30, 65]
     assert record.taken_back([Made(65)]) == {"1:65": SECOND}
 
 
 def test_a_restore_into_another_pool_leaves_what_is_later_in_the_first() -> None:
-    record = PutBackRecord().with_restore(put_back(FIRST, 20, 5, base_pool=1, pool=2))
+    record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 5, base_pool=1, pool=2))
     assert left(record, 10, 20, 30, 1000) == [30, 1000]
     assert left(record, 6, 7, pool=2) == []
     home = record.with_restore(put_back(SECOND, 6, 2000, base_pool=2, pool=1))
@@ -85,16 +85,18 @@ def test_a_restore_into_another_pool_leaves_what_is_later_in_the_first() -> None
 
 @pytest.mark.parametrize(("mark", "counted"), [(FIRST, 1), (SECOND, 2), (None, 0), ("20990101T000000Z-0009", 0)])
 def test_what_was_undone_by_hand_does_not_count(mark: str | None, counted: int) -> None:
-    record = PutBackRecord().with_restore(put_back(FIRST, 20, 50)).with_restore(put_back(SECOND, 60, 70))
+    record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 50)).with_restore(put_back(SECOND, 60, 70))
     assert len(record.as_of(mark).restores) == counted
 
 
 def test_a_resumed_restore_is_recorded_once() -> None:
-    record = PutBackRecord().with_restore(put_back(FIRST, 20, 50))
+    record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 50))
     assert record.with_restore(put_back(FIRST, 20, 99)) is record
 
 
-def lost(newest_first: list[Made], production: ProductionPoints, record: PutBackRecord = NO_RESTORE) -> list[int]:
+def lost(
+    newest_first: list[Made], production: ProductionPoints, record: ProductionRestoreRecord = NO_RESTORE
+) -> list[int]:
     made = list(reversed(newest_first))
     found = rolled_back(made, production, record)
     return [one.createtxg for one in made if one.backup_id in found]
@@ -115,6 +117,6 @@ def test_datasets_without_older_points_are_not_rolled_back() -> None:
 
 
 def test_rollback_before_a_recorded_restore_is_not_judged() -> None:
-    record = PutBackRecord().with_restore(put_back(FIRST, 20, 55))
+    record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 55))
     made = [Made(group) for group in (60, 50)]
     assert lost(made, ProductionPoints(1, {10}, 10), record) == [60]

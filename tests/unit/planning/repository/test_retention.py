@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from zsnapdb.config.repository import KeepSettings
-from zsnapdb.planning.order import contradicted, in_order
+from zsnapdb.planning.creation_order import contradicted, in_order
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts, Unrestorable, decide
 
 GOLDEN = Path(__file__).parent / "golden"

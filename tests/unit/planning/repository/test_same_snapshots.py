@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.unit.planning.repository.test_retention import NOW, Stored, Volume, histories, kept, law, rules
 from zsnapdb.base.domain_types import Snapshot, SnapshotSet
 from zsnapdb.config.repository import KeepSettings
-from zsnapdb.planning.backup_chain import ChainPolicy, Why, choose_base, restore_chain
-from zsnapdb.planning.order import in_order
-from zsnapdb.planning.repository.host_record import (
+from zsnapdb.planning.backup_chain import ChainPolicy, ReasonKind, choose_base, restore_chain
+from zsnapdb.planning.creation_order import in_order
+from zsnapdb.planning.repository.host_backup_record import (
     BackupRecord,
     RecordedBackup,
     RecordedVolume,
@@ -63,9 +63,9 @@ def test_the_next_backup_is_an_increment_of_the_consolidated_one_and_no_full_one
     policy = ChainPolicy(full_every=20 * 86400.0 - 1, longest=2)
     chain = in_order(CHAIN[:3])
     due = choose_base(chain[:2], {"data": {2}}, [("-L",)], now=NOW, policy=policy)
-    assert due.why is Why.CHAIN_LENGTH
+    assert due.why is ReasonKind.CHAIN_LENGTH
     planned = choose_base(chain, {"data": {2}}, [("-L",)], now=NOW, policy=policy)
-    assert (planned.why, planned.base and planned.base.backup_id) == (Why.INCREMENT, CONSOLIDATED)
+    assert (planned.why, planned.base and planned.base.backup_id) == (ReasonKind.INCREMENT, CONSOLIDATED)
 
 
 def test_the_later_one_counts_and_the_chain_before_it_expires() -> None:

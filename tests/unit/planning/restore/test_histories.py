@@ -12,8 +12,8 @@ from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.errors import HistoryError, NotFound, PreflightError
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.planning.binlog.route import BackupPoint, commit_time
-from zsnapdb.planning.restore.points import RestoreRoute, choose
-from zsnapdb.planning.restore.targets import AtGtids, AtTime, Latest, Target
+from zsnapdb.planning.restore.point_forms import AtGtids, AtTime, Latest, Target
+from zsnapdb.planning.restore.route_choice import RestoreRoute, choose
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 ONE = "server_id 1"

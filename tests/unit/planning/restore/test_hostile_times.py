@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.quantities import parse_duration, parse_size
-from zsnapdb.planning.restore.targets import AtTime, ago, parse_target
+from zsnapdb.planning.restore.point_forms import AtTime, ago, parse_target
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 YEARS = st.sampled_from(("0000", "0001", "1969", "1970", "2026", "9999", "99999", "-001", "٢٠٢٦"))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.base.domain_types import Flavour
-from zsnapdb.planning.restore.points import SetOnHost, first_binlog
-from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest
+from zsnapdb.planning.restore.point_forms import AtGtids, AtTime, BeforeGtid, Latest
+from zsnapdb.planning.restore.route_choice import SetOnHost, first_binlog
 
 BEGAN = datetime(2026, 11, 20, 10, tzinfo=UTC)
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.unit.support.binlog_window import SECOND, A, B, at, gtids, own
-from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup, newer_than
-from zsnapdb.planning.restore.points import RestoreRoute, choose
-from zsnapdb.planning.restore.targets import AtBackup, Latest
+from zsnapdb.planning.restore.newest_state_check import UnusableArchive, UnusableBackup, newer_than
+from zsnapdb.planning.restore.point_forms import AtBackup, Latest
+from zsnapdb.planning.restore.route_choice import RestoreRoute, choose
 
 NOW = datetime(1970, 1, 2, tzinfo=UTC)
 

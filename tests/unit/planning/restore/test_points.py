@@ -13,7 +13,7 @@ from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.base.errors import AmbiguousPointError, NotFound, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
-from zsnapdb.planning.restore.points import RestoreRoute, choose
+from zsnapdb.planning.restore.point_forms import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
 from zsnapdb.planning.restore.replays import (
     Boundary,
     Scanned,
@@ -24,7 +24,7 @@ from zsnapdb.planning.restore.replays import (
     replays,
     start_in,
 )
-from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
+from zsnapdb.planning.restore.route_choice import RestoreRoute, choose
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"

@@ -8,7 +8,7 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.planning.server_copy.copy_options import (
     BRIEF,
-    Access,
+    LoginAccess,
     PathMap,
     ServerIdentity,
     log_files,
@@ -34,7 +34,10 @@ VARIABLES = {
 
 
 def made(
-    flavour: Flavour = Flavour.MYSQL, port: int | None = 33070, access: Access = Access.ACCOUNTS, **changed: str
+    flavour: Flavour = Flavour.MYSQL,
+    port: int | None = 33070,
+    access: LoginAccess = LoginAccess.ACCOUNTS,
+    **changed: str,
 ) -> list[str]:
     identity = ServerIdentity(4711, port, "/clones/c/.zsnapdb", "mysql", access)
     return option_file(flavour, {**VARIABLES, **changed}, PATHS, identity, ["innodb_buffer_pool_size=64M"]).splitlines()
@@ -53,7 +56,7 @@ def test_every_path_points_into_the_copy() -> None:
 
 def test_triggers_and_functions_need_no_right_over_the_server_where_that_is_set() -> None:
     line = "loose_log_bin_trust_function_creators=ON"
-    identity = ServerIdentity(4711, 33070, "/c/.zsnapdb", "mysql", Access.ACCOUNTS, trusts_creators=True)
+    identity = ServerIdentity(4711, 33070, "/c/.zsnapdb", "mysql", LoginAccess.ACCOUNTS, trusts_creators=True)
     assert line in option_file(Flavour.MYSQL, VARIABLES, PATHS, identity, ()).splitlines()
     assert line not in made()
 
@@ -78,14 +81,14 @@ def test_the_sites_options_cannot_bring_back_a_path_an_identity_or_the_event_sch
 
 
 def test_a_private_socket_has_no_network_and_no_accounts() -> None:
-    lines = made(port=None, access=Access.PRIVATE_SOCKET)
+    lines = made(port=None, access=LoginAccess.PRIVATE_SOCKET)
     assert "skip_networking=ON" in lines
     assert {"skip_grant_tables", *BRIEF} <= set(lines)
     assert not any(line.startswith("port=") for line in lines)
 
 
 def test_a_server_without_a_network_makes_no_keys_and_a_served_one_does() -> None:
-    private, served = made(port=None, access=Access.PRIVATE_SOCKET), made()
+    private, served = made(port=None, access=LoginAccess.PRIVATE_SOCKET), made()
     assert "loose_auto_generate_certs=OFF" in private
     assert not any("auto_generate" in line for line in served)
 

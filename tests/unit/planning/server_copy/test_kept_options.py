@@ -10,7 +10,7 @@ from tests.unit.support.recorded_variables import all_variables
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.mysql.replication.replay import ACCEPTING
-from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, option_file
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, PathMap, ServerIdentity, option_file
 from zsnapdb.planning.server_copy.source_facts import LONGEST_LINE, kept_lines, kept_statements, left_out, notes_on
 from zsnapdb.planning.server_copy.variables import VariableClass, class_of
 
@@ -163,7 +163,7 @@ def test_a_plan_tells_that_local_times_would_differ(
 
 
 def test_what_a_copy_must_not_do_comes_after_the_settings() -> None:
-    identity = ServerIdentity(4711, None, "/c/.zsnapdb", "mysql", Access.ACCOUNTS)
+    identity = ServerIdentity(4711, None, "/c/.zsnapdb", "mysql", LoginAccess.ACCOUNTS)
     variables = {"datadir": "/d", "max_sort_length": "77", "sync_binlog": "0", "event_scheduler": "ON", "port": "1"}
     paths = PathMap((("/d", "/c"),))
     lines = option_file(Flavour.MYSQL, variables, paths, identity, ["max_sort_length=99"], ACCEPTING).splitlines()

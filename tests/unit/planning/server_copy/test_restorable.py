@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.unit.planning.server_copy.test_copy_options import VARIABLES
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.mysql.process.server_files import fixed_links
-from zsnapdb.planning.server_copy.copy_options import Access, PathMap, ServerIdentity, option_file
+from zsnapdb.mysql.process.written_paths import fixed_links
+from zsnapdb.planning.server_copy.copy_options import LoginAccess, PathMap, ServerIdentity, option_file
 from zsnapdb.planning.server_copy.version_compatibility import objections_to_files, objections_to_settings
 
 POINTS = ("/var/lib/mysql", "/var/lib/mysql/data", "/srv/extra")
 COPY = PathMap(tuple((point, f"/clones/c/{PurePosixPath(point).name}") for point in POINTS))
-IDENTITY = ServerIdentity(4711, None, "/clones/c/.zsnapdb", "mysql", Access.ACCOUNTS)
+IDENTITY = ServerIdentity(4711, None, "/clones/c/.zsnapdb", "mysql", LoginAccess.ACCOUNTS)
 PLACES = st.sampled_from(
     (
         "",

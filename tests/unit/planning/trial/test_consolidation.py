@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from zsnapdb.base.domain_types import backup_time, is_backup_id, new_backup_id
 from zsnapdb.base.errors import DamagedError, NotFound, PreflightError
+from zsnapdb.planning.creation_order import in_order
 from zsnapdb.planning.damage_register import DamageKind, DamageRegister, KnownDamage
-from zsnapdb.planning.order import in_order
-from zsnapdb.planning.trial.consolidation import LATEST, Consolidation, choose, id_after
+from zsnapdb.planning.repository.consolidation import LATEST, Consolidation, choose, id_after
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.base.gtid import GtidPosition, GtidSet
 from zsnapdb.planning.trial.drill import (
-    InsideAnswer,
+    GuestServerAnswer,
     InsideResult,
     binlog_of_start,
     judge_identity,
@@ -20,8 +20,10 @@ from zsnapdb.planning.trial.drill import (
 
 OWN, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 LOGS = (("binlog.000007", 4096), ("binlog.000008", 330))
-MYSQL = InsideAnswer(Flavour.MYSQL, "9.7.4", OWN, 1, LOGS, GtidSet.parse(f"{OWN}:1-15"), GtidSet.parse(f"{OWN}:1-15"))
-MARIADB = InsideAnswer(
+MYSQL = GuestServerAnswer(
+    Flavour.MYSQL, "9.7.4", OWN, 1, LOGS, GtidSet.parse(f"{OWN}:1-15"), GtidSet.parse(f"{OWN}:1-15")
+)
+MARIADB = GuestServerAnswer(
     Flavour.MARIADB, "11.8.3-MariaDB", None, 1, LOGS, GtidPosition.parse("0-1-15"), GtidPosition.parse("0-1-15")
 )
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError
-from zsnapdb.planning.vm import agent, consistency_level
+from zsnapdb.planning.vm import consistency_level, guest_agent_messages
 from zsnapdb.planning.vm.consistency_level import Freeze, Grade, Power
 
 HELD = Freeze(2, 12.0, ("/",))
@@ -48,18 +48,18 @@ def test_a_grade_below_the_minimum_is_refused_with_what_to_do() -> None:
 
 
 def test_the_answers_of_an_agent_are_read_by_their_form() -> None:
-    assert agent.is_frozen('{"return": "frozen"}')
-    assert not agent.is_frozen('{"return": "thawed"}')
-    assert agent.count('{"return": 3}') == 3
+    assert guest_agent_messages.is_frozen('{"return": "frozen"}')
+    assert not guest_agent_messages.is_frozen('{"return": "thawed"}')
+    assert guest_agent_messages.count('{"return": 3}') == 3
     listed = '{"return": [{"mountpoint": "/var"}, {"mountpoint": "/"}, {"mountpoint": "a\\nb"}, {"name": "x"}, 7]}'
-    assert agent.mount_points(listed) == ("/", "/var")
+    assert guest_agent_messages.mount_points(listed) == ("/", "/var")
     found = [{"ip-address": "10.0.0.7"}, {"ip-address": "fe80::1"}, {"ip-address": "10.0.0.7; x"}, {"ip-address": 7}]
     network = [{"ip-addresses": found}, {"ip-addresses": None}, {"name": "lo"}, 7]
-    assert agent.addresses(json.dumps({"return": network})) == ("10.0.0.7", "fe80::1")
+    assert guest_agent_messages.addresses(json.dumps({"return": network})) == ("10.0.0.7", "fe80::1")
     many = [{"ip-addresses": [{"ip-address": f"10.0.{one}.1"} for one in range(200)]}]
-    assert len(agent.addresses(json.dumps({"return": many}))) == 64
+    assert len(guest_agent_messages.addresses(json.dumps({"return": many}))) == 64
     for strange in ("", "[]", '{"error": 1}', '{"return": true}', '{"return": -1}', "x" * (2 << 20)):
         with pytest.raises(DamagedError, match="cannot be read"):
-            agent.count(strange)
+            guest_agent_messages.count(strange)
     with pytest.raises(DamagedError):
-        agent.is_frozen('{"return": "thawing"}')
+        guest_agent_messages.is_frozen('{"return": "thawing"}')

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from zsnapdb.base.errors import DamagedError
-from zsnapdb.planning.vm import agent
-from zsnapdb.planning.vm.agent import GuestProgramEnd
+from zsnapdb.planning.vm import guest_agent_messages
+from zsnapdb.planning.vm.guest_agent_messages import GuestProgramEnd
 
 
 def answer(**fields: Any) -> str:
@@ -18,22 +18,22 @@ def answer(**fields: Any) -> str:
 
 
 def test_a_program_is_started_by_its_words_with_its_text_as_stdin_and_never_through_a_shell() -> None:
-    command = json.loads(agent.start(("mariadb", "--batch"), "SELECT 'ö';\n"))
+    command = json.loads(guest_agent_messages.start(("mariadb", "--batch"), "SELECT 'ö';\n"))
     assert command["execute"] == "guest-exec"
     arguments = command["arguments"]
     assert (arguments["path"], arguments["arg"], arguments["capture-output"]) == ("mariadb", ["--batch"], True)
     assert base64.b64decode(arguments["input-data"]).decode() == "SELECT 'ö';\n"
-    assert agent.started(answer(pid=7)) == 7
-    assert json.loads(agent.status(7))["arguments"] == {"pid": 7}
+    assert guest_agent_messages.started(answer(pid=7)) == 7
+    assert json.loads(guest_agent_messages.status(7))["arguments"] == {"pid": 7}
 
 
 def test_a_program_runs_or_has_ended_with_its_status_and_output() -> None:
-    assert agent.parse_end(answer(exited=False)) is None
+    assert guest_agent_messages.parse_end(answer(exited=False)) is None
     out = base64.b64encode(b"1\n\xff").decode()
-    assert agent.parse_end(answer(**{"exited": True, "exitcode": 1, "out-data": out})) == GuestProgramEnd(
-        1, "1\n\ufffd", ""
-    )
-    killed = agent.parse_end(answer(exited=True, signal=9))
+    assert guest_agent_messages.parse_end(
+        answer(**{"exited": True, "exitcode": 1, "out-data": out})
+    ) == GuestProgramEnd(1, "1\n\ufffd", "")
+    killed = guest_agent_messages.parse_end(answer(exited=True, signal=9))
     assert killed is not None
     assert not killed.is_good
 
@@ -57,6 +57,6 @@ def test_a_program_runs_or_has_ended_with_its_status_and_output() -> None:
 )
 def test_strange_answers_are_refused(text: str) -> None:
     with pytest.raises(DamagedError, match="cannot be read"):
-        agent.parse_end(text)
+        guest_agent_messages.parse_end(text)
     with pytest.raises(DamagedError, match="cannot be read"):
-        agent.started(text)
+        guest_agent_messages.started(text)

@@ -1,0 +1,206 @@
+"""The digests of documents that this host stored or adopted, in files below the folder of its records.
+
+`documents.json` has the digests of an instance's small documents for all repositories, because each document names its
+repository. The backup and binlog records in the same folder have the digests of manifests and of rotated binlogs'
+descriptions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import ValidationError
+
+from zsnapdb.base import files
+from zsnapdb.base.errors import DamagedError, NotFound
+from zsnapdb.base.patterns import first_problem
+from zsnapdb.jobs.base.events import SILENT, Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.planning.repository import document_digests
+from zsnapdb.planning.repository.document_digests import OwnDocuments
+from zsnapdb.planning.repository.host_backup_record import ArchivedBinlogs, BackupRecord, RecordPart
+from zsnapdb.repository import layout
+from zsnapdb.repository.layout import Key
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.stored_document import digest_of
+
+if TYPE_CHECKING:
+    from zsnapdb.repository.binlog_archive_contents import Archive
+
+P = TypeVar("P", bound=RecordPart)
+
+DOCUMENTS = "documents.json"
+_LOCK_SECONDS = 30.0
+
+
+@dataclass
+class _Read:
+    """The content of the files that had this `state`. `knows_any`: this host stored or adopted backups."""
+
+    state: tuple[tuple[str, int, int], ...] = ()
+    digests: set[str] = field(default_factory=set)
+    knows_any: bool = False
+
+
+@dataclass(eq=False)
+class OwnDocumentFiles:
+    """The digests of an instance's documents. `folder` has the instance's records. Files are read only when needed."""
+
+    folder: Path
+    events: Events = SILENT
+    _read: _Read | None = None
+    _reading: Lock = field(default_factory=Lock)
+
+    def knows(self, digest: str) -> bool:
+        """Return whether this host stored or adopted a document with this SHA-256."""
+        with self._reading:
+            if self._read is None or (digest not in self._read.digests and self._read.state != self._state()):
+                self._read = self._load()
+            return digest in self._read.digests
+
+    @property
+    def has_begun(self) -> bool:
+        return os.path.exists(self.folder / DOCUMENTS)
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether the records of this host distinguish its own documents from foreign ones.
+
+        False on a host that stored and adopted no backups. After an upgrade from a version without records, also False
+        until the first backup, archive run or drill.
+        """
+        if not self.has_begun:
+            return False
+        self.knows("")
+        return self._read is not None and self._read.knows_any
+
+    def note(self, place: str, digest: str) -> None:
+        """Record a document before it is stored. Warn if the record cannot be written."""
+        if not self.has_begun:
+            self.knows("")
+            if self._read is not None and self._read.knows_any:
+                # An earlier version stored other documents too, so `inherit_documents` creates the record with all of
+                # them.
+                return
+        with self._warning():
+            self.change(lambda own: own.with_digests(place, (digest,)))
+        if self._read is not None:
+            self._read.digests.add(digest)
+
+    def forget(self, place: str) -> None:
+        """Remove the documents of a deleted place. Warn if the record cannot be written."""
+        if self.has_begun:
+            with self._warning():
+                self.change(lambda own: own.without(place))
+
+    def begin(self, places: Mapping[str, Sequence[str]]) -> None:
+        """Create the record with these documents, unless there is one. Warn if it cannot be written."""
+        with self._warning():
+            self.change(lambda own: own if self.has_begun else own.with_places(places))
+
+    def add(self, places: Mapping[str, Sequence[str]]) -> None:
+        """Record adopted documents. Raises OSError if the record cannot be written."""
+        self.change(lambda own: own.with_places(places))
+
+    def change(self, change: Callable[[OwnDocuments], OwnDocuments]) -> None:
+        """Replace the record with the result of `change`. An unreadable record is replaced by a new one.
+
+        Raises OSError if the record cannot be written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with files.locked_file(self.folder / ".documents.lock", _LOCK_SECONDS):
+            file = self.folder / DOCUMENTS
+            before = _parsed(file, OwnDocuments)
+            after = change(before or OwnDocuments())
+            if after != before:
+                files.replace(file, after.model_dump_json().encode(), 0o600)
+
+    @contextlib.contextmanager
+    def _warning(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValidationError) as error:
+            why = error.strerror if isinstance(error, OSError) else first_problem(error)
+            self.events.warn(
+                f"this host's record of its documents, below {self.folder}, cannot be written ({why}): they may count"
+                " as foreign"
+            )
+
+    def _files(self) -> list[Path]:
+        return sorted([self.folder / DOCUMENTS, *self.folder.rglob("backups.json"), *self.folder.rglob("binlogs.json")])
+
+    def _state(self) -> tuple[tuple[str, int, int], ...]:
+        state = []
+        for file in self._files():
+            with contextlib.suppress(OSError):
+                seen = file.stat()
+                state.append((str(file), seen.st_mtime_ns, seen.st_ino))
+        return tuple(state)
+
+    def _load(self) -> _Read:
+        read = _Read(self._state())
+        for file in self._files():
+            if file.name == "backups.json":
+                backups = _parsed(file, BackupRecord)
+                stored = backups.stored if backups is not None else ()
+                begun = [one for one in backups.removed if not one.acknowledged] if backups is not None else []
+                manifests = (*(one.manifest for one in stored), *(one.manifest for one in begun))
+                read.digests |= {digest for digest in manifests if digest is not None}
+                read.knows_any = read.knows_any or bool(stored)
+            elif file.name == "binlogs.json":
+                binlogs = _parsed(file, ArchivedBinlogs)
+                read.digests |= {one.line for one in (binlogs.files if binlogs else ()) if one.line is not None}
+            else:
+                own = _parsed(file, OwnDocuments)
+                read.digests |= {one for many in (own.digests.values() if own else ()) for one in many}
+        return read
+
+
+def _parsed(file: Path, kind: type[P]) -> P | None:
+    try:
+        return kind.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+DocumentPlaces = dict[str, list[str]]
+
+
+def files_of(instance: Instance) -> OwnDocumentFiles:
+    """Return the files with the documents of the instance that this host knows as its own."""
+    return OwnDocumentFiles(instance.host.records / instance.name, instance.events)
+
+
+def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:
+    """Return the small documents in the repository that are verified, by place."""
+    places: DocumentPlaces = {}
+    for one in archive.incarnations:
+        kinds: tuple[tuple[str, Key], ...] = (
+            (document_digests.incarnation(one.id), layout.incarnation(instance, one.id)),
+            (document_digests.complete(one.id), layout.complete(instance, one.id)),
+        )
+        for place, key in kinds:
+            if key in archive.lines:
+                places[place] = [archive.lines[key]]
+    for file in archive.files:
+        segments = (layout.segment(instance, file.incarnation, file.name, s.start, s.end) for s in file.segments)
+        lines = [archive.lines[segment] for segment in segments]
+        places |= {document_digests.segments(file.incarnation, file.name): lines} if lines else {}
+    for place, keys in _small(repository, instance):
+        for small in keys:
+            with contextlib.suppress(DamagedError, NotFound):
+                places.setdefault(place, []).append(digest_of(repository.verified(small)))
+    return places
+
+
+def _small(repository: Repository, instance: str) -> Iterator[tuple[str, list[Key]]]:
+    yield document_digests.DRILLS, [listed.key for listed in repository.list(layout.drills(instance))]
+    yield document_digests.CHECKS, [listed.key for listed in repository.list(layout.verifications(instance))]
+    yield document_digests.MARKS, [listed.key for listed in repository.list(layout.unfinished(instance))]
+    yield document_digests.PINS, [listed.key for listed in repository.list(layout.pins(instance))]

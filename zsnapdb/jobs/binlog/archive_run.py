@@ -1,0 +1,281 @@
+"""`zsnapdb binlog archive`: archives binlogs once or continuously."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from zsnapdb.base.errors import (
+    ConsistencyError,
+    DamagedError,
+    NotFound,
+    PreflightError,
+    RepositoryError,
+    ServerError,
+    ZsnapdbError,
+)
+from zsnapdb.base.program_start import Running, Stop
+from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.run_locks import lock_instance
+from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, find_source
+from zsnapdb.jobs.health.recovery_coverage import read, repeated
+from zsnapdb.planning.backup.dataset_encryption import judge_storing
+from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
+from zsnapdb.planning.binlog.archive_times import CommitHorizon, RoundTimer, record_interval
+from zsnapdb.planning.binlog.failover_history import RepeatedGtids
+from zsnapdb.planning.binlog.route import RouteEnd
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.zfs import encryption
+from zsnapdb.zfs.mounts import mounted
+
+_AGAIN = 300.0
+"""The time in seconds between a failed backup and the next start. Another run may be in progress."""
+
+
+def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
+    """Return the command that makes a backup of an instance."""
+    options = () if config is None else ("--config", str(config))
+    return (sys.executable, "-m", "zsnapdb", "backup", instance, *options)
+
+
+def start_command(command: Sequence[str]) -> Running:
+    """Start the command, which continues if the archiver ends."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None,
+        start_new_session=True,
+        env=dict(os.environ),
+    )
+
+
+class NewHistoryWatch:
+    """A watch for histories that no backup begins.
+
+    It warns once about each, and starts a backup if `backup_on_new_history` is set.
+    """
+
+    def __init__(
+        self, instance: Instance, start: Callable[[], Running], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._instance, self._start, self._clock = instance, start, clock
+        self._is_known = False
+        self._needed: RouteEnd | None = None
+        self._repeated: tuple[RepeatedGtids, ...] = ()
+        self._running: Running | None = None
+        self._again_at = 0.0
+
+    def after(self, result: Round) -> None:
+        """Consider the result of a round of the archiver.
+
+        Raises:
+            RepositoryError: the repository cannot be read.
+        """
+        if result.new_incarnation or result.gaps:
+            self._is_known = False
+        if not self._is_known and result.end is not None:
+            self._look_at_gtids()
+            self._look()
+        if self._running is not None:
+            self._wait_for(self._running)
+        elif self._needed is not None and self._is_automatic and self._clock() >= self._again_at:
+            self._instance.events.tell("a backup of the new history begins")
+            self._running = self._start()
+
+    @property
+    def _is_automatic(self) -> bool:
+        return self._instance.settings.binlog.backup_on_new_history
+
+    def _look(self) -> None:
+        needed = read(self._instance, self._instance.open_repository()).window.unprotected
+        self._is_known = True
+        if needed is not None and needed != self._needed:
+            hint = "" if self._is_automatic else f"; run `zsnapdb backup {self._instance.name}`"
+            self._instance.events.warn(
+                f"nothing that the server writes now can be restored before the next backup: {needed.reason}{hint}"
+            )
+        self._needed = needed
+
+    def _look_at_gtids(self) -> None:
+        repetitions = repeated(self._instance.archive(self._instance.open_repository()).load())
+        for part in repetitions:
+            if part not in self._repeated:
+                self._instance.events.warn(f"{part.text}; {part.hint}")
+        self._repeated = repetitions
+
+    def _wait_for(self, running: Running) -> None:
+        code = running.poll()
+        if code is None:
+            return
+        self._running = None
+        self._again_at = self._clock() + _AGAIN
+        if code:
+            self._instance.events.warn(f"the backup of the new history ended with {code}; trying again later")
+        self._look()
+
+
+_SHORTEST_PAUSE = 0.2
+"""The shortest pause between the starts of two rounds, in seconds."""
+
+
+def open_archive(instance: Instance) -> BinlogArchive:
+    """Open the archive for writing. Create the repository if there is none yet."""
+    return BinlogArchive(instance.open_or_create_repository(), instance.name)
+
+
+def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
+    """Return the archiver of the binlogs.
+
+    Raises:
+        PreflightError: the binlogs are encrypted on this host and would be stored unencrypted.
+    """
+    if not instance.repository.encryption.recipients:
+        mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source) for entry in mounted()]
+        mount = mount_of(str(source.folder), mounts)
+        if mount is not None and mount.fstype == "zfs":
+            cipher = encryption.at_rest([mount.source])[mount.source].cipher
+            error = objection(judge_storing({} if cipher is None else {mount.source: cipher}, is_encrypting=False))
+            if error is not None:
+                raise error
+    return Archiver(instance, open_archive(instance), source)
+
+
+def archive_once(instance: Instance) -> Round:
+    """Archive everything that is in the server's binlogs now.
+
+    Raises:
+        PreflightError: the newest binlog cannot be archived; the other binlogs were archived.
+    """
+    with lock_instance(instance, "binlog", "archiving the binlogs of"):
+        recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
+        with instance.session() as session:
+            source = find_source(session)
+            horizon = recorder.before(session)
+        archiver = archiver_of(instance, source)
+        result = recorder.after(archiver.look(), horizon, archiver.archive)
+    if result.new_incarnation or result.gaps:
+        stored = read(instance, instance.open_repository())
+        result = replace(result, unprotected=stored.window.unprotected, repeated=repeated(stored.archive))
+    if result.blocked is not None:
+        raise PreflightError(
+            f"the newest binlog of instance {instance.name} cannot be archived: {result.blocked}",
+            hint=(
+                "zsnapdb reads encrypted binlogs only with the key file of component_keyring_file or"
+                " file_key_management; with another keyring, set binlog_encryption (MySQL) or encrypt_binlog"
+                " (MariaDB) to OFF"
+            ),
+        )
+    return result
+
+
+def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
+    """Archive until `stop` is set, then once more.
+
+    If no backup leads to the newly archived binlogs, warn, and call `start_backup` if `backup_on_new_history` is set.
+    While the repository is reachable, it gets every transaction within `binlog.interval` of the commit. Errors of
+    server and repository are reported, and archiving continues.
+    """
+    with lock_instance(instance, "binlog", "archiving the binlogs of"):
+        with instance.session() as session:
+            source = find_source(session)
+        archiver = archiver_of(instance, source)
+        timer = RoundTimer(instance.settings.binlog.interval)
+        notes = Notes(instance.events)
+        watch = NewHistoryWatch(instance, start_backup)
+        recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
+        result = Round()
+        while True:
+            is_last, started = stop.is_set(), time.monotonic()
+            try:
+                source, archiver, horizon = _current(instance, archiver, source, recorder)
+                result = recorder.after(archiver.look(lambda: _query_source(instance)), horizon, archiver.archive)
+                notes.of(result)
+                watch.after(result)
+            except (RepositoryError, ConsistencyError, DamagedError, PreflightError, OSError) as error:
+                if is_last and isinstance(error, ZsnapdbError):
+                    raise
+                notes.trouble(error)
+                archiver = _renewed(instance, archiver, source)
+            if is_last:
+                return result
+            elapsed = time.monotonic() - started
+            timer = timer.after(elapsed)
+            stop.wait(max(_SHORTEST_PAUSE, timer.pause - elapsed))
+
+
+def _query_source(instance: Instance) -> BinlogSource | None:
+    """Return the server's present description of the source; None if the server does not answer."""
+    try:
+        with instance.session(read_timeout=5.0) as session:
+            return find_source(session)
+    except ServerError:
+        return None
+
+
+def _current(
+    instance: Instance, archiver: Archiver, source: BinlogSource, recorder: CompletenessRecorder
+) -> tuple[BinlogSource, Archiver, CommitHorizon | None]:
+    """Return the source as the server describes it now, an archiver for it, and the commit horizon.
+
+    If the server does not answer, source and archiver stay the same, and the horizon is None.
+    """
+    try:
+        with instance.session(read_timeout=5.0) as session:
+            current = find_source(session)
+            horizon = recorder.before(session)
+    except ServerError:
+        return source, archiver, None
+    if current == source:
+        return source, archiver, horizon
+    return current, archiver_of(instance, current), horizon
+
+
+def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:
+    """Return an archiver that reads the archive again. After an error, the effect of the last request is unknown.
+
+    If the archive cannot be read, return the old archiver.
+    """
+    try:
+        return archiver_of(instance, source)
+    except (RepositoryError, DamagedError, NotFound, PreflightError, OSError):
+        return archiver
+
+
+class Notes:
+    """Reports events. A repeated problem is reported once, not in every round."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._trouble = ""
+        self._problems: set[str] = set()
+
+    def of(self, result: Round) -> None:
+        """Report the new results of a round."""
+        if self._trouble:
+            self._events.tell("archiving continues")
+            self._trouble = ""
+        if result.new_incarnation:
+            self._events.tell(f"a new incarnation begins: {result.new_incarnation}")
+        for gap in result.gaps:
+            self._events.warn(f"GAP: {gap}; no point in time from there to the next backup can be restored")
+        for name in result.rotated:
+            self._events.tell(f"{name} is archived completely")
+        for problem in result.problems:
+            if problem not in self._problems:
+                self._events.warn(f"{problem}; this binlog is not archived")
+        self._problems = set(result.problems)
+
+    def trouble(self, error: BaseException) -> None:
+        """Report an error, unless it is the same as in the previous round."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._events.warn(f"{error}; trying again")

@@ -1,0 +1,301 @@
+"""The catalogue of one kind of copies on this host, from dataset properties; and verbs on a copy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from zsnapdb.base.domain_types import Snapshot, pool_of
+from zsnapdb.base.errors import DamagedError, NotFound, PreflightError, UnknownNameError
+from zsnapdb.base.patterns import is_line
+from zsnapdb.jobs.base.snapshot_set_properties import INSTANCE_PROPERTY
+from zsnapdb.jobs.dataset_copies.properties import (
+    CHANGED_PROPERTY,
+    EXPIRES_PROPERTY,
+    HALF_MADE,
+    PHASE_PROPERTY,
+    PROTECTED_PROPERTY,
+    CopyPhase,
+    read_lease,
+)
+from zsnapdb.planning.clone.lease import CloneLease
+from zsnapdb.zfs import datasets, destruction, snapshots
+from zsnapdb.zfs.command import is_number
+from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.destruction import Mark
+
+Properties = Mapping[str, Property]
+
+
+class NamedCopy(Protocol):
+    """The attributes that every copy with a name for users has."""
+
+    @property
+    def name(self) -> str:
+        """The name that a user gave the copy."""
+
+    @property
+    def phase(self) -> CopyPhase:
+        """The phase of the copy."""
+
+
+C = TypeVar("C")
+N = TypeVar("N", bound=NamedCopy)
+
+
+@dataclass(frozen=True)
+class CopyDatasets:
+    """The datasets of one copy with their properties, outer datasets first. The first one is the anchor."""
+
+    name: str
+    anchor: str
+    members: Mapping[str, Properties]
+
+    @property
+    def facts(self) -> Properties:
+        return self.members[self.anchor]
+
+    def text(self, key: str) -> str:
+        """Return a property of the anchor.
+
+        Raises:
+            ValueError: the property is not a single line.
+        """
+        value = self.facts[key].value
+        if not is_line(value):
+            raise ValueError(f"{key} is not one line")
+        return value
+
+    def number(self, key: str) -> int:
+        """Return a property of the anchor that is a whole number.
+
+        Raises:
+            ValueError: the property is not a whole number; the message names it.
+        """
+        value = self.text(key)
+        if not is_number(value):
+            raise ValueError(f"{key} is {value!r}, which is not a number")
+        return int(value)
+
+    def phase(self) -> CopyPhase:
+        """Return the phase of the copy.
+
+        Raises:
+            ValueError: the value is not a phase, or is not set on the anchor itself.
+        """
+        stated = self.facts[PHASE_PROPERTY]
+        if not stated.is_local or stated.value not in set(CopyPhase):
+            raise ValueError(
+                f"{PHASE_PROPERTY} is {stated.value!r}, which is not a phase; a complete copy has the phase ready"
+            )
+        return CopyPhase(stated.value)
+
+    def lease(self) -> CloneLease:
+        """Return the lease of the copy. A time that cannot be read is treated as never."""
+        return read_lease(*map(self.text, (EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY)))
+
+
+@dataclass(frozen=True)
+class UnreadableCopy:
+    """A copy whose properties were changed and can no longer be read. No job changes or removes it."""
+
+    what: str
+    name: str
+    anchor: str
+    instance: str
+    reason: str
+
+    @property
+    def hint(self) -> str:
+        """The hint for a person who wants to repair or remove the copy."""
+        return (
+            f"correct the properties (`zfs get all {self.anchor}` shows them), or destroy its datasets by hand; of one"
+            " that two pools have, export the pool with the copy"
+        )
+
+
+@dataclass(frozen=True)
+class KnownCopies(Generic[C]):
+    """The readable and the unreadable copies of one kind. `what` is the noun for them."""
+
+    what: str
+    copies: Sequence[C]
+    unreadable: Sequence[UnreadableCopy] = ()
+
+
+def dependents(clones: str) -> tuple[str, ...]:
+    """Return the datasets that were cloned from a snapshot, according to its property `clones`."""
+    return tuple(name for name in clones.split(",") if name not in ("", datasets.UNSET))
+
+
+def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
+    """Create all snapshots in one request and return them in this order. Prove that they have one transaction group."""
+    pending = snapshots.PendingSnapshots.of(list(names), properties)
+    pending.start()
+    pending.finish()
+    made = snapshots.describe(list(names))
+    snapshots.check_one_group(made)
+    return made
+
+
+@contextlib.contextmanager
+def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
+    """Yield the datasets below the anchor of a copy, which the block must destroy. Then destroy the anchor.
+
+    The phase of the copy prevents other processes from using it. After an interruption the next sweep continues.
+
+    Raises:
+        NotOursError: a dataset has none of the marks; nothing was changed.
+    """
+    members = destruction.members(anchor, *marks)
+    if members:
+        datasets.set_properties(anchor, {PHASE_PROPERTY: CopyPhase.DESTROYING})
+    yield [name for name in members if name != anchor]
+    destruction.destroy_datasets([name for name in members if name == anchor], *marks, with_snapshots=True)
+
+
+def homes(configured: str | None, below: str) -> list[str]:
+    """Return the existing datasets that may contain copies: the configured one, else `below` in each pool."""
+    possible = [configured] if configured else [f"{pool}/{below}" for pool in datasets.pools()]
+    return [dataset for dataset in possible if datasets.exists(dataset)]
+
+
+def home(configured: str | None, pool: str, below: str, key: str) -> str:
+    """Return the dataset for new copies in the pool: the configured one, else `below` in the pool.
+
+    Raises:
+        PreflightError: the dataset in the setting `key` is in another pool.
+    """
+    chosen = configured or f"{pool}/{below}"
+    if pool_of(chosen) != pool:
+        raise PreflightError(
+            f"{key} {chosen} is not in the pool {pool}, where the data is",
+            hint=f"set {key} to a dataset in the pool {pool}: a ZFS clone lives in the pool of its snapshot",
+        )
+    return chosen
+
+
+def known_copies(
+    what: str,
+    above: Iterable[str],
+    columns: Sequence[str],
+    mark: str,
+    read: Callable[[CopyDatasets], C],
+    only: str | None = None,
+    depth: int | None = None,
+    *,
+    is_named: bool = True,
+) -> KnownCopies[C]:
+    """Return the copies below the datasets `above`, each as the result of `read` on its datasets.
+
+    `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
+    unreadable. With `only`, only the copy with this name is read (None: all). `depth` is the number of levels below
+    `above` that are read (None: all; 1: only anchors). `is_named`: users identify a copy only by its name. If two pools
+    have a copy with the same name, for example after a split, both are listed as unreadable.
+    """
+    copies: list[C] = []
+    unreadable = []
+    keys = (*columns, PHASE_PROPERTY, INSTANCE_PROPERTY)
+    there = [found for dataset in above for found in _below(dataset, keys, mark, only, depth)]
+    anchors: dict[str, list[str]] = {}
+    for found in there:
+        anchors.setdefault(found.name, []).append(found.anchor)
+    for found in there:
+        try:
+            if is_named and len(anchors[found.name]) > 1:
+                raise ValueError(f"two copies have that name: {' and '.join(anchors[found.name])}")
+            copies.append(read(found))
+        except (ValueError, DamagedError) as error:
+            instance = found.facts[INSTANCE_PROPERTY].value
+            reason = " ".join(str(error).split())
+            unreadable.append(UnreadableCopy(what, found.name, found.anchor, instance, reason))
+    return KnownCopies(what, copies, unreadable)
+
+
+def _below(
+    above: str, columns: Sequence[str], mark: str, only: str | None, depth: int | None
+) -> Iterator[CopyDatasets]:
+    top = above if only is None else f"{above}/{only}"
+    try:
+        listed = datasets.children(top, (*dict.fromkeys(columns), mark), depth)
+    except NotFound:
+        return
+    groups: dict[str, dict[str, Properties]] = {}
+    for dataset in sorted(listed, key=lambda dataset: (dataset.count("/"), len(dataset), dataset)):
+        name = dataset[len(above) + 1 :].partition("/")[0]
+        if name and listed[dataset][mark] == Property(name, "local"):
+            groups.setdefault(name, {})[dataset] = listed[dataset]
+    for name, members in groups.items():
+        if f"{above}/{name}" in members:
+            yield CopyDatasets(name, f"{above}/{name}", members)
+
+
+def find(known: KnownCopies[N], name: str) -> N:
+    """Return the copy with that name.
+
+    Raises:
+        UnknownNameError: there is none; the hint lists the existing copies.
+        DamagedError: the copy cannot be read.
+    """
+    copy = find_or_none(known, name)
+    if copy is None:
+        names = ", ".join(other.name for other in known.copies) or "none"
+        raise UnknownNameError(f"there is no {known.what} {name!r}", hint=f"existing: {names}")
+    return copy
+
+
+def find_or_none(known: KnownCopies[N], name: str) -> N | None:
+    """Return the copy with that name; None if there is none.
+
+    Raises:
+        DamagedError: the copy cannot be read.
+    """
+    for item in known.unreadable:
+        if item.name == name:
+            message = f"the properties of the {item.what} {name} cannot be read: {item.reason}"
+            raise DamagedError(message, hint=item.hint)
+    return next((copy for copy in known.copies if copy.name == name), None)
+
+
+def complete(what: str, copy: N) -> N:
+    """Return the copy.
+
+    Raises:
+        PreflightError: the copy is not complete yet, or is being destroyed.
+    """
+    if copy.phase in HALF_MADE:
+        raise PreflightError(
+            f"the {what} {copy.name} is not complete (phase {copy.phase})",
+            hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",
+        )
+    return copy
+
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Verb(Generic[C, P, R]):
+    """A verb on a copy. A plan uses the copy from `seen`; a run uses the copy from `held`, under its lock.
+
+    `decide` returns the plan and the function that executes the plan. It changes nothing, and raises the errors of
+    both.
+    """
+
+    seen: Callable[[], AbstractContextManager[C]]
+    held: Callable[[], AbstractContextManager[C]]
+    decide: Callable[[C], tuple[P, Callable[[], R]]]
+
+    def plan(self) -> P:
+        """Return the actions that a run would take now; change nothing."""
+        with self.seen() as copy:
+            return self.decide(copy)[0]
+
+    def run(self) -> R:
+        """Decide again under the lock of the copy, and execute the decision."""
+        with self.held() as copy:
+            return self.decide(copy)[1]()

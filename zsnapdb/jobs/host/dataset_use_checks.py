@@ -1,0 +1,490 @@
+"""Checks whether datasets of a server may be moved, replaced or destroyed, by facts of the kernel and ZFS.
+
+Every job that moves, replaces, overwrites or destroys such datasets runs the checks first, and again directly before
+the first change. They find files in use by the running server, foreign datasets and mounts inside, mounts in other
+places, and writes since a replacement.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from zsnapdb.base.domain_types import PROPERTY, Snapshot, SnapshotSet, is_backup_id
+from zsnapdb.base.errors import ForeignInsideError, PreflightError
+from zsnapdb.base.patterns import ROLE
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.snapshot_set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    REPLACED,
+    STATE_PROPERTY,
+    snapshot_name,
+)
+from zsnapdb.mysql.process import discovery
+from zsnapdb.mysql.process.discovery import is_server_program
+from zsnapdb.mysql.process.written_paths import BASENAMES, DIRECTORIES
+from zsnapdb.planning import creation_order
+from zsnapdb.planning.backup.fitness import OtherView
+from zsnapdb.planning.clone.lease import FOREVER, JudgedLease, LeaseVerdict, read_stamp, stamp
+from zsnapdb.planning.restore.dataset_exchange import strangers
+from zsnapdb.planning.restore.steps import PromotePart, place_of, replaced_suffix
+from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, SourceServer
+from zsnapdb.zfs import datasets, destruction, mounts, snapshots
+from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.destruction import Mark
+from zsnapdb.zfs.mounts import family_of, users_of
+
+_PATIENCE = 5.0
+_POLL_SECONDS = 0.25
+
+
+def dataset_of(folder: Path) -> str | None:
+    """Return the dataset of a process's open folder or file; None if it is on no dataset of this host.
+
+    The device number of the filesystem decides. The path may be covered by another mount now.
+    """
+    try:
+        device = os.stat(folder).st_dev
+    except OSError:
+        return None
+    number = f"{os.major(device)}:{os.minor(device)}"
+    return next((entry.source for entry in mounts.mounted() if (entry.fstype, entry.device) == ("zfs", number)), None)
+
+
+def servers_on(names: Collection[str]) -> dict[int, str]:
+    """Return the server processes whose data directory is on one of the datasets: pid to dataset."""
+    on = {one.pid: dataset_of(Path(f"/proc/{one.pid}/cwd")) for one in discovery.server_processes()}
+    return {pid: dataset for pid, dataset in on.items() if dataset is not None and dataset in names}
+
+
+def refuse_strangers(places: Mapping[str, str]) -> None:
+    """Raise ForeignInsideError if datasets or mounts that are not volumes are inside `places`.
+
+    Renaming a dataset renames and unmounts its children too. Later writes to their paths would go to another disk.
+    `places` are the mount points of the volumes, by dataset.
+    """
+    existing = [name for name in places if datasets.exists(name)]
+    tops = [name for name in existing if not any(name.startswith(other + "/") for other in existing)]
+    below = [name for top in tops for name in datasets.children(top, ["type"])]
+    inside = strangers(places, below, [(entry.path, entry.source) for entry in mounts.mounted()])
+    if inside:
+        listed = ", ".join(f"{one.name} ({one.what})" for one in inside)
+        raise ForeignInsideError(
+            f"the datasets of the server cannot be exchanged: they contain datasets that are not its volumes: {listed}",
+            hint=f"move it away with `{_away(inside[0].name)}`, or add it to `volumes` of the instance",
+        )
+
+
+def _away(name: str) -> str:
+    """Return a command that moves a dataset, or the mount at a path, out of the datasets of a server."""
+    if name.startswith("/"):
+        return f"umount {name}"
+    return f"zfs rename {name} {name.partition('/')[0]}/{name.rpartition('/')[2]}"
+
+
+def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> None:
+    """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
+
+    A server in a container would keep using these files while they are replaced. `after_unmount`: the datasets were
+    unmounted here, so a mount that still exists will stay.
+    """
+    for mount in mounts.mounted_elsewhere(names):
+        if after_unmount or not mount.follows:
+            raise ForeignInsideError(mount.describe(), hint=mount.remedy)
+
+
+def refuse_second_mounts(places: Mapping[str, str]) -> None:
+    """Raise ForeignInsideError if a dataset is mounted twice here, for example by a bind mount for a container.
+
+    The old files would still be visible there after the replacement. `places`: see `refuse_strangers`.
+    """
+    entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
+    for entry in entries:
+        others = [one for one in entries if one.source == entry.source and one.path != entry.path]
+        if others and entry.path != places[entry.source]:
+            raise ForeignInsideError(
+                f"{entry.source} is also mounted at {entry.path}, and would stay there",
+                hint=f"stop the programs that use it, then run `umount {shlex.quote(entry.path)}`",
+            )
+
+
+def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
+    """Raise PreflightError if a mount at one of the points would cover a running server or another filesystem.
+
+    No dataset of the old server has these mount points. `own` are the datasets of the exchange.
+    """
+    for point in sorted(points):
+        for entry in mounts.mounted():
+            if entry.source not in own and Path(entry.path).is_relative_to(point):
+                raise PreflightError(
+                    f"the restored server belongs at {point}, but {entry.source} is mounted at {entry.path}",
+                    hint=f"if nobody needs it there, unmount it: `umount {shlex.quote(entry.path)}`",
+                )
+        for process in discovery.server_processes():
+            if _working_folder(process.pid).is_relative_to(point):
+                raise PreflightError(
+                    f"the restored server belongs at {point}, but a server runs there: process {process.pid}",
+                    hint="stop that server first; `ps` shows who started it",
+                )
+
+
+def _working_folder(pid: int) -> Path:
+    """Return the data directory of a server, which is its working directory; "/" if the process ended."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/cwd"))
+    except OSError:
+        return Path("/")
+
+
+def refuse_busy(names: Collection[str], server: int | None) -> None:
+    """Raise PreflightError if processes prevent these datasets from being unmounted.
+
+    The process `server`, its ancestors and its children are ignored, because they end with the server. Other processes
+    have a few seconds to close their files.
+    """
+    devices = mounts.devices_of(names)
+    ends = family_of(server) if server is not None else set()
+    deadline = time.monotonic() + _PATIENCE
+    while users := [user for user in users_of(devices) if user.pid not in ends]:
+        if time.monotonic() > deadline:
+            listed = ", ".join(user.describe() for user in users[:5])
+            raise PreflightError(
+                f"the datasets of the server could not be unmounted: {listed}",
+                hint="leave that folder, or end that program; nothing was stopped",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def refuse_running(names: Collection[str], doing: str) -> None:
+    """Raise PreflightError if a running server has its data directory on one of the datasets."""
+    for pid, dataset in servers_on(names).items():
+        raise PreflightError(
+            f"{doing}, and a server still runs: process {pid} uses {dataset}",
+            hint="stop that server first; `ps` shows who started it",
+        )
+
+
+def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Mapping[str, str]) -> None:
+    """Raise PreflightError unless all replaced datasets may be destroyed.
+
+    - The datasets that took their places exist, and a server runs on them.
+    - Nothing was written to a replaced dataset since the snapshot of its last state (`seal`: dataset to snapshot).
+    - No replaced dataset is mounted in any mount namespace.
+    - No replaced dataset has clones, holds, or children that were not replaced with it.
+    """
+    missing = [name for name in places if not datasets.exists(name)]
+    if missing:
+        raise PreflightError(
+            f"{missing[0]} does not exist, so {', '.join(replaced)} may be the only copy of the server",
+            hint="see `zfs list`; continue an interrupted restore or rewind with --resume",
+        )
+    if not servers_on(places):
+        raise PreflightError(
+            f"no server runs from {', '.join(places)}, so nothing proves that it replaced {', '.join(replaced)}",
+            hint="start the server; then run `zsnapdb reap` again",
+        )
+    _refuse_use(replaced)
+    for name in replaced:
+        if name not in seal:
+            raise PreflightError(
+                f"{name} has no snapshot of its last state, so nothing proves that nobody has written to it since",
+                hint=f"if nobody needs it, destroy it yourself; see `zfs list -r {name}`",
+            )
+        key = f"written@{seal[name].partition('@')[2]}"
+        written = datasets.properties(name, [key])[key].value
+        if written != "0":
+            raise PreflightError(
+                f"{name} was written to since it was replaced: {written} bytes since {seal[name]}",
+                hint="somebody used it; if nobody needs it, destroy it yourself",
+            )
+
+
+def _refuse_use(replaced: Collection[str]) -> None:
+    seen = datasets.properties_of(list(replaced), ["mounted"])
+    mounted = [name for name, values in seen.items() if values["mounted"].value != "no"]
+    if mounted:
+        raise PreflightError(
+            f"{mounted[0]} was replaced by a restore, and is mounted", hint="unmount it if nobody needs it any more"
+        )
+    refuse_mounted_elsewhere(replaced, after_unmount=True)
+    below = {name for one in replaced for name in datasets.children(one, ["type"])} - set(replaced)
+    if below:
+        raise PreflightError(
+            f"{', '.join(sorted(below))} lies below a replaced dataset, and was not replaced with it",
+            hint="move it elsewhere with `zfs rename`, or destroy it yourself",
+        )
+    uses = snapshots.uses(replaced)
+    clones = [clone for use in uses.values() for clone in use.clones]
+    if clones:
+        raise PreflightError(
+            f"{', '.join(clones)} depend on the replaced datasets {', '.join(replaced)}",
+            hint="destroy clones with `zsnapdb clone destroy NAME`; `zsnapdb reap` removes a prepared set that was"
+            " not used for clones.keep_unused",
+        )
+    held = [name for name, use in uses.items() if use.holds]
+    if held:
+        raise PreflightError(
+            f"snapshots of the replaced datasets are held: {', '.join(held)}",
+            hint=f"see `zfs holds {held[0]}`; if nobody needs them, release them with `zfs release`",
+        )
+
+
+REPLACED_PROPERTY = f"{PROPERTY}:replaced"
+"""On every dataset that a restore replaced: the id of the restore."""
+_INSTANCE = f"{PROPERTY}:replaced-instance"
+_ROLE = f"{PROPERTY}:replaced-role"
+_AT = f"{PROPERTY}:replaced-at"
+_ROLE_FORM = re.compile(ROLE)
+
+
+@dataclass(frozen=True)
+class ReplacedServer:
+    """The datasets of a server that a restore replaced, by role, and the bytes that only they use.
+
+    `replaced` is the time in UTC. `sealed` are the snapshots of the server's last state by role. They may be missing.
+    """
+
+    restore_id: str
+    instance: str
+    replaced: datetime
+    datasets: Mapping[str, str]
+    used: int
+    sealed: Mapping[str, Snapshot]
+
+    @property
+    def set(self) -> SnapshotSet | None:
+        """The snapshot set of the server's last state; None if it is incomplete."""
+        whole = set(self.sealed) == set(self.datasets) and len({s.createtxg for s in self.sealed.values()}) == 1
+        return SnapshotSet(self.restore_id, dict(self.sealed)) if whole else None
+
+    def expires(self, keep: float | None) -> datetime | None:
+        """Return when the datasets may be destroyed: `keep` seconds after their replacement. None: never."""
+        return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
+
+    def judge(self, keep: float | None, now: datetime) -> JudgedLease:
+        expires = self.expires(keep)
+        if expires is None:
+            return JudgedLease(LeaseVerdict.KEEP, "restore.keep_replaced is not set")
+        return JudgedLease(LeaseVerdict.KEEP if expires > now else LeaseVerdict.REAP, f"kept until {stamp(expires)}")
+
+
+def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:
+    """Mark the replaced datasets. This is the end of an exchange, because only marked datasets can be removed.
+
+    A dataset that an interrupted run has already marked keeps its time.
+    """
+    for part in parts:
+        if part.old is None:
+            continue
+        # Inner volumes inherit the property of the outer volume, so only a local value is used.
+        if not destruction.is_ours(part.old, Mark(REPLACED_PROPERTY, restore_id)):
+            values = {REPLACED_PROPERTY: restore_id, _INSTANCE: instance, _ROLE: part.role, _AT: stamp(now)}
+            datasets.set_properties(part.old, values)
+
+
+def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
+    """Set the replacement time of a server to now, because the clock was wrong at the replacement."""
+    for name in server.datasets.values():
+        datasets.set_properties(name, {_AT: stamp(now)})
+    return replace(server, replaced=now)
+
+
+def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: SourceServer) -> bool:
+    """Snapshot the last state of the replaced datasets atomically, unless an earlier run did.
+
+    Return False if some datasets replaced no old one, because then there is no complete server to clone.
+    """
+    olds = [part.old for part in parts if part.old is not None]
+    names = [f"{old}@{snapshot_name(restore_id)}" for old in olds]
+    is_whole = len(olds) == len(parts)
+    if not olds or any(datasets.exists(name) for name in names):
+        return is_whole
+    facts = {
+        BACKUP_PROPERTY: restore_id,
+        INSTANCE_PROPERTY: instance,
+        STATE_PROPERTY: REPLACED,
+        ORIGIN_PROPERTY: origin.encode(),
+    }
+    snapshots.by_command(names, facts)
+    return is_whole
+
+
+def listing(instance: Instance) -> list[ReplacedServer]:
+    """Return the replaced servers of the instance whose datasets are next to its volumes, oldest first.
+
+    The volumes of the instance must be known. Datasets with invalid properties are left out.
+    """
+    columns = [REPLACED_PROPERTY, _INSTANCE, _ROLE, _AT, "used"]
+    members: dict[str, dict[str, dict[str, Property]]] = defaultdict(dict)
+    for top, restore_id in _tops(instance).items():
+        for name, values in datasets.children(top, columns).items():
+            mark = values[REPLACED_PROPERTY]
+            is_own = mark.is_local and (mark.value, values[_INSTANCE].value) == (restore_id, instance.name)
+            if is_own and _ROLE_FORM.fullmatch(values[_ROLE].value):
+                members[restore_id][name] = values
+    servers = [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
+    # The snapshot of the last state was created when the server was replaced. Servers without one come first.
+    return creation_order.by_creation(
+        servers, lambda one: next((sealed.createtxg for sealed in one.sealed.values()), 0)
+    )
+
+
+def _tops(instance: Instance) -> dict[str, str]:
+    """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
+
+    A dataset that was returned to its place may still have the properties. So the name must match too.
+    """
+    volumes = instance.volumes.values()
+    outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
+    parents = sorted({name.rpartition("/")[0] for name in outermost} - {""})
+    return {
+        name: mark.value
+        for parent in parents
+        if datasets.exists(parent)
+        for name, values in datasets.children(parent, [REPLACED_PROPERTY], depth=1).items()
+        if (mark := values[REPLACED_PROPERTY]).is_local
+        and is_backup_id(mark.value)
+        and name.endswith(replaced_suffix(mark.value))
+        and name not in volumes
+    }
+
+
+def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, Property]]) -> ReplacedServer:
+    sealed = {}
+    for marked in snapshots.list_owned(parts, [STATE_PROPERTY]):
+        if marked.snapshot.name == snapshot_name(restore_id) and marked.properties[STATE_PROPERTY] == REPLACED:
+            sealed[parts[marked.snapshot.dataset][_ROLE].value] = marked.snapshot
+    return ReplacedServer(
+        restore_id,
+        instance.name,
+        # An unreadable time is treated as later than all others, so such datasets are kept.
+        max(read_stamp(values[_AT].value) for values in parts.values()),
+        {values[_ROLE].value: name for name, values in parts.items()},
+        # The bytes of a dataset include those of its children (zfsprops(7), used).
+        sum(
+            int(values["used"].value)
+            for name, values in parts.items()
+            if not any(name.startswith(other + "/") for other in parts)
+        ),
+        sealed,
+    )
+
+
+def find_replaced(instance: Instance, restore_id: str) -> ReplacedServer | None:
+    """Return the server that this restore replaced; None if its datasets do not exist on this host."""
+    return next((server for server in listing(instance) if server.restore_id == restore_id), None)
+
+
+def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
+    """Raise PreflightError unless all datasets of the replaced server may be destroyed; change nothing.
+
+    The conditions are those of `refuse_removal`. In addition, no dataset may belong to a restore in progress
+    (`under_way`: dataset to instance).
+    """
+    names = list(server.datasets.values())
+    places = {name: place_of(name, server.restore_id) for name in names}
+    busy = [name for name in (*names, *places.values()) if name in under_way]
+    if busy:
+        raise PreflightError(
+            f"{busy[0]} belongs to an unfinished restore of {under_way[busy[0]]}",
+            hint=f"finish it first: `zsnapdb rewind {under_way[busy[0]]} --resume`, or `zsnapdb restore"
+            f" {under_way[busy[0]]} --resume` or --abandon",
+        )
+    seal = {snapshot.dataset: snapshot.full_name for snapshot in server.sealed.values()}
+    refuse_removal(names, list(places.values()), seal)
+
+
+def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
+    """Destroy the datasets of a replaced server with all their snapshots.
+
+    Raises PreflightError as for `refuse_removal`, NotOursError if a dataset is not marked as replaced by that restore.
+    After PreflightError nothing was destroyed.
+    """
+    refuse_replaced_removal(server, under_way)
+    mark = Mark(REPLACED_PROPERTY, server.restore_id)
+    destruction.destroy_datasets(server.datasets.values(), mark, with_snapshots=True)
+
+
+def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
+    """Return a folder whose path leads to different places for this server and for this host; None if there is none.
+
+    `peer` is the process at the other end of the connection, according to the kernel (None: unknown, as with TCP). It
+    is used if it runs a server program. Otherwise all visible servers are compared. Only root sees all of them.
+    """
+    datadir = variables["datadir"].rstrip("/")
+    if peer is not None and is_server_program(proc / str(peer)):
+        pid: int | None = peer
+    else:
+        pid = _by_folder(datadir, proc, is_ours=variables.get("hostname") == os.uname().nodename)
+    if pid is None:
+        return None
+    for setting, path, theirs in _folders({**variables, "datadir": datadir}, proc / str(pid)):
+        if _identity(theirs) is not None and _identity(theirs) != _identity(Path(path)):
+            return OtherView(setting, path, pid, _place_here(theirs, path))
+    return None
+
+
+def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield the setting, the path, and the folder as the process sees it.
+
+    The working directory of a server is its data directory.
+    """
+    yield "datadir", variables["datadir"], process / "cwd"
+    named = [(name, variables.get(name, "")) for name in DIRECTORIES if name != "datadir"]
+    named += [(name, os.path.dirname(variables.get(name, ""))) for name in BASENAMES]
+    for name, path in named:
+        if path.startswith("/"):
+            yield name, path, process / "root" / path.lstrip("/")
+
+
+def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
+    """Return the server process that sees this data directory at this path, if this host sees another folder there.
+
+    `is_ours`: the server reports the name of this host. If a process uses the same folder as this host, it is the
+    server.
+    """
+    here = _identity(Path(datadir))
+    others = []
+    for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()):
+        process = proc / str(pid)
+        theirs = _identity(process / "cwd") if is_server_program(process) else None
+        if theirs is None:
+            continue
+        if theirs == here:
+            if is_ours:
+                return None
+        elif theirs == _identity(process / "root" / datadir.lstrip("/")):
+            others.append(pid)
+    return others[0] if others else None
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _place_here(theirs: Path, path: str) -> str:
+    """Return the path of the folder on this host; "" if no mount point has it below a tail of the server's path."""
+    wanted = _identity(theirs)
+    if wanted is None:
+        return ""
+    device = f"{os.major(wanted[0])}:{os.minor(wanted[0])}"
+    parts = Path(path).parts[1:]
+    places = (
+        Path(entry.path, *parts[len(parts) - count :])
+        for entry in mounts.mounted()
+        if entry.device == device
+        for count in range(len(parts) + 1)
+    )
+    return next((str(place) for place in places if _identity(place) == wanted), "")

@@ -1,0 +1,158 @@
+"""The record of the binlogs that this host archived. It shows which archived binlogs belong to this host."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from zsnapdb.base.errors import DamagedError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.own_document_digests import documents_of, files_of
+from zsnapdb.jobs.record.host_backup_record import record_of, unwritten_warned
+from zsnapdb.jobs.record.record_file import HostRecord
+from zsnapdb.planning.repository.host_backup_record import ArchivedBinlogs, ArchivedPosition, RecordedBinlog
+from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_archive_contents import Archive, active_file
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.stored_document import digest_of
+
+
+def note_archived(instance: Instance, repository: Repository, position: ArchivedPosition) -> None:
+    """Record the newest archived position. Warn if that fails."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with unwritten_warned(instance):
+            record.set_archived(position)
+
+
+def note_archived_files(
+    instance: Instance,
+    repository: Repository,
+    files: Sequence[ArchivedFile],
+    incarnations: Sequence[str] = (),
+    lines: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Record binlogs that this host archived, copied or adopted. Warn if that fails.
+
+    `lines` maps the key of each description that was read to the SHA-256 of its line. For the others, the line is
+    encoded as this version writes it.
+    """
+    recorded = [
+        RecordedBinlog(
+            incarnation=file.incarnation,
+            file=file.name,
+            digest=file.digest,
+            line=lines.get(layout.rotated_binlog(file.instance, file.incarnation, file.name), digest_of(file.encode())),
+        )
+        for file in files
+        if file.is_rotated
+    ]
+    with unwritten_warned(instance):
+        record_of(instance, repository).change_binlogs(lambda known: known.with_files(recorded, incarnations))
+
+
+def inherit(instance: Instance, repository: Repository, archive: Archive) -> None:
+    """Record, once, the binlogs that an earlier version archived from this host, and the repository's small documents.
+
+    The earlier version recorded only its newest position. Warn if the record cannot be written.
+    """
+    record = record_of(instance, repository)
+    with contextlib.suppress(DamagedError):
+        if record.binlogs() is None and record.archived() is not None:
+            incarnations = [incarnation.id for incarnation in archive.incarnations]
+            note_archived_files(instance, repository, archive.files, incarnations, archive.lines)
+    files = files_of(instance)
+    if not files.has_begun:
+        files.begin(documents_of(repository, instance.name, archive))
+
+
+def known_binlogs(
+    instance: Instance, repository: Repository, files: Sequence[ArchivedFile]
+) -> frozenset[tuple[str, str]]:
+    """Return the incarnations and names of the archived files that this host knows.
+
+    If this host trusts signatures, it knows all files. Otherwise it knows the rotated files whose description it
+    recorded, and the active files of the histories that it began.
+    """
+    if repository.keyring.trusted:
+        return frozenset((file.incarnation, file.name) for file in files)
+    known = ArchivedBinlogs()
+    own = HostRecord.of(replace(instance, is_own_repository=True), repository)
+    for record in (own, None if instance.is_own_repository else HostRecord.of_copy(instance, repository)):
+        with contextlib.suppress(DamagedError):
+            more = record.binlogs() if record is not None else None
+            known = known.with_files(more.files, more.incarnations) if more is not None else known
+    digests = {(one.incarnation, one.file): one.digest for one in known.files}
+    return frozenset(
+        (file.incarnation, file.name)
+        for file in files
+        if (
+            digests.get((file.incarnation, file.name)) == file.digest
+            if file.is_rotated
+            else file.incarnation in known.incarnations
+        )
+    )
+
+
+def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple[str, str]]:
+    """Return the incarnations and names of the binlogs that this host archived. Empty if the record cannot be read."""
+    with contextlib.suppress(DamagedError):
+        known = record_of(instance, repository).binlogs()
+        files = known.files if known is not None else ()
+        return frozenset((one.incarnation, one.file) for one in files if not one.removing)
+    return frozenset()
+
+
+def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
+    """Record that a prune of this host is about to remove an archived binlog. Warn if that fails."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with unwritten_warned(instance):
+            record.archived_was_removed(incarnation, file)
+            record.change_binlogs(lambda known: known.with_removing(incarnation, file))
+
+
+def note_binlog_gone(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
+    """Record that all objects of an archived binlog have been removed. Warn if that fails."""
+    with unwritten_warned(instance):
+        record_of(instance, repository).change_binlogs(lambda known: known.without(incarnation, file))
+
+
+def known_part(instance: Instance, repository: Repository, archive: Archive) -> tuple[Archive, tuple[str, ...]]:
+    """Return the part of the archive that this host knows, and the names of the foreign binlogs in it.
+
+    The whole archive is returned if signatures prove every description, or if this host cannot distinguish its own from
+    foreign ones.
+    """
+    own = repository.keyring.own
+    if repository.keyring.trusted or own is None or not own.tells_apart:
+        return archive, ()
+
+    def is_own(key: str) -> bool:
+        return own.knows(archive.lines.get(key, ""))
+
+    histories = {one.id: one for one in archive.incarnations if is_own(layout.incarnation(instance.name, one.id))}
+    known = known_binlogs(instance, repository, archive.files)
+    files: list[ArchivedFile] = []
+    foreign: list[str] = []
+    for file in archive.files:
+        part: ArchivedFile | None = file if (file.incarnation, file.name) in known else None
+        if part is not None and not file.is_rotated:
+            keys = [layout.segment(instance.name, file.incarnation, file.name, s.start, s.end) for s in file.segments]
+            segments = [one for one, key in zip(file.segments, keys, strict=True) if is_own(key)]
+            history = histories.get(file.incarnation)
+            if segments != list(file.segments[: len(segments)]) or history is None:
+                part = None
+            elif len(segments) < len(file.segments):
+                foreign.append(file.name)
+                part = active_file(instance.name, history, file.name, segments)
+        if part is not None and part.incarnation in histories:
+            files.append(part)
+        elif file.name not in foreign:
+            foreign.append(file.name)
+    complete = tuple(one for one in archive.state.complete if is_own(layout.complete(instance.name, one.incarnation)))
+    state = replace(archive.state, complete=complete)
+    return replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state), tuple(foreign)

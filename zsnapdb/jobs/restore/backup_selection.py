@@ -1,0 +1,333 @@
+"""The choice of a restore's backup and binlogs, and the steps of their replay.
+
+Transactions are read from binlogs that decide where the restore stops, and from binlogs with tables whose engine is not
+recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from zsnapdb.base.domain_types import Flavour
+from zsnapdb.base.errors import NotFound, PreflightError
+from zsnapdb.base.patterns import below
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.backup.local_snapshot import IN_NO_REPOSITORY
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.host.binlog_spans import LocalBinlogs, point_of, points_of
+from zsnapdb.jobs.restore.offline_repository import archive_of
+from zsnapdb.mysql.binlog.created_tables import CreatedTables
+from zsnapdb.mysql.binlog.transactions import transactions
+from zsnapdb.mysql.process import programs
+from zsnapdb.planning.binlog.archive_times import CommitTimeEvidence
+from zsnapdb.planning.binlog.created_tables import OTHER_POINT, Defaults, RecordedTable, contradiction, plan_engines
+from zsnapdb.planning.binlog.route import RouteFile, commit_time
+from zsnapdb.planning.restore import route_choice
+from zsnapdb.planning.restore.plan import ArchivedTransaction, RestoreOrigin, RestorePlan, RestorePoint
+from zsnapdb.planning.restore.point_forms import AtBackup, AtTime, Target
+from zsnapdb.planning.restore.replays import (
+    Boundary,
+    Scanned,
+    boundary_in,
+    find_stop,
+    is_past,
+    located,
+    newest_in_backup,
+    replays,
+    restore_point,
+    start_in,
+)
+from zsnapdb.planning.restore.route_choice import RestoreRoute
+from zsnapdb.planning.restore.steps import Replay, Replayer
+from zsnapdb.planning.server_copy.source_facts import option_name
+from zsnapdb.planning.server_facts import release_of
+from zsnapdb.planning.server_family import family
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_archive_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.manifest import Manifest, server_source
+from zsnapdb.repository.repository import Repository
+
+
+@dataclass
+class TransactionReader:
+    """A reader for the transactions of archived binlogs.
+
+    Each binlog is copied from `local` or downloaded once, into a temporary folder.
+    """
+
+    archive: BinlogArchive
+    files: dict[tuple[str, str], ArchivedFile]
+    folder: Path
+    local: LocalBinlogs = field(default_factory=LocalBinlogs)
+
+    def scan(self, binlog: RouteFile) -> Iterator[Scanned]:
+        """Yield the transactions of a binlog, in order. The first call copies or downloads the binlog."""
+        path = Path(below(self.folder, f"{binlog.incarnation}-{binlog.name}"))
+        archived = self.files[binlog.incarnation, binlog.name]
+        witness = CommitTimeEvidence(stretches=archived.span.stretches, end=archived.end)
+        if not path.exists() and not self.local.copy(self.archive, archived, path):
+            self.archive.fetch(archived, path)
+        with path.open("rb") as file:
+            for entry in transactions(file, binlog.name):
+                seen = witness.contradiction(entry.start, entry.end, entry.committed)
+                when = commit_time(entry.committed)
+                between = None
+                if seen is not None:
+                    between = None if seen.earliest is None else commit_time(seen.earliest), commit_time(seen.latest)
+                yield Scanned(entry.gtid, entry.start, entry.end, when, entry.is_exact, between)
+
+
+@dataclass(frozen=True)
+class SelectedPoint:
+    """The chosen point, and the range of binlogs to replay."""
+
+    choice: RestoreRoute
+    point: RestorePoint
+    start: int = 0
+    boundary: Boundary | None = None
+
+    def replays(self, batch_bytes: int) -> tuple[Replay, ...]:
+        """Return the replay steps; empty if the backup alone is the point."""
+        if self.boundary is None:
+            return ()
+        return replays(
+            self.choice.point, self.choice.files, self.start, self.boundary.stop, self.boundary.gtids, batch_bytes
+        )
+
+
+def choose(
+    instance: Instance,
+    repository: Repository,
+    manifests: Sequence[Manifest | Summary],
+    target: Target,
+    loaded: Archive | None,
+    history: str | None,
+    local: LocalBinlogs,
+) -> SelectedPoint:
+    """Return the choice. If binlogs decide it, their transactions are read.
+
+    `loaded` are the archived binlogs (None: they are not needed). Binlogs in `local` are not downloaded.
+    """
+    backups, now = tuple(points_of(manifests)), instance.host.now()
+    if isinstance(target, AtBackup) or loaded is None:
+        choice = route_choice.choose(target, backups, (), now)
+        return SelectedPoint(choice, restore_point(choice, None))
+    archive = archive_of(instance, repository)
+    files = loaded.files
+    by_place = {(file.incarnation, file.name): file for file in files}
+    with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
+        reader = TransactionReader(archive, by_place, Path(folder), local)
+        while True:
+            state, holds = loaded.state.at(now), partial(_holds, reader, now)
+            choice = route_choice.choose(target, backups, files, now, state, history, holds)
+            if choice.exact_backup or not choice.files:
+                return SelectedPoint(choice, restore_point(choice, None))
+            first = choice.files[0]
+            start = start_in(choice.route, reader.scan(first))
+            chosen = _bounded(choice, start, reader, now)
+            if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
+                # The backup was begun before that time and its snapshot is later, or a clock was set back. Only an
+                # older backup leads to that time.
+                backups = backups[: backups.index(choice.point)]
+                if not backups:
+                    raise NotFound(
+                        f"no backup is as old as the requested time: the oldest, {choice.point.backup_id}, contains"
+                        " transactions that were committed later",
+                        hint="name a later time, or restore that backup by its id",
+                    )
+                continue
+            return chosen
+
+
+def _holds(reader: TransactionReader, now: datetime, choice: RestoreRoute) -> bool:
+    try:
+        _bounded(choice, start_in(choice.route, reader.scan(choice.files[0])), reader, now)
+    except NotFound:
+        return False
+    return True
+
+
+def _is_past(
+    choice: RestoreRoute,
+    start: int,
+    reader: TransactionReader,
+    files: Sequence[RouteFile],
+    manifests: Sequence[Manifest | Summary],
+) -> bool:
+    """Return whether the chosen backup may contain transactions after the target time."""
+    first = choice.files[0]
+    backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
+    snapshot_by = commit_time(point_of(backup).before)
+    newest = newest_in_backup(first, start, reader.scan(first), files, snapshot_by)
+    return is_past(choice.target, newest, snapshot_by)
+
+
+def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: datetime) -> SelectedPoint:
+    end = None
+    if isinstance(choice.target, AtTime):
+        place, end = find_stop(choice, start, reader.scan, now)
+        choice = replace(choice, files=choice.files[: place + 1], boundary=choice.files[place])
+    last = choice.files[-1]
+    begin = start if len(choice.files) == 1 else last.start
+    if choice.boundary is None:
+        boundary = Boundary(last.end, None, None, choice.route.reached)
+        newest = _newest(choice.files, start, reader)
+        return SelectedPoint(choice, replace(restore_point(choice, boundary), last=newest), start, boundary)
+    boundary = boundary_in(choice, begin, reader.scan(last), end)
+    file = None
+    if boundary.following is None:
+        # The transaction after the boundary is the first transaction of the next binlogs.
+        for later in choice.route.files[len(choice.files) :]:
+            following = next(iter(reader.scan(later)), None)
+            if following is not None:
+                boundary, file = replace(boundary, following=following), later.name
+                break
+    point = restore_point(choice, boundary, file)
+    if point.last is None:
+        point = replace(point, last=_newest(choice.files[:-1], start, reader))
+    return SelectedPoint(choice, point, start, boundary)
+
+
+def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
+    """Return the last transaction of the files; None if they contain none. The first file is replayed from `start`.
+
+    The files are not read. The time of the transaction is the latest time in the description of its file.
+    """
+    for place in range(len(files) - 1, -1, -1):
+        file, begin = files[place], files[place].start if place else start
+        if file.last_commit is not None and file.end > begin:
+            gtid = reader.files[file.incarnation, file.name].span.last_gtid
+            return ArchivedTransaction(gtid, commit_time(file.last_commit), file.name, file.end, "binlog")
+    return None
+
+
+def first_manifest(instance: Instance, repository: Repository, planned: RestorePlan) -> Manifest:
+    """Return the manifest of the backup, or of the local set, with which a plan begins."""
+    local = local_snapshot.read(instance, planned.backup_id) if planned.clones else None
+    return local or repository.manifest(instance.name, planned.backup_id)
+
+
+def uses_this_host(requested: RestoreOrigin) -> bool:
+    """Return whether sets and binlogs on this host may be used."""
+    return requested is not RestoreOrigin.REPOSITORY
+
+
+def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
+    """Return the binlogs that the server of the newest backup still has on this host, if they may be used."""
+    if not candidates or not uses_this_host(requested):
+        return LocalBinlogs()
+    server = server_source(candidates[-1]).server
+    return LocalBinlogs.of(server.variables, server.key_files)
+
+
+def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
+    """Return the steps, with each binlog marked that exists on this host.
+
+    They also get the present digests of the archive's descriptions.
+    """
+    files = () if archive is None else archive.files
+    named = {(log.incarnation, log.file) for step in steps for log in step.logs}
+    here = {
+        (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
+    }
+    # Without an archive, descriptions of binlogs end where the replay ends, so they differ from those in the plan.
+    digests = {
+        (file.incarnation, file.name): file.digest
+        for file in files
+        if file.is_rotated and file.repository_id != IN_NO_REPOSITORY
+    }
+    return located(steps, here, digests)
+
+
+def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
+    """Return the replayer for a server of this version: the configured one, else the server itself if it is able."""
+    if settings.restore.replay != "auto":
+        return settings.restore.replay
+    return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
+
+
+def replay_steps(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    planned: RestorePlan,
+    steps: Sequence[Replay],
+    archive: Archive | None,
+    local: LocalBinlogs,
+) -> tuple[Replay, ...]:
+    """Return the replay steps of a plan, with the locations of their binlogs and their replayer.
+
+    Raises:
+        PreflightError: this host lacks a program for the replayer, or `check_engines` refuses.
+    """
+    replayer = replayer_of(settings, planned.flavour, planned.server_version)
+    if steps and replayer == "client":
+        client_programs(instance, planned.flavour, planned.server_version)
+    replays = tuple(replace(step, by=replayer) for step in located_in(steps, archive, local))
+    files = () if archive is None else archive.files
+    start = default_engine(planned.variables, instance.settings.server.options)
+    check_engines(archive_of(instance, repository), local, files, replays, start)
+    return replays
+
+
+def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple[Path, Path]:
+    """Return the programs for a replay by a client: the binlog tool and the client.
+
+    Raises:
+        PreflightError: this host lacks a program; the message names it.
+    """
+    binary = programs.choose_program(instance.settings.server, flavour, version)
+    tool, client = (
+        programs.find(names, instance.settings.server, flavour, binary)
+        for names in (family(flavour).binlog_programs, family(flavour).client_programs)
+    )
+    return tool, client
+
+
+def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defaults:
+    """Return the default engine at the begin of a replay: the one in `server.options`, else the source's."""
+    own = [line.partition("=")[2].strip() for line in options if option_name(line) == "default_storage_engine"]
+    return Defaults([variables.get("default_storage_engine", "InnoDB"), *own][-1])
+
+
+def check_engines(
+    archive: BinlogArchive, local: LocalBinlogs, files: Sequence[ArchivedFile], steps: Sequence[Replay], start: Defaults
+) -> None:
+    """Check that the steps can give each table its engine, if the descriptions of the binlogs show that.
+
+    The binlogs of a step are read only if one of them has a non-transactional table whose engine is not recorded. They
+    are read from that one on, because a later one may drop the table.
+
+    Raises:
+        PreflightError: the replay would give a table a different engine, and no record has the right one
+    """
+    described = {(file.incarnation, file.name): file for file in files}
+    for step in steps:
+        parts = [(part, described[part.incarnation, part.file]) for part in step.logs]
+        flags = [file.span.has_unknown_engine(part.start, part.stop) for part, file in parts]
+        first = flags.index(True) if any(flags) else len(flags)
+        made = CreatedTables()
+        records: dict[tuple[int, int], RecordedTable] = {}
+        for number, (part, file) in enumerate(parts[first:]):
+            with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
+                path = Path(folder) / "binlog"
+                if not local.copy(archive, file, path):
+                    archive.fetch(file, path)
+                os.truncate(path, part.size if part.stop is None else part.stop)
+                with path.open("rb") as opened, contextlib.suppress(PreflightError):
+                    # Only the server can read an encrypted binlog.
+                    made.read(opened, part.file, part.start, number)
+            records |= {(number, table.offset): table.record for table in file.span.made}
+        refused = contradiction(plan_engines(made.numbered(), records, start), start, step.by)
+        if refused is not None:
+            raise PreflightError(refused, hint=OTHER_POINT)

@@ -1,0 +1,155 @@
+"""The stored chain of a backup: chunks, known damage, and the keys of raw streams."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from zsnapdb.base.errors import DamagedBackupError, DamagedError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.planning.backup.dataset_encryption import judge_raw_keys
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, warning
+from zsnapdb.planning.backup_chain import newest_without
+from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import known_damage
+from zsnapdb.stream.download import first_bytes
+from zsnapdb.stream.raw_stream_key import FIRST_BYTES, wrapped_key
+
+DAMAGE = "damage"
+"""The subject of findings about known damage."""
+
+
+def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
+    """Return the finding that all chunks of a backup exist with the right sizes and that its keys can be opened.
+
+    The chunks and sizes come from one listing.
+
+    Raises:
+        DamagedError: a chunk is missing or has another size.
+    """
+    # If a key is wrong, raise the error now, not after the download of earlier backups.
+    repository.ciphers(manifest)
+    with naming_restorable(instance, repository, manifest.backup_id):
+        for volume in manifest.volumes:
+            stored = repository.chunks_of(manifest, volume.role)
+            sizes = stored.sizes()
+            for index, chunk in enumerate(volume.chunks, 1):
+                key = stored.key(index)
+                name = f"chunk {key}"
+                if key not in sizes:
+                    raise DamagedError(
+                        f"{name} is missing",
+                        hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
+                    )
+                if sizes[key] != chunk.stored_size:
+                    raise DamagedError(
+                        f"{name}: {sizes[key]} bytes are stored, the manifest says {chunk.stored_size}",
+                        hint=(
+                            "the object was changed or cut after it was written; restore another backup, see `zsnapdb"
+                            " list`"
+                        ),
+                    )
+    return [ok("backup", f"{manifest.backup_id}: all chunks exist with their sizes, and the keys can be opened")]
+
+
+def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
+    """Return a warning for each known damage of this chain, which begins with the full backup.
+
+    The restore is tried nevertheless, because it proves every chunk, and recorded damage may be outdated.
+    """
+    hint = "restore a backup that does not need it, see `zsnapdb list`; `zsnapdb verify --deep` checks again"
+    damages = known_damage(repository, instance.name).of_chain(backups)
+    return [warning(DAMAGE, damage.describe(), hint) for damage in damages]
+
+
+def is_damaged(findings: Sequence[FitnessFinding]) -> bool:
+    """Return whether a finding reports known damage of the chain."""
+    return any(finding.what == DAMAGE and finding.severity is not Severity.OK for finding in findings)
+
+
+@contextlib.contextmanager
+def naming_restorable(instance: Instance, repository: Repository, damaged: str) -> Iterator[None]:
+    """Raise an error about a damaged chunk again, with the newest backup that does not need the backup `damaged`."""
+    try:
+        yield
+    except DamagedError as error:
+        known, checked = host_backup_record.checked_backups(instance, repository)
+        restorable = newest_without(checked.provenance.trusted(known.backups), damaged, checked.unchosen)
+        way = (
+            f"the newest backup that does not need {damaged} is {restorable.backup_id}: restore that backup"
+            if restorable
+            else f"every backup needs {damaged}"
+        )
+        raise DamagedBackupError(
+            error.message, hint=f"the object was changed, cut or removed after it was written; {way}", backup_id=damaged
+        ) from error
+
+
+_MOST_TEXT = 4096
+"""The limit in bytes for a key file. Every ZFS key is shorter (a passphrase has at most 512 bytes)."""
+
+
+def key_location(instance: Instance) -> str:
+    """Return the `keylocation` for raw received datasets: the key file, else `prompt`."""
+    file = instance.settings.encryption.key_file
+    return "prompt" if file is None else f"file://{file}"
+
+
+def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
+    """Return findings about the key file if these datasets are stored raw; change nothing."""
+    file = instance.settings.encryption.key_file
+    trouble = None
+    if file is not None and raw:
+        try:
+            trouble = None if _text(file) else "the file is empty"
+        except OSError as error:
+            trouble = error.strerror or str(error)
+    return judge_raw_keys(raw, None if file is None else str(file), trouble)
+
+
+def judge_key(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
+    """Return findings about the key of a backup: whether the file has the key that the volumes had then.
+
+    The first chunk of each raw volume shows this. Nothing is changed.
+
+    Raises:
+        DamagedError: a chunk is damaged.
+    """
+    findings = judge_key_file(instance, manifest.raw)
+    file = instance.settings.encryption.key_file
+    if file is None or any(finding.severity is Severity.UNFIT for finding in findings):
+        return findings
+    text = _text(file) if manifest.raw else b""
+    with naming_restorable(instance, repository, manifest.backup_id):
+        wrong = [
+            volume.dataset
+            for volume in manifest.volumes
+            if volume.is_raw and not _is_opened(repository, manifest, volume, text)
+        ]
+    return (
+        judge_raw_keys(tuple(wrong), str(file), f"{file} has another key than the one of then") if wrong else findings
+    )
+
+
+def _text(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(_MOST_TEXT)
+
+
+def _is_opened(repository: Repository, manifest: Manifest, volume: VolumePart, text: bytes) -> bool:
+    """Return whether the key opens the volume. True for keys of an unknown form, which only ZFS can check."""
+    stored = repository.chunks_of(manifest, volume.role)
+    first = first_bytes(
+        stored,
+        volume.chunks,
+        volume.codec,
+        FIRST_BYTES,
+        name=lambda index: f"chunk {stored.key(index)}",
+        ciphers=repository.ciphers(manifest),
+        expected=expected_stream(volume, volume.features),
+    )
+    key = wrapped_key(first)
+    return key is None or key.is_opened_by(text)

@@ -1,0 +1,81 @@
+"""The results of `restore` runs whose id the caller chose. The journal of the restore has the id.
+
+If the restore is finished, its result is returned. An interrupted restore next to the server continues, as with
+--resume. If a restore may have begun to exchange production's datasets, it continues only at a person's request. A
+person may have inspected, repaired or changed the server meanwhile. The same applies to a restore that would replace
+the server with a state that was chosen long ago.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+
+from zsnapdb.base.domain_types import backup_time
+from zsnapdb.base.errors import PreflightError
+from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.restore import machine_restore, server_restore
+from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
+from zsnapdb.jobs.restore.run_lifecycle import Confirm, confirm_every_step
+from zsnapdb.jobs.restore.server_restore import RestoreResult
+from zsnapdb.jobs.steps.journal import J
+from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
+
+_RECENT = timedelta(hours=1)
+"""The time after the planning within which a repeated command may still replace the server with the planned state."""
+
+
+def restored(
+    settings: Settings, instance: Instance, confirm: Confirm = confirm_every_step, stop_after: str | None = None
+) -> RestoreResult | None:
+    """Return the restore of the run with this id, or continue it; None if the run left nothing.
+
+    Raises:
+        PreflightError: the restore was interrupted while it exchanged the server's datasets, or it would replace them
+            and is not recent.
+    """
+    journals = Journals(settings.restore.journal)
+    done = _of_run(journals.finished(), instance)
+    if done is not None:
+        return server_restore.result_of(done)
+    left = _of_run(journals.readable(instance.name), instance)
+    if left is None:
+        return None
+    # This is judged under the restore's lock, because another process may just have continued it and been killed.
+    return server_restore.resume(
+        settings, instance, left.top, confirm, stop_after, judge=partial(_refuse_exchange, instance.host.now())
+    )
+
+
+def restored_machine(
+    settings: Settings, instance: Instance, confirm: Confirm = confirm_every_step, stop_after: str | None = None
+) -> MachineRestoreResult | None:
+    """Do the same as `restored` for a virtual machine, which never replaces the original."""
+    journals = MachineJournals(settings.restore.journal)
+    done = _of_run(journals.finished(), instance)
+    if done is not None:
+        return MachineRestoreResult(done.plan, done.done)
+    left = _of_run(journals.readable(instance.name), instance)
+    return machine_restore.resume(settings, instance, left.top, confirm, stop_after) if left is not None else None
+
+
+def _of_run(journals: list[J], instance: Instance) -> J | None:
+    own = instance.host.run_id()
+    return next((one for one in journals if (one.run_id, one.plan.instance) == (own, instance.name)), None)
+
+
+def _refuse_exchange(now: datetime, journal: RestoreJournal) -> None:
+    promotion, following = journal.plan.promotion, journal.next_step
+    if promotion is None:
+        return
+    if following is not None and following.name == promotion.name:
+        when = "was interrupted when it was about to replace the server, or while it did"
+    elif now - backup_time(journal.plan.restore_id) > _RECENT:
+        when = "would replace the server with a state that was chosen more than an hour ago"
+    else:
+        return
+    raise PreflightError(
+        f"the restore of {journal.plan.instance} that run {journal.run_id} began {when}",
+        hint=f"check the server, then run `zsnapdb restore {journal.plan.instance} --resume --target {journal.top}`",
+    )

@@ -1,0 +1,144 @@
+"""The recoverable time ranges, their backups, and the gaps between them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from zsnapdb.base.gtid import contains
+from zsnapdb.planning.binlog.route import (
+    NOTHING_KNOWN,
+    ArchiveState,
+    BackupPoint,
+    EndKind,
+    Route,
+    RouteEnd,
+    RouteFile,
+    RouteMap,
+)
+from zsnapdb.planning.binlog.route_start import held_by
+from zsnapdb.planning.server_family import family
+
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """A time range (microseconds UTC) in which every transaction can be recovered from a backup.
+
+    `ends` is the reason for the end of the range.
+    """
+
+    start: int
+    end: int
+    backups: tuple[str, ...]
+    ends: RouteEnd
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time range in which nothing can be recovered, and the reason."""
+
+    start: int
+    end: int
+    reason: RouteEnd
+
+
+@dataclass(frozen=True)
+class Window:
+    """The recoverable ranges in order, the gaps between them, and the route of each backup, oldest first.
+
+    `unprotected` is the reason why the newest archived state cannot be recovered before the next backup (None: it can).
+    """
+
+    ranges: tuple[Range, ...]
+    gaps: tuple[Gap, ...]
+    routes: tuple[Route, ...]
+    unprotected: RouteEnd | None = None
+
+
+_NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
+
+
+def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
+    """Return the route for restores to times after the newest backup. `points` is oldest first and not empty.
+
+    This is the route of the newest backup. If the archive does not contain its position, the previous backup's route is
+    used, provided that both are known to be in the same history. Otherwise only the newest backup itself can be
+    restored.
+    """
+    alone = route_of(points[-1])
+    for index in range(len(points) - 1, -1, -1):
+        route = route_of(points[index])
+        if not route.is_empty and all(_is_on(route, other) for other in points[index + 1 :]):
+            return route
+        if not route.is_empty or route.end.kind is not EndKind.NOT_ARCHIVED:
+            break
+    return alone
+
+
+def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
+    """Return why the newest archived state is beyond the end of this route; None if no newer state is known.
+
+    A backup whose position is not archived yet is the newest state, unless the archive has later transactions. A later
+    file that starts after transactions missing in the backup also proves a newer state.
+    """
+    if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
+        return None
+    if route.end.kind is EndKind.NOT_ARCHIVED:
+        later = files[held_by(route.point, files) :]
+        return route.end if any(_is_beyond(file, route.point) for file in later) else None
+    return route.end
+
+
+def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
+    """Return whether the file proves that a transaction was committed after the backup.
+
+    Files are created at whole seconds.
+    """
+    if file.last_commit is not None and file.last_commit > point.before:
+        return True
+    if point.gtids is None or file.previous is None:
+        return False
+    return (file.created + 1) * _MICROSECONDS > point.before and not contains(point.gtids, file.previous)
+
+
+def _is_on(route: Route, point: BackupPoint) -> bool:
+    """Return whether a route from an older backup is known to pass the position of this backup.
+
+    The archive does not contain the position. So a route through binlogs of the backup's own server has left the
+    backup's history, or nothing shows the opposite: a server that was set back uses its GTIDs again. The GTID sets of
+    another server prove that the route passes the position, unless the route ends where that server was set back or
+    reset.
+    """
+    if route.to < point.taken or route.reached is None or point.gtids is None:
+        return False
+    is_own = any(file.server == point.server for file in route.files)
+    if is_own or route.end.kind in (EndKind.RESET, EndKind.SET_BACK):
+        return False
+    return family(point.flavour).gtids_are_sets and contains(route.reached, point.gtids)
+
+
+def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Window:
+    """Return the recoverable ranges of the backups (oldest first) and archived files (incarnations in order).
+
+    A time is in a range if, and only if, a restore to the time can be planned.
+    """
+    ordered = list(points)
+    known = RouteMap(files, state)
+    newest_first = {point.backup_id: known.follow(point) for point in reversed(ordered)}
+    routes = dict(reversed(newest_first.items()))
+    ranges: list[Range] = []
+    gaps: list[Gap] = []
+    unprotected = _NO_BACKUP if files or state.unreadable else None
+    for index, point in enumerate(ordered):
+        leads = leading(ordered[: index + 1], lambda point: routes[point.backup_id])
+        name, start, end = point.backup_id, point.taken, leads.to
+        unprotected = newer_beyond(leads, files)
+        if ranges and start <= ranges[-1].end:
+            ranges[-1] = replace(ranges[-1], end=end, backups=(*ranges[-1].backups, name), ends=leads.end)
+            continue
+        if ranges:
+            gaps.append(Gap(ranges[-1].end, start, ranges[-1].ends))
+        ranges.append(Range(start, end, (name,), leads.end))
+    return Window(tuple(ranges), tuple(gaps), tuple(routes.values()), unprotected)

@@ -1,0 +1,593 @@
+"""The record of the backups and binlogs that a host stored, and its comparison with a repository. Pure.
+
+The record is on the host, where writers of the repository cannot change it. So the comparison finds backups that were
+deleted, hidden or rolled back in the repository. Only the record shows which backups this host removed itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zsnapdb.base.domain_types import Flavour, SnapshotSet
+from zsnapdb.base.patterns import (
+    BackupId,
+    Count,
+    DatasetName,
+    FileName,
+    GtidText,
+    Guid,
+    RoleName,
+    SendFlag,
+    SequenceNumber,
+    Sha256,
+)
+from zsnapdb.config.repository import KeepSettings
+from zsnapdb.planning import creation_order
+from zsnapdb.planning.creation_order import PlacedLink
+from zsnapdb.planning.repository import retention
+from zsnapdb.planning.repository.backup_writers import PlacedBackup, Writer, WrittenLink, by_backup, others, writers
+from zsnapdb.planning.repository.retention import RetentionFacts
+
+_SHOWN = 3
+_DRILLS = 20
+"""The number of drills in a record. Only the newest drills are needed."""
+_BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
+
+
+class RecordPart(BaseModel):
+    """A part of a record. It refuses unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class RecordedVolume(RecordPart):
+    """One volume of a stored backup, with its lineage."""
+
+    role: RoleName
+    dataset: DatasetName
+    guid: Guid
+    from_guid: Guid | None
+    send_flags: tuple[SendFlag, ...]
+
+
+class RecordedBackup(RecordPart):
+    """A backup that this host stored: its server, its position and its volumes.
+
+    `server` is the name of the server in its binlog history (None: the source is no server). `writer` is the identity
+    of the source. Backups of earlier versions have no pool, transaction group or sequence. `manifest` is the SHA-256 of
+    the manifest's line (None: an earlier version recorded the backup, and no writing command of this version has read
+    it yet).
+    """
+
+    backup_id: BackupId
+    server: Annotated[str, Field(pattern=r"^[A-Za-z0-9:_ -]{1,80}$")] | None = None
+    flavour: Flavour | None = None
+    binlog_file: FileName | None = None
+    binlog_offset: Count | None = None
+    gtids: GtidText | None = None
+    volumes: tuple[RecordedVolume, ...]
+    writer: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$", max_length=200)]
+    pool_guid: Guid | None = None
+    createtxg: Guid | None = None
+    sequence: SequenceNumber | None = None
+    manifest: Sha256 | None = None
+
+
+class RemovedBackup(RecordPart):
+    """A backup that a prune of this host removed, or whose removal a person acknowledged.
+
+    The host writes the record before the removal, so the removal may be incomplete. `guids` are the GUIDs of its
+    snapshots, `manifest` has the same meaning as in a RecordedBackup. `acknowledged`: a person acknowledged the
+    removal.
+    """
+
+    backup_id: BackupId
+    guids: tuple[Guid, ...]
+    acknowledged: bool = False
+    manifest: Sha256 | None = None
+
+
+class EvidenceEnd(RecordPart):
+    """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
+
+    `own` are ranges of records that this host wrote or adopted, each with its first and last number (None: an earlier
+    version did not record them).
+    """
+
+    format: Literal[1] = 1
+    number: Annotated[int, Field(ge=1, lt=10**8)]
+    sha256: Sha256
+    own: tuple[tuple[int, int], ...] | None = None
+
+    def owns(self, number: int) -> bool:
+        """Whether this host wrote or adopted the record of that number."""
+        return self.own is None or any(first <= number <= last for first, last in self.own)
+
+    def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
+        """Return this end with the ranges of own records from both ends."""
+        earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted((*earlier, *(self.own or ()))):
+            if merged and first <= merged[-1][1] + 1:
+                first, last = merged[-1][0], max(last, merged.pop()[1])
+            merged.append((first, last))
+        return self.model_copy(update={"own": tuple(merged)})
+
+
+class BackupRecord(RecordPart):
+    """The backups of one instance that this host stored in one repository, in the order of storing."""
+
+    format: Literal[1] = 1
+    instance: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    repository_id: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$", max_length=200)]
+    url: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+    stored: tuple[RecordedBackup, ...] = ()
+    removed: tuple[RemovedBackup, ...] = ()
+    pinned: tuple[BackupId, ...] = ()
+    """The backups that this host pinned: no prune of this host removes them, whatever pins the repository lists."""
+
+    drilled: tuple[BackupId, ...] = ()
+    """The newest drills whose evidence this host stored in the repository, oldest first."""
+
+    sequence: SequenceNumber | None = None
+    """The greatest sequence number that this host gave to a document of the instance in the repository."""
+    abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
+    """The backups of a pool before an older copy replaced it, with the transaction group of the next backup."""
+
+    def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
+        """Return the record with the sequence number of a new document.
+
+        `stored` are the numbers of the existing documents.
+        """
+        given = (one.sequence for one in self.stored)
+        return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
+
+    def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
+        """Return the record after a pool created a set in this group. Later backups of the pool become abandoned."""
+        of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
+        return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
+
+    def with_pinned(self, backup_id: str) -> BackupRecord:
+        """Return the record in which this host pinned the backup."""
+        return self.model_copy(update={"pinned": tuple(sorted({*self.pinned, backup_id}))})
+
+    def without_pinned(self, backup_id: str) -> BackupRecord:
+        """Return the record in which this host no longer pins the backup."""
+        return self.model_copy(update={"pinned": tuple(name for name in self.pinned if name != backup_id)})
+
+    def with_drilled(self, drill_id: str) -> BackupRecord:
+        """Return the record with one more drill of this host."""
+        return self.model_copy(update={"drilled": (*self.drilled, drill_id)[-_DRILLS:]})
+
+    def with_stored(self, backup: RecordedBackup) -> BackupRecord:
+        """Return the record with one more backup. A recorded backup keeps its place."""
+        if any(known.backup_id == backup.backup_id for known in self.stored):
+            return self
+        return self.model_copy(update={"stored": (*self.stored, backup)})
+
+    def with_adopted(self, backups: Sequence[RecordedBackup], order: Sequence[str]) -> BackupRecord:
+        """Return the record with these backups, as if this host had stored them.
+
+        `order` are the ids that the repository lists, oldest first.
+        """
+        place = {name: at for at, name in enumerate(order)}
+        waiting = [backup for backup in backups if backup.backup_id in place]
+        adopted = {backup.backup_id for backup in waiting}
+        stored: list[RecordedBackup] = []
+        for known in (backup for backup in self.stored if backup.backup_id not in adopted):
+            while waiting and place[waiting[0].backup_id] < place.get(known.backup_id, 0):
+                stored.append(waiting.pop(0))
+            stored.append(known)
+        removed = tuple(backup for backup in self.removed if backup.backup_id not in adopted)
+        return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed})
+
+    def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
+        """Return the record with the missing digests of manifests, given by backup id."""
+        stored = tuple(
+            backup.model_copy(update={"manifest": digests[backup.backup_id]})
+            if backup.manifest is None and backup.backup_id in digests
+            else backup
+            for backup in self.stored
+        )
+        return self.model_copy(update={"stored": stored})
+
+    def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
+        """Return the record that lists these backups as removed, so that they do not count as missing."""
+        seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
+        seals |= {one.backup_id: one.manifest for one in self.stored}
+        sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
+        gone = {backup.backup_id: backup for backup in (*self.removed, *sealed)}
+        stored = tuple(backup for backup in self.stored if backup.backup_id not in gone)
+        return self.model_copy(update={"stored": stored, "removed": tuple(gone[name] for name in sorted(gone))})
+
+    def with_successor(self, backup_id: str, successor: RecordedBackup) -> BackupRecord:
+        """Return the record with the successor in place of a backup with the same snapshots.
+
+        The record stays unchanged if it lacks that backup or already has the successor.
+        """
+        if any(known.backup_id == successor.backup_id for known in self.stored):
+            return self
+        stored = tuple(successor if known.backup_id == backup_id else known for known in self.stored)
+        return self.model_copy(update={"stored": stored})
+
+    def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
+        """Return the ids of the backups that are later than a set of this host and have other snapshots.
+
+        If the record has the set, the order of the record decides. Otherwise the transaction groups of the pool decide.
+        Backups of another pool count as later if the record has an earlier backup of this pool. If no recorded backup
+        has a transaction group (an earlier version), the times in the ids decide.
+        """
+        guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
+        ids = [backup.backup_id for backup in self.stored]
+        placed = [backup for backup in self.stored if backup.createtxg is not None]
+        if made.backup_id in ids:
+            after = list(self.stored[ids.index(made.backup_id) + 1 :])
+        elif placed:
+            here = [at for at, backup in enumerate(placed) if backup.pool_guid == pool_guid]
+            back = placed[here[0] :] if here else []
+            after = [
+                one
+                for one in back
+                if one.pool_guid != pool_guid or creation_order.made_before((made,), one.createtxg or 0)
+            ]
+        else:
+            after = [one for one in self.stored if creation_order.is_after(one.backup_id, made.backup_id, ())]
+        return tuple(
+            one.backup_id
+            for one in after
+            if one.backup_id not in self.abandoned and frozenset(volume.guid for volume in one.volumes) != guids
+        )
+
+    def only_removed(self, names: Collection[str]) -> BackupRecord:
+        """Return the record with only these removed backups, because the others left nothing on this host."""
+        return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
+
+    def removed_guids(self) -> Mapping[str, frozenset[int]]:
+        """Return the snapshot GUIDs of each backup that this host removed, by backup id."""
+        return {backup.backup_id: frozenset(backup.guids) for backup in self.removed}
+
+
+class ArchivedPosition(RecordPart):
+    """The newest position that this host archived: an incarnation, a binlog, and the archived end of the binlog.
+
+    `last_commit` is in microseconds UTC.
+    """
+
+    format: Literal[1] = 1
+    incarnation: BackupId
+    file: Annotated[str, Field(pattern=_BINLOG)]
+    end: Annotated[int, Field(ge=0)]
+    last_commit: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The number of the binlog and the offset in it; later positions of an incarnation are greater."""
+        return int(self.file.rpartition(".")[2]), self.end
+
+
+class RecordedBinlog(RecordPart):
+    """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
+
+    `line` is the SHA-256 of the stored line (None: an earlier version recorded it). `removing`: a prune of this host
+    began to remove it.
+    """
+
+    incarnation: BackupId
+    file: Annotated[str, Field(pattern=_BINLOG)]
+    digest: Sha256
+    line: Sha256 | None = None
+    removing: bool = False
+
+
+class ArchivedBinlogs(RecordPart):
+    """The rotated binlogs that this host archived or adopted, and the incarnations that it began or adopted."""
+
+    format: Literal[1] = 1
+    files: tuple[RecordedBinlog, ...] = ()
+    incarnations: tuple[BackupId, ...] = ()
+
+    def with_files(self, files: Sequence[RecordedBinlog], incarnations: Sequence[str] = ()) -> ArchivedBinlogs:
+        """Return the record with more binlogs. A new entry replaces the former entry of the same binlog."""
+        known = {(one.incarnation, one.file): one for one in (*self.files, *files)}
+        begun = dict.fromkeys((*self.incarnations, *incarnations, *(one.incarnation for one in files)))
+        return self.model_copy(update={"files": tuple(known.values()), "incarnations": tuple(begun)})
+
+    def with_removing(self, incarnation: str, file: str) -> ArchivedBinlogs:
+        """Return the record with a binlog that a prune of this host begins to remove."""
+        changed = tuple(
+            one.model_copy(update={"removing": True}) if (one.incarnation, one.file) == (incarnation, file) else one
+            for one in self.files
+        )
+        return self.model_copy(update={"files": changed})
+
+    def without(self, incarnation: str, file: str) -> ArchivedBinlogs:
+        """Return the record without a binlog that a prune of this host removed."""
+        kept = tuple(one for one in self.files if (one.incarnation, one.file) != (incarnation, file))
+        return self.model_copy(update={"files": kept})
+
+
+class StoredKind(StrEnum):
+    """Kinds of findings from comparing a repository with the record of this host."""
+
+    BACKUPS_MISSING = "backups-missing"
+    EXPIRED_MISSING = "expired-backups-missing"
+    ARCHIVE_SHORT = "archive-short"
+    OTHER_REPOSITORY = "other-repository"
+    RECORD_UNREADABLE = "record-unreadable"
+    NOT_COMPARED = "not-compared"
+    """This account may not read the record, so a loss would not be noticed."""
+    OTHER_WRITER = "other-writer"
+    FROM_FUTURE = "from-the-future"
+    """A backup that this host did not store, with a time in the future."""
+    FOREIGN = "foreign"
+    """A backup that this host does not know."""
+    MARKER_MISSING = "marker-missing"
+    """The object that gives the repository its id."""
+    REWRITTEN = "rewritten"
+    """A backup that this host stored, but whose manifest was replaced."""
+
+
+@dataclass(frozen=True)
+class StoredFinding:
+    """One difference between a repository and this host's record, as text, with a hint."""
+
+    kind: StoredKind
+    text: str
+    hint: str
+    backups: tuple[str, ...] = ()
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the finding is about archived binlogs."""
+        return self.kind is StoredKind.ARCHIVE_SHORT
+
+    @property
+    def is_future(self) -> bool:
+        """Whether the finding is about a backup from the future."""
+        return self.kind is StoredKind.FROM_FUTURE
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether something that this host stored may be lost."""
+        return self.kind not in (
+            StoredKind.EXPIRED_MISSING,
+            StoredKind.OTHER_WRITER,
+            StoredKind.NOT_COMPARED,
+            StoredKind.FOREIGN,
+            StoredKind.MARKER_MISSING,
+        )
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a person should examine the finding, although no loss is known."""
+        return self.kind in (StoredKind.OTHER_WRITER, StoredKind.FOREIGN, StoredKind.MARKER_MISSING)
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether a person should examine the finding. Missing expired backups are harmless."""
+        return self.kind is not StoredKind.EXPIRED_MISSING
+
+
+@dataclass(frozen=True)
+class LocalBackup:
+    """A backup whose snapshots on this host are marked as stored. `guids` are by role."""
+
+    backup_id: str
+    guids: Mapping[str, int]
+    createtxg: int = 0
+
+
+@dataclass(frozen=True)
+class _PlacedRecord:
+    """A recorded backup with its place."""
+
+    backup_id: str
+    volumes: tuple[RecordedVolume, ...]
+    pool_guid: int
+    createtxg: int
+    sequence: int | None
+
+
+@dataclass(frozen=True)
+class _UnknownVolume:
+    role: str
+    dataset: str
+    guid: int
+    from_guid: int | None = None
+    send_flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _UnknownBackup:
+    """A backup that is known only from its local snapshots. Its base is unknown."""
+
+    backup_id: str
+    volumes: tuple[_UnknownVolume, ...]
+    writer: str
+
+
+@dataclass(frozen=True)
+class MissingBackup:
+    """A backup that this host stored and the repository lacks.
+
+    `recorded` None: only local snapshots show it. `guids` are the GUIDs of its snapshots.
+    """
+
+    backup_id: str
+    recorded: RecordedBackup | None
+    is_expired: bool
+    guids: tuple[int, ...] = ()
+
+
+def missing_backups(
+    record: BackupRecord,
+    local: Sequence[LocalBackup],
+    there: Sequence[PlacedBackup],
+    unreadable: Collection[str],
+    rules: KeepSettings | None,
+    now: datetime,
+    foreign: Collection[str] = (),
+) -> tuple[MissingBackup, ...]:
+    """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
+
+    `there` are the readable backups of the repository, `unreadable` the ids of the others that it lists. A missing
+    backup counts as expired if the retention policy would not keep it, because another host may have removed it.
+    Backups in `foreign` make no backup expire.
+    """
+    listed = {link.backup_id for link in there} | set(unreadable)
+    gone = {backup.backup_id for backup in record.removed}
+    recorded = {backup.backup_id: backup for backup in record.stored}
+    own = record.stored[-1].writer if record.stored else ""
+    unknown = {
+        backup.backup_id: _UnknownBackup(
+            backup.backup_id, tuple(_UnknownVolume(role, "", guid) for role, guid in sorted(backup.guids.items())), own
+        )
+        for backup in local
+        if backup.backup_id not in recorded and backup.backup_id not in gone
+    }
+    known: list[WrittenLink] = [*recorded.values(), *unknown.values()]
+    lacking = [backup for backup in known if backup.backup_id not in listed]
+    if not lacking:
+        return ()
+    expired: set[str] = set()
+    if rules is not None:
+        there = [link for link in there if link.backup_id not in foreign]
+        by_id = {link.backup_id: link for link in (*lacking, *there)}
+        ordered = [by_id[name] for name in order_of(record, local, there) if name in by_id]
+        facts = RetentionFacts(
+            unreadable=dict.fromkeys(unreadable, "it cannot be read"), writers=by_backup(writers(ordered, now))
+        )
+        decided = retention.decide(ordered, rules, now, facts)
+        expired = set(decided.removal_order)
+    return tuple(
+        MissingBackup(
+            link.backup_id,
+            recorded.get(link.backup_id),
+            link.backup_id in expired,
+            tuple(volume.guid for volume in link.volumes),
+        )
+        for link in lacking
+    )
+
+
+def order_of(
+    record: BackupRecord, local: Sequence[LocalBackup], there: Sequence[PlacedLink], foreign: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the ids of all stored backups and all backups that this host knows, oldest first.
+
+    `there` are the readable backups. The record determines the places of missing and rewritten backups; without a
+    record, their snapshots do. Backups in `foreign` do not change the order of the others.
+    """
+    own = {backup.backup_id for backup in record.stored}
+    there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]
+    listed = {link.backup_id for link in there}
+    missing = [
+        _PlacedRecord(one.backup_id, one.volumes, one.pool_guid, one.createtxg, one.sequence)
+        for one in record.stored
+        if one.backup_id not in listed and one.pool_guid is not None and one.createtxg is not None
+    ]
+    believed = own | {link.backup_id for link in there if link.backup_id not in foreign}
+    ordered: list[PlacedLink] = creation_order.in_order([*there, *missing], believed, record.abandoned)
+    return tuple(
+        creation_order.with_missing(
+            [link.backup_id for link in ordered],
+            [backup.backup_id for backup in record.stored],
+            [backup.backup_id for backup in creation_order.by_creation(local, lambda one: one.createtxg)],
+        )
+    )
+
+
+def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:
+    """Return the findings about missing backups: one about needed backups, and one about expired backups."""
+    needed = tuple(backup.backup_id for backup in missing if not backup.is_expired)
+    expired = tuple(backup.backup_id for backup in missing if backup.is_expired)
+    findings = []
+    if needed:
+        findings.append(
+            StoredFinding(
+                StoredKind.BACKUPS_MISSING,
+                f"the repository lacks {backups_in(needed)} that this host stored: deleted, hidden, or rolled back"
+                f" ({newest_of(needed)})",
+                "look for the objects in older versions or in a copy of the bucket. If they were removed on purpose,"
+                f" run `zsnapdb acknowledge-removed {instance}`",
+                needed,
+            )
+        )
+    if expired:
+        findings.append(
+            StoredFinding(
+                StoredKind.EXPIRED_MISSING,
+                f"the repository lacks {backups_in(expired)} that this host stored and that the retention policy does"
+                f" not keep ({newest_of(expired)})",
+                f"if another host prunes this repository, run `zsnapdb acknowledge-removed {instance}` on this one",
+                expired,
+            )
+        )
+    return tuple(findings)
+
+
+def judge_writers(
+    instance: str, known: Sequence[Writer], own: Sequence[str], *, is_writing: bool
+) -> tuple[StoredFinding, ...]:
+    """Return a finding for each other server that writes under the name of the instance.
+
+    `own` are the ids of backups that this host stored. If there are none, a repository with one server causes no
+    finding, unless this host is about to write to it (`is_writing`).
+    """
+    if len(known) < 2 and (own or not is_writing):
+        return ()
+    return tuple(
+        StoredFinding(
+            StoredKind.OTHER_WRITER,
+            f"another server writes backups under the name {instance}: {writer.name}, {backups_in(writer.backups)}, the"
+            f" newest {writer.newest}",
+            "give each server its own instance name or its own repository",
+            writer.backups,
+        )
+        for writer in others(known, own)
+    )
+
+
+def judge_marker(note: str) -> tuple[StoredFinding, ...]:
+    """Return a finding if the repository was opened without its marker. `note` is the message about this."""
+    if not note:
+        return ()
+    hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
+    return (StoredFinding(StoredKind.MARKER_MISSING, note.partition("; run ")[0], hint),)
+
+
+def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedPosition]) -> StoredFinding | None:
+    """Return a finding if the archive does not reach the newest position that this host archived.
+
+    `reached` are the end positions of the binlogs in the archive.
+    """
+    if archived is None:
+        return None
+    own = [position for position in reached if position.incarnation == archived.incarnation]
+    newest = max(own, key=lambda position: position.place, default=None)
+    if newest is not None and newest.place >= archived.place:
+        return None
+    ends = f"ends at {newest.file}:{newest.end}" if newest is not None else "has nothing of that history"
+    return StoredFinding(
+        StoredKind.ARCHIVE_SHORT,
+        f"this host archived binlogs up to {archived.file}:{archived.end}, and the repository's archive {ends}:"
+        " deleted, hidden, or rolled back",
+        "look for the objects in older versions or in a copy of the bucket",
+    )
+
+
+def backups_in(names: Sequence[str]) -> str:
+    """Return a text with the number of backups."""
+    return f"{len(names)} backup{'s' if len(names) > 1 else ''}"
+
+
+def newest_of(names: Sequence[str]) -> str:
+    """Return a text with the newest of the names and the number of the others."""
+    shown = ", ".join(reversed(names[-_SHOWN:]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} older"

@@ -1,0 +1,146 @@
+"""Unusable backups and archived binlogs that are newer than the state that `latest` reaches. Pure.
+
+Restores report them. They are unreadable manifests, and backups and archived positions that this host stored and the
+repository lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.base.domain_types import backup_time
+from zsnapdb.base.errors import AbandonedHistoryError, DamagedError, HistoryError
+from zsnapdb.base.gtid import Gtids, contains
+from zsnapdb.planning.binlog.route import BackupPoint
+from zsnapdb.planning.creation_order import is_after
+from zsnapdb.planning.repository.backup_writers import Writer
+from zsnapdb.planning.restore.point_forms import AtBackup, Latest, Target
+from zsnapdb.planning.restore.route_choice import RestoreRoute
+from zsnapdb.planning.server_family import family
+
+_MICROSECONDS = 1_000_000
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class UnusableBackup:
+    """A stored backup that cannot be used, with the reason. `server` and `gtids` are None if unknown."""
+
+    backup_id: str
+    why: str
+    server: str | None = None
+    gtids: Gtids | None = None
+
+
+@dataclass(frozen=True)
+class UnusableArchive:
+    """Archived binlogs that cannot be used, with the reason.
+
+    Their last commit is at `last_commit` (microseconds UTC).
+    """
+
+    why: str
+    last_commit: int | None
+
+
+def asks_for_newest(target: Target) -> bool:
+    """Whether the target is the newest state or the newest backup, without an explicit id."""
+    return isinstance(target, Latest) or target == AtBackup(None)
+
+
+def newer_than(
+    chosen: str,
+    choice: RestoreRoute | None,
+    backups: Sequence[UnusableBackup],
+    archive: UnusableArchive | None,
+    order: Sequence[str],
+) -> tuple[str, ...]:
+    """Return texts about the unusable backups and binlogs that are newer than the chosen backup.
+
+    `choice` is the route from the backup to the target (None: the source has no binlogs, and the backup alone is the
+    target). `order` are the ids of all stored backups and of those that this host stored, oldest first.
+    """
+    newer = [
+        f"backup {item.backup_id}: {item.why}"
+        for item in backups
+        if is_after(item.backup_id, chosen, order) and not (choice is not None and _is_covered(choice, item))
+    ]
+    if archive is not None and choice is not None and isinstance(choice.target, Latest):
+        is_reached = archive.last_commit is not None and archive.last_commit <= choice.route.to
+        newer += [] if is_reached else [archive.why]
+    return tuple(newer)
+
+
+def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
+    """Whether the archived binlogs lead past the backup, so that the restored state has all transactions of the backup.
+
+    GTIDs alone do not prove this, because a server uses them again after a reset. In that case the times do not match.
+    """
+    reached = choice.route.reached
+    if not isinstance(choice.target, Latest) or item.gtids is None or reached is None:
+        return False
+    return (
+        contains(reached, item.gtids)
+        and item.server in {file.server for file in choice.route.files}
+        and choice.route.to >= round(backup_time(item.backup_id).timestamp()) * _MICROSECONDS
+    )
+
+
+def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
+    """Return the servers that no other server provably continues.
+
+    MySQL GTIDs prove a continuation if the newest backup of the other server contains everything in the newest backup
+    of the first. `ends` are the positions of the backups by id.
+    """
+
+    def goes_on_from(one: BackupPoint, other: BackupPoint) -> bool:
+        return (
+            family(one.flavour).gtids_are_sets
+            and one.gtids is not None
+            and other.gtids is not None
+            and contains(one.gtids, other.gtids)
+            and not contains(other.gtids, one.gtids)
+        )
+
+    newest = [ends[writer.newest] for writer in known]
+    return tuple(writer for writer in known if not any(goes_on_from(other, ends[writer.newest]) for other in newest))
+
+
+def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
+    """Return the error about several servers, which names the newest backup of each."""
+    listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
+    return HistoryError(
+        f"several servers wrote backups under the name {instance}, and the command does not choose one: {listed}",
+        hint="name a backup id, a time or a GTID with --to, or restore on the host of that server. With `--to latest`,"
+        " name the server's binlog history with --history (`zsnapdb binlog status` lists them)",
+    )
+
+
+def abandoned_history_error(requested: str, taken_back: Mapping[str, str]) -> AbandonedHistoryError:
+    """Return the error for an instance whose usable backups are all from a history that production abandoned."""
+    listed = [f"{name}: {why}" for name, why in taken_back.items()]
+    return AbandonedHistoryError(
+        f"{requested} would be a state that production no longer has: {'; '.join(listed[-_SHOWN:])}",
+        hint="make a backup of production now (`zsnapdb backup`), or name a backup id with --to",
+    )
+
+
+def left_history_error(instance: str, restore_id: str, last: str, backup_id: str) -> HistoryError:
+    """Return the error for an archive that ends in a history that production abandoned with a restore."""
+    return HistoryError(
+        f"the latest state cannot be reached: restore {restore_id} put {instance} back, and it is not proved that the"
+        f" newest archived binlog, {last}, was written after that",
+        hint=f"`zsnapdb backup {instance}` stores its present state; --accept-older uses backup {backup_id} alone; a"
+        " time, a GTID or --history reaches the discarded state",
+    )
+
+
+def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
+    """Return the error that names the newer items. `instead` is a text about the older state."""
+    shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]
+    return DamagedError(
+        f"{requested} would be {instead}, but something newer was stored that cannot be used: {'; '.join(shown)}",
+        hint="run `zsnapdb verify`, and look for the objects in older versions or in a copy of the bucket; with"
+        " --accept-older the older state is used",
+    )

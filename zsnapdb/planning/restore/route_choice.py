@@ -1,0 +1,528 @@
+"""The choice of backup, archived binlogs and history that lead to a point in time. Pure.
+
+A point is a transaction boundary. `point_forms.py` has the written forms of a point; `replays.py` finds the exact stop
+of the replay.
+
+A server that is set back writes another history from an earlier state on. The old history is abandoned, but its binlogs
+stay in the archive. A time, and on MariaDB a GTID, may stand for a state in each history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import groupby
+
+from zsnapdb.base.domain_types import Flavour, parse_gtids
+from zsnapdb.base.errors import AmbiguousPointError, HistoryError, NotFound, PreflightError, UsageError
+from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
+from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
+from zsnapdb.planning.binlog.archive_times import TOLERANCE
+from zsnapdb.planning.binlog.recoverable_ranges import leading, newer_beyond
+from zsnapdb.planning.binlog.route import (
+    NOTHING_KNOWN,
+    ArchiveState,
+    BackupPoint,
+    EndKind,
+    Route,
+    RouteFile,
+    RouteMap,
+    commit_time,
+    follow,
+)
+from zsnapdb.planning.binlog.route_elements import History, histories_of
+from zsnapdb.planning.restore.point_forms import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
+
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class RestoreRoute:
+    """The chosen route, the files to replay in order, and the file whose transactions decide where the replay stops.
+
+    `boundary` None: all files are replayed to their end. If the target is a time, the replay stops in one of the files
+    from place `first_doubtful` on.
+    """
+
+    target: Target
+    route: Route
+    files: Sequence[RouteFile]
+    boundary: RouteFile | None
+    exact_backup: bool = False
+    first_doubtful: int = 0
+
+    @property
+    def point(self) -> BackupPoint:
+        """The backup with which the restore begins."""
+        return self.route.point
+
+    @property
+    def place(self) -> RouteFile | None:
+        """The file that contains the point; None if no archived file contains it."""
+        return self.files[-1] if self.files else next(iter(self.route.files), None)
+
+
+_DAY = 86_400 * 1_000_000
+"""Microseconds by which the clocks of a backup and of a binlog may differ."""
+
+
+@dataclass(frozen=True)
+class ArchiveView:
+    """The archive at the time at which one history was the newest, and the backups that may be in that history.
+
+    `files` are the files of the view, `whole` all files of the archive. `left` is the start of the server's next
+    history (UTC; None: there is none, or its start is unknown).
+    """
+
+    history: str
+    backups: tuple[BackupPoint, ...]
+    files: tuple[RouteFile, ...]
+    whole: tuple[RouteFile, ...]
+    left: datetime | None = None
+
+    def known(self, state: ArchiveState) -> ArchiveState:
+        """Return the state of the archive in this view.
+
+        If another server took over later, the records of completeness are ignored, because they are not from the old
+        server.
+        """
+        server = self.files[-1].server
+        is_own = all(file.server == server for file in self.whole[len(self.files) :])
+        return state if is_own else replace(state, complete=())
+
+    def routes(self, state: ArchiveState) -> Callable[[BackupPoint], Route | None]:
+        """Return a function that finds the route of a backup in this view; None if it does not reach the history.
+
+        A backup of a later history may seem to be in this one. Its route through the whole archive shows its real
+        history.
+        """
+        own, whole = RouteMap(self.files, state), RouteMap(self.whole, state)
+
+        def route_of(point: BackupPoint) -> Route | None:
+            route, known = own.follow(point), whole.follow(point)
+            if not known.files or all(file.incarnation != self.history for file in route.files):
+                return None
+            first, begin = route.files[0], known.files[0]
+            is_copy = (first.name, first.fingerprint, first.server) == (begin.name, begin.fingerprint, begin.server)
+            return route if first.incarnation == begin.incarnation or is_copy else None
+
+        return route_of
+
+
+def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Iterator[ArchiveView]:
+    """Yield a view for each history except the newest, newest first."""
+    histories = list(histories_of(files))
+    for number in range(len(histories) - 2, -1, -1):
+        yield _view(backups, files, histories, number)
+
+
+def view_of(
+    history: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
+) -> ArchiveView:
+    """Return the view of a history, given by its id, with its backups. Raises NotFound if it does not exist."""
+    histories = list(histories_of(files))
+    names = [files[part.low].incarnation for part in histories]
+    if history not in names:
+        raise NotFound(f"the archive has no history {history}", hint="see `zsnapdb binlog status`")
+    view = _view(backups, files, histories, names.index(history))
+    route_of = view.routes(state)
+    own = tuple(point for point in reversed(view.backups) if route_of(point) is not None)[::-1]
+    if not own:
+        raise NotFound(f"no backup leads into history {history}", hint="see `zsnapdb list` and `zsnapdb binlog status`")
+    return replace(view, backups=own)
+
+
+def _view(
+    backups: Sequence[BackupPoint], files: Sequence[RouteFile], histories: Sequence[History], number: int
+) -> ArchiveView:
+    own = histories[number]
+    last = max((file.last_commit or file.created * 1_000_000) for file in files[own.low : own.high])
+    newest = max(file.created for file in files[own.low : own.high])
+    after = [
+        files[at].created
+        for later in histories[number + 1 :]
+        for at in later.places
+        if files[at].server == files[own.low].server and files[at].created > newest
+    ]
+    return ArchiveView(
+        files[own.low].incarnation,
+        tuple(point for point in backups if point.taken <= last + _DAY),
+        tuple(files[: own.high]),
+        tuple(files),
+        commit_time(min(after) * 1_000_000) if after else None,
+    )
+
+
+def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
+    """Whether two routes lead to the same state, or the first leads to a state through which the second passes.
+
+    After a server was set back, a file may be archived twice, one copy truncated. The two copies have the same
+    transactions up to the end of the shorter copy.
+    """
+    place = one.place
+    if place is None or other.place is None:
+        return True
+    for file in other.route.files:
+        if (file.incarnation, file.name) == (place.incarnation, place.name):
+            return True
+        if (file.name, file.fingerprint, file.server) == (place.name, place.fingerprint, place.server):
+            return file.end == place.end or _is_within(min(file, place, key=lambda copy: copy.end), point)
+    return False
+
+
+def _is_within(file: RouteFile, point: datetime | Gtids) -> bool:
+    if isinstance(point, datetime):
+        return file.last_commit is not None and point <= commit_time(file.last_commit)
+    return file.reached is not None and contains(file.reached, point)
+
+
+def ambiguous_history_error(what: str, candidates: Sequence[RestoreRoute]) -> AmbiguousPointError:
+    """Return the error for a point that lies in several histories."""
+    lines = []
+    for choice in candidates:
+        place = choice.place
+        if place is not None:
+            history = choice.route.files[-1].incarnation
+            lines.append(f"{history} (in {place.name} of server {place.server})")
+    return AmbiguousPointError(
+        f"{what} lies in {len(lines)} histories of the server, which was set back: {', '.join(lines)}",
+        hint="name one of them with --history; `zsnapdb binlog status` lists them",
+    )
+
+
+def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile | None:
+    """Return an archived binlog of the server, other than the backup's binlog, with the backup's last transaction.
+
+    If there is such a binlog, the server used the GTID twice. The result is None on MariaDB, whose positions do not
+    list the GTIDs of a file.
+    """
+    last = parse_gtids(point.flavour, point.last_gtid) if point.last_gtid is not None else None
+    for file in files:
+        is_other = file.server == point.server and file.fingerprint != point.fingerprint
+        if is_other and isinstance(last, GtidSet) and file.gtids is not None and contains(file.gtids, last):
+            return file
+    return None
+
+
+def archived_twice_error(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
+    """Return the error for GTIDs that are both at the end of a backup and in an archived history."""
+    return AmbiguousPointError(
+        f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
+        f" {file.incarnation} (in {file.name} of server {file.server}): the server used the GTID twice",
+        hint=f"`--to {point.backup_id}` restores the backup, `--history {file.incarnation}` the other transaction",
+    )
+
+
+def readable_time(moment: datetime) -> str:
+    """Return a time as text, with its fraction of a second if it has one."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
+
+
+Holds = Callable[[RestoreRoute], bool]
+"""Whether the binlogs of a choice really contain the transaction that is its target."""
+
+
+def choose(
+    target: Target,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    now: datetime,
+    state: ArchiveState = NOTHING_KNOWN,
+    history: str | None = None,
+    holds: Holds = lambda _: True,
+) -> RestoreRoute:
+    """Return the backup and the binlogs from which the target can be restored.
+
+    `backups` are oldest first. The newest suitable backup is chosen, because it needs the least replay.
+    `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
+    GTID.
+
+    Raises NotFound or PreflightError, which name the reachable states. Raises HistoryError if the target is the latest
+    state but the archive has newer, unreachable data, or if the target is in several histories and `history` is None.
+    """
+    if not backups:
+        raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
+    if isinstance(target, AtBackup):
+        if history is not None:
+            raise UsageError("--history does not apply to a backup", hint="name a time, GTIDs or `latest` with it")
+        point = (
+            backups[-1]
+            if target.backup_id is None
+            else next((b for b in backups if b.backup_id == target.backup_id), None)
+        )
+        if point is None:
+            raise NotFound(f"the repository holds no backup {target.backup_id}", hint="see `zsnapdb list`")
+        return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
+    if history is not None:
+        view = view_of(history, backups, files, state)
+        backups, files = view.backups, view.files
+    if isinstance(target, Latest):
+        return _choose_latest(target, backups, files, state)
+    if not isinstance(target, AtTime) and all(point.gtids is None for point in backups):
+        raise PreflightError("the server's transactions have no GTIDs", hint="name a time, or a backup")
+    if history is not None:
+        return _choose_one(target, backups, files, now, state, history)
+    return _choose_of_histories(target, backups, files, now, state, holds)
+
+
+def _choose_one(
+    target: AtTime | AtGtids | BeforeGtid,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    now: datetime,
+    state: ArchiveState,
+    history: str | None = None,
+) -> RestoreRoute:
+    latest = "`--to latest`" if history is None else f"`--to latest --history {history}`"
+    hint = f"{latest} restores as far as the archive reaches"
+    if isinstance(target, AtTime):
+        return _choose_time(target, backups, files, now, state, hint)
+    later = "what was committed a moment ago is archived by `zsnapdb binlog archive --once`"
+    return _choose_gtid(target, backups, files, state, f"{hint}; {later}")
+
+
+def _choose_of_histories(
+    target: AtTime | AtGtids | BeforeGtid,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    now: datetime,
+    state: ArchiveState,
+    holds: Holds,
+) -> RestoreRoute:
+    """Return the choice in the newest or an abandoned history.
+
+    Raises HistoryError if these lead to different states.
+    """
+    error: NotFound | None = None
+    choices: list[RestoreRoute] = []
+    try:
+        choices.append(_choose_one(target, backups, files, now, state))
+    except NotFound as not_there:
+        error = not_there
+    point = target.moment if isinstance(target, AtTime) else parse_gtids(backups[-1].flavour, target.text)
+    for view in older_views(backups, files):
+        choice = _choose_in(view, target, now, view.known(state))
+        # A history that ended before the time makes another answer doubtful, but is not an answer itself.
+        if choice is None or (choice.target != target and not choices):
+            continue
+        if not any(is_same(choice, known, point) for known in choices):
+            choices.append(choice)
+    if len(choices) > 1 and not isinstance(target, AtTime):
+        # A MariaDB position seems to contain each lower number, whichever server assigned it.
+        choices = [choice for choice in choices if choice.exact_backup or holds(choice)] or choices[:1]
+    if len(choices) > 1:
+        raise ambiguous_history_error(readable_time(point) if isinstance(point, datetime) else str(point), choices)
+    if not choices:
+        raise error or NotFound("the point cannot be reached from any backup", hint="see `zsnapdb status`")
+    choice = choices[0]
+    again = file_with_last(choice.point, files) if choice.exact_backup and choice.route.is_empty else None
+    if again is not None:
+        raise archived_twice_error(str(point), choice.point, again)
+    return choice
+
+
+def _choose_in(
+    view: ArchiveView, target: AtTime | AtGtids | BeforeGtid, now: datetime, state: ArchiveState
+) -> RestoreRoute | None:
+    """Return the route to the target in an abandoned history; None if no backup leads there.
+
+    The route begins with the newest backup that leads into the history.
+
+    A time between the end of the history and the start of the server's next history stands for that end.
+    """
+    route_of = view.routes(state)
+    for point in reversed(view.backups):
+        if isinstance(target, AtTime) and commit_time(point.taken) > target.moment:
+            continue
+        if not isinstance(target, AtTime) and point.gtids is None:
+            continue
+        route = route_of(point)
+        if route is None:
+            continue
+        inside = target
+        if isinstance(target, AtTime) and view.left is not None and target.moment < view.left:
+            inside = AtTime(min(target.moment, commit_time(route.to)))
+        try:
+            return _choose_one(inside, (point,), view.files, now, state)
+        except NotFound:
+            if isinstance(target, AtTime):
+                return None
+    return None
+
+
+def _choose_latest(
+    target: Latest, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
+) -> RestoreRoute:
+    route = leading(backups, RouteMap(files, state).follow)
+    beyond = newer_beyond(route, files)
+    if beyond is not None and not target.accepts_older:
+        reach = "that backup alone" if route.is_empty else readable_time(commit_time(route.to))
+        raise HistoryError(
+            f"the latest state cannot be reached: from backup {route.point.backup_id} the archive reaches only"
+            f" {reach}: {beyond.reason}",
+            hint="back the server up now; `zsnapdb restore --accept-older` restores as far as the archive reaches",
+        )
+    return RestoreRoute(target, route, route.files, None)
+
+
+def _choose_time(
+    target: AtTime,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    now: datetime,
+    state: ArchiveState,
+    hint: str,
+) -> RestoreRoute:
+    moment = target.moment
+    if moment > now:
+        raise PreflightError(f"{readable_time(moment)} is in the future", hint="name a time in the past, or `latest`")
+    early = [point for point in backups if commit_time(point.taken) <= moment]
+    if not early:
+        raise NotFound(f"no backup is older than {readable_time(moment)}", hint=f"the oldest is {backups[0].backup_id}")
+    route = leading(early, RouteMap(files, state).follow)
+    if route.is_empty:
+        raise NotFound(
+            f"{readable_time(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
+            hint=f"`--to {route.point.backup_id}` restores that backup alone",
+        )
+    if commit_time(route.to) < moment:
+        at = readable_time(commit_time(route.to)) if route.to > route.point.taken else "the backup"
+        raise NotFound(
+            f"{readable_time(moment)} is after the end of the archive, which is at {at}{_because(route)}", hint=hint
+        )
+    first, last = _doubtful(route, moment, now)
+    return RestoreRoute(target, route, route.files[: last + 1], route.files[last], first_doubtful=first)
+
+
+def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
+    """Return the places of the first and last file whose transactions decide where a restore to a time stops.
+
+    Times before the start of the backup, or after `now`, are not real commit times.
+    """
+    least, most, files = route.point.taken, round(now.timestamp() * _SECOND), route.files
+    last = _last_to_replay(files, moment)
+    own = [at for at, file in enumerate(files) if file.incarnation == files[last].incarnation and file.last_commit]
+    sought = moment.timestamp() * _SECOND
+    latest = {at: min(files[at].last_commit or 0, most) for at in own}
+    first = next((at for at in own if latest[at] > sought and at < last), last)
+    for at in (at for at in own if at > last):
+        # A later file with an earlier time makes the times doubtful.
+        highest = max((latest[other] for other in own if first <= other < at), default=0)
+        if max(files[at].first_commit or 0, least) < highest - TOLERANCE:
+            last = at
+    return first, last
+
+
+def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
+    """Return the place of the file in which a restore to a time stops: the last file with a commit up to that time.
+
+    The files of a server that takes over may have commits of the old server, from long before the takeover. So a
+    restore does not leave a history that has commits after that time.
+    """
+    last = 0
+    for _, own in groupby(enumerate(files), lambda numbered: numbered[1].incarnation):
+        ended = None
+        for at, file in own:
+            if file.first_commit is not None and commit_time(file.first_commit) <= moment:
+                last = at
+            ended = file.last_commit or ended
+        if ended is not None and commit_time(ended) > moment:
+            break
+    return last
+
+
+def _because(route: Route) -> str:
+    """Return why a route ends, as the end of a sentence; empty if nothing newer is archived."""
+    return "" if route.end.kind is EndKind.NEWEST else f": {route.end.reason}"
+
+
+def _choose_gtid(
+    target: AtGtids | BeforeGtid,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    state: ArchiveState,
+    hint: str,
+) -> RestoreRoute:
+    flavour = backups[-1].flavour
+    try:
+        gtids = parse_gtids(flavour, target.text)
+    except ValueError as error:
+        raise PreflightError(
+            f"{target.text!r} is not a GTID of {flavour}: {error}",
+            hint="see `zsnapdb show` for the GTIDs in the backups and the archive",
+        ) from error
+    for point in reversed(backups):
+        if point.gtids is None:
+            # The server had no GTIDs then. An older backup may lead to the transaction.
+            continue
+        if contains(point.gtids, gtids):
+            if isinstance(target, AtGtids) and (gtids == point.gtids or _ends_with(point, gtids)):
+                return RestoreRoute(target, follow(point, files, state), (), None, exact_backup=True)
+            continue
+        route = follow(point, files, state)
+        reached: Gtids | None = point.gtids
+        for index, file in enumerate(route.files):
+            reached = joined(reached, file.gtids)
+            if reached is not None and contains(reached, gtids):
+                return RestoreRoute(target, route, route.files[: index + 1], file)
+        raise NotFound(
+            f"{target.text} is neither in a backup nor in the archived binlogs after {point.backup_id}, which reach to"
+            f" {route.reached}{_because(route)}",
+            hint=hint,
+        )
+    raise NotFound(
+        f"every backup already contains {target.text}, and none ends with it",
+        hint=f"the oldest is {backups[0].backup_id}; see `zsnapdb list` for their positions",
+    )
+
+
+def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
+    """Whether one of these transactions is the last in a backup. The backup must contain all of them."""
+    if point.last_gtid is None:
+        return False
+    last = parse_gtids(point.flavour, point.last_gtid)
+    if isinstance(last, GtidPosition) and isinstance(gtids, GtidPosition):
+        return last.heads.items() <= gtids.heads.items()
+    return contains(gtids, last)
+
+
+_SPARE = 2
+"""The number of sets before the point to consider. The newest of them may have transactions after the point."""
+
+
+@dataclass(frozen=True)
+class SetOnHost:
+    """A set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
+
+    `binlog` None: unknown. `gtids` are in the form that the server prints (None: its transactions have none).
+    """
+
+    created: datetime
+    binlog: int | None
+    gtids: str | None
+
+
+def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flavour) -> int:
+    """Return the number of the oldest binlog that leads from one of the sets, oldest first, to the target.
+
+    Without a target it is the oldest binlog that any of the sets needs. 0: the number is unknown, so every binlog may
+    be needed.
+    """
+    near = list(sets)
+    if target is not None:
+        near = ([one for one in sets if _is_before(one, target, flavour)] or near)[-_SPARE:]
+    numbers = [one.binlog for one in near if one.binlog is not None]
+    return min(numbers) if numbers and len(numbers) == len(near) else 0
+
+
+def _is_before(one: SetOnHost, target: Target, flavour: Flavour) -> bool:
+    """Whether the target may be reached from the set, because the set is not known to contain later transactions."""
+    if isinstance(target, AtTime):
+        return one.created <= target.moment
+    if isinstance(target, AtGtids | BeforeGtid) and one.gtids is not None:
+        try:
+            return not contains(parse_gtids(flavour, one.gtids), parse_gtids(flavour, target.text))
+        except ValueError:
+            return True
+    return True

@@ -1,0 +1,386 @@
+"""The contents of a binlog archive: every described incarnation and binlog, rotated or active."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
+
+from zsnapdb.base.domain_types import Flavour
+from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound
+from zsnapdb.planning import creation_order
+from zsnapdb.planning.binlog.route_elements import NOTHING_KNOWN, ArchiveState, CompleteUntil, Unreadable
+from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_description_cache import DescriptionCache, Known, KnownFile, KnownSegment
+from zsnapdb.repository.binlog_descriptions import (
+    ArchivedFile,
+    CompleteRecord,
+    Incarnation,
+    Segment,
+    UnreadChunks,
+    covering,
+    number_of,
+)
+from zsnapdb.repository.layout import CompleteKey, K, Key, SegmentKey
+from zsnapdb.repository.objects import ListedObject
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.stored_document import StoredDocument, digest_of
+from zsnapdb.stream.chunks import Chunk
+
+Description: TypeAlias = Incarnation | CompleteRecord | ArchivedFile | Segment
+T = TypeVar("T", bound=Description)
+D = TypeVar("D", Incarnation, CompleteRecord, ArchivedFile)
+F = TypeVar("F", ArchivedFile, Segment)
+E = TypeVar("E", KnownFile, Known)
+
+_THREADS = 8
+_READINGS = 5
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
+
+    `damaged` has an error for each unreadable description, and for each missing part of an active binlog before a later
+    part. `state` has the places of the damage in the archive, and the end of the complete part. `lines` has the SHA-256
+    of each description's line, by key.
+    """
+
+    incarnations: tuple[Incarnation, ...]
+    files: tuple[ArchivedFile, ...]
+    damaged: tuple[DamagedError, ...] = ()
+    state: ArchiveState = NOTHING_KNOWN
+    lines: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, incarnation: str) -> tuple[ArchivedFile, ...]:
+        """Return the files of one incarnation, in order."""
+        return tuple(file for file in self.files if file.incarnation == incarnation)
+
+
+def load(repository: Repository, instance: str, cache: DescriptionCache | None = None) -> Archive:
+    """Return the contents of the instance's archive.
+
+    With a cache, only descriptions that it lacks are read, and the chunks of rotated binlogs stay unread. A damaged
+    description does not hide the others. Raises RepositoryError if the store cannot be reached.
+    """
+    known = (
+        {cache.key(entry): _with_unread_chunks(repository, entry) for entry in cache.read()}
+        if cache is not None
+        else {}
+    )
+    reading = _Reading(repository, cache is not None, known)
+    keys = [listed.key for listed in repository.list(layout.incarnations(instance))]
+    incarnations: list[Incarnation] = []
+    damages: list[_Damage] = []
+    for key, read in _read_all(reading, keys, _incarnation):
+        if isinstance(read, Incarnation):
+            incarnations.append(read)
+        else:
+            damages.append(_Damage(read, Unreadable(key.incarnation, None, 0, read.message)))
+    incarnations = creation_order.by_number(incarnations, lambda one: one.sequence, lambda one: (one.began, one.id))
+    # The records are read before the binlogs, because a binlog archived in between could give a record of an unread
+    # place.
+    complete, unread = _complete(reading, [layout.complete(instance, one.id) for one in incarnations])
+    files: list[ArchivedFile] = []
+    for incarnation in incarnations:
+        readable, wrong = _files(reading, instance, incarnation)
+        files += readable
+        damages += wrong
+    if cache is not None and (reading.is_changed or len(reading.found) != len(reading.known)):
+        cache.write(reading.found)
+    return Archive(
+        tuple(incarnations),
+        tuple(files),
+        (*(damage.error for damage in damages), *unread),
+        ArchiveState(tuple(damage.place for damage in damages), complete),
+        reading.lines,
+    )
+
+
+@dataclass
+class _Reading:
+    """A repository during a read, and the SHA-256 of each line so far, by key.
+
+    `known` are the descriptions from earlier readings, `found` those from this reading. Both are empty without a cache.
+    """
+
+    repository: Repository
+    has_cache: bool = False
+    known: Mapping[str, Known] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
+    found: dict[str, Known] = field(default_factory=dict)
+    is_changed: bool = False
+
+    def recall(self, listed: ListedObject[K]) -> ArchivedFile | Segment | None:
+        """Return the description of a listed object if this host knows the description and still trusts it."""
+        known = self.known.get(listed.key)
+        if known is None or not listed.version or known.version != listed.version:
+            return None
+        if not self.repository.keyring.believes(known.signer, known.line):
+            return None
+        self.lines[listed.key] = known.line
+        self.found[listed.key] = known
+        return known.file if isinstance(known, KnownFile) else known.segment
+
+    def keep(
+        self, key: Key, version: str, incarnation: str, document: StoredDocument, read: ArchivedFile | Segment
+    ) -> ArchivedFile | Segment:
+        """Remember a description that was just read; return it without the chunks of a rotated binlog."""
+        if not self.has_cache or not version:
+            return read
+        self.is_changed = True
+        facts = (version, document.signer, document.digest)
+        if isinstance(read, Segment):
+            self.found[key] = KnownSegment(*facts, incarnation, read)
+            return read
+        known = _with_unread_chunks(self.repository, KnownFile(*facts, read.digest, read.stored_size, read))
+        self.found[key] = known
+        return known.file
+
+
+def _with_unread_chunks(repository: Repository, known: E) -> E:
+    """Return an entry of a rotated binlog whose chunks, and their signature, are read only when they are used."""
+    if isinstance(known, KnownSegment):
+        return known
+    file = known.file
+    read = partial(_read_chunks, repository, file.instance, file.incarnation, file.name, known.line)
+    file = file.model_copy(update={"chunks": UnreadChunks(known.digest, known.stored_size, read)})
+    for part in (file, file.head, file.span):
+        part.forget_set_fields()
+    return known._replace(file=file)
+
+
+def _read_chunks(
+    repository: Repository, instance: str, incarnation: str, name: str, known_line: str
+) -> Sequence[Chunk]:
+    key = layout.rotated_binlog(instance, incarnation, name)
+    try:
+        line = repository.verified(key)
+    except NotFound as error:
+        raise DamagedError(f"{key} is missing", hint="the object was removed after it was listed") from error
+    if digest_of(line) != known_line:
+        raise DamagedError(f"{key} differs from what this host read before", hint="the object was replaced")
+    file = _rotated(line, key)
+    _check_origin(repository, file, key)
+    return file.chunks
+
+
+def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:
+    """Return the end of each incarnation's complete part, and the errors of unreadable records."""
+    records: list[CompleteUntil] = []
+    errors: list[DamagedError] = []
+    for _, read in _read_all(reading, keys, _complete_record):
+        if isinstance(read, CompleteRecord):
+            records.append(CompleteUntil(read.incarnation, read.name, read.end, read.until))
+        else:
+            errors.append(read)
+    return tuple(records), errors
+
+
+@dataclass(frozen=True)
+class _Damage:
+    """An unreadable part of the archive, and its place."""
+
+    error: DamagedError
+    place: Unreadable
+
+    @classmethod
+    def of_binlog(cls, incarnation: str, name: str, error: DamagedError) -> _Damage:
+        return cls(error, Unreadable(incarnation, name, number_of(name), error.message))
+
+
+def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
+    """Return the files of an incarnation, in order.
+
+    The binlogs are read again if a listed description no longer exists or a segment seems to be missing, because the
+    archiver may have replaced it in between.
+
+    Raises: ConsistencyError if this happens every time.
+    """
+    for attempt in range(1, _READINGS + 1):
+        # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
+        segments = list(reading.repository.list(layout.segments(instance, incarnation.id)))
+        described = list(reading.repository.list(layout.rotated_binlogs(instance, incarnation.id)))
+        files: list[ArchivedFile] = []
+        damages: list[_Damage] = []
+        read = _recall_or_read(reading, described, incarnation.id, _rotated)
+        for key, file in read:
+            if isinstance(file, ArchivedFile):
+                files.append(file)
+            else:
+                damages.append(_Damage.of_binlog(incarnation.id, key.name, file))
+        rotated = {listed.key.name for listed in described}
+        parts: dict[str, list[ListedObject[SegmentKey]]] = {}
+        for listed in segments:
+            if listed.key.name not in rotated:
+                parts.setdefault(listed.key.name, []).append(listed)
+        actives = [_active(reading, instance, incarnation, name, known) for name, known in parts.items()]
+        if len(read) < len(described) or any(active.is_changed for active in actives):
+            continue
+        if any(active.is_cut for active in actives) and attempt < _READINGS:
+            continue
+        files += [active.file for active in actives if active.file is not None]
+        damages += [active.damage for active in actives if active.damage is not None]
+        return sorted(files, key=lambda file: number_of(file.name)), damages
+    raise ConsistencyError(f"the binlogs of {instance} change faster than they can be read", hint="try again")
+
+
+@dataclass(frozen=True)
+class _Active:
+    """The readable part of an active binlog, from its start, and the damage after it, if any.
+
+    `is_changed`: a segment was removed after it was listed. `is_cut`: a segment is missing before another segment.
+    """
+
+    file: ArchivedFile | None = None
+    damage: _Damage | None = None
+    is_changed: bool = False
+    is_cut: bool = False
+
+
+def _active(
+    reading: _Reading, instance: str, incarnation: Incarnation, name: str, known: Sequence[ListedObject[SegmentKey]]
+) -> _Active:
+    by_span = {listed.key.span: listed for listed in known}
+    chosen = [by_span[span] for span in covering(list(by_span))]
+    read = _recall_or_read(reading, chosen, incarnation.id, lambda body, key: _segment(body, key, incarnation.flavour))
+    if len(read) < len(chosen):
+        return _Active(is_changed=True)
+    readable: list[Segment] = []
+    for _, segment in read:
+        if isinstance(segment, DamagedError):
+            damage = _Damage.of_binlog(incarnation.id, name, segment)
+            return _Active(active_file(instance, incarnation, name, readable), damage)
+        readable.append(segment)
+    file = active_file(instance, incarnation, name, readable)
+    reached = chosen[-1].key.span[1] if chosen and file is not None else 0
+    if max(end for _, end in by_span) <= reached:
+        return _Active(file)
+    error = DamagedError(
+        f"{layout.segments(instance, incarnation.id, name).path} lacks the segment of {name} from byte {reached} on",
+        hint="the object was removed after it was written; the archive has a gap there",
+    )
+    return _Active(file, _Damage.of_binlog(incarnation.id, name, error), is_cut=True)
+
+
+def _at(kind: type[D], key_of: Callable[[D], str]) -> Callable[[bytes, str], D]:
+    """Return a decoder of that kind of description.
+
+    It raises DamagedError for a description under another object's key.
+    """
+
+    def decode(body: bytes, key: str) -> D:
+        description = kind.decode(body, key)
+        _check_place(key, key_of(description))
+        return description
+
+    return decode
+
+
+_incarnation = _at(Incarnation, lambda one: layout.incarnation(one.instance, one.id))
+_complete_record = _at(CompleteRecord, lambda one: layout.complete(one.instance, one.incarnation))
+_rotated = _at(ArchivedFile, lambda one: layout.rotated_binlog(one.instance, one.incarnation, one.name))
+
+
+def _segment(body: bytes, key: SegmentKey, flavour: Flavour) -> Segment:
+    segment = Segment.decode(body, key)
+    try:
+        segment.check_gtids(flavour)
+    except ValueError as error:
+        raise DamagedError(f"{key} cannot be read: {error}", hint="the object was altered") from error
+    if (segment.name, segment.start, segment.end) != (key.name, *key.span):
+        _check_place(key, f"{segment.name}, bytes {segment.start} to {segment.end}")
+    return segment
+
+
+def _check_place(key: str, described: str) -> None:
+    """Raise DamagedError if a description is stored under the key of another object."""
+    if described != key:
+        raise DamagedError(
+            f"{key} describes {described}", hint="objects were renamed or copied by hand in the repository"
+        )
+
+
+def _check_origin(repository: Repository, description: Description, key: str) -> None:
+    """Raise DamagedError if a description is from another repository, or has plain bytes that this host refuses."""
+    if description.repository_id != repository.id:
+        raise DamagedError(
+            f"{key} belongs to repository {description.repository_id}, this is repository {repository.id}",
+            hint="objects were copied by hand from another repository; copy backups with `zsnapdb copy`",
+        )
+    if isinstance(description, ArchivedFile):
+        repository.keyring.check_encrypted((chunk.key_id for chunk in description.chunks), key)
+    elif isinstance(description, Segment):
+        repository.keyring.check_encrypted((description.chunk.key_id,), key)
+
+
+def _recall_or_read(
+    reading: _Reading, listed: Sequence[ListedObject[K]], incarnation: str, decode: Callable[[bytes, K], F]
+) -> list[tuple[K, F | DamagedError]]:
+    """Return the listed descriptions in order. Those that this host does not know are read by `_read_all`."""
+    recalled = {one.key: known for one in listed if (known := reading.recall(one)) is not None}
+    versions = {one.key: one.version for one in listed if one.key not in recalled}
+
+    def keep(key: K, document: StoredDocument, read: F) -> F:
+        return cast(F, reading.keep(key, versions[key], incarnation, document, read))
+
+    read = dict(_read_all(reading, list(versions), decode, keep))
+    together: dict[K, F | DamagedError] = {**read, **{key: cast(F, one) for key, one in recalled.items()}}
+    return [(one.key, together[one.key]) for one in listed if one.key in together]
+
+
+def _read_all(
+    reading: _Reading,
+    keys: Sequence[K],
+    decode: Callable[[bytes, K], T],
+    keep: Callable[[K, StoredDocument, T], T] | None = None,
+) -> list[tuple[K, T | DamagedError]]:
+    """Return the decoded objects in order, without those that were removed after the listing.
+
+    `keep` returns the form in which a description stays in memory.
+    """
+    repository = reading.repository
+
+    def read(key: K) -> tuple[K, T | DamagedError] | None:
+        try:
+            document = repository.keyring.opened(repository.get(key), key)
+            description = decode(document.line, key)
+            _check_origin(repository, description, key)
+            reading.lines[key] = document.digest
+            return key, description if keep is None else keep(key, document, description)
+        except DamagedError as error:
+            return key, error
+        except NotFound:
+            return None
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="binlogs") as pool:
+        return [item for item in pool.map(read, keys) if item is not None]
+
+
+def active_file(instance: str, incarnation: Incarnation, name: str, segments: Sequence[Segment]) -> ArchivedFile | None:
+    """Return the active binlog that consists of these segments, in order.
+
+    None if the first segment of the binlog is missing.
+    """
+    if not segments or segments[0].head is None or segments[0].start != 0:
+        return None
+    span = segments[0].span
+    for segment in segments[1:]:
+        span = span.then(segment.span, Flavour(incarnation.flavour))
+    return ArchivedFile(
+        repository_id=incarnation.repository_id,
+        instance=instance,
+        incarnation=incarnation.id,
+        name=name,
+        flavour=incarnation.flavour,
+        is_rotated=False,
+        head=segments[0].head,
+        span=span,
+        size=segments[-1].end,
+        sha256="",
+        gap=segments[0].gap,
+        segments=tuple(segments),
+        seen=segments[-1].seen,
+    )
