@@ -336,7 +336,7 @@ def before_clock(record: RunRecord, now: datetime) -> RunRecord:
 
 
 def find_retry_time(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
-    """Return when the job starts again because of its last run. Return None if only its schedule decides.
+    """Return when the job starts again because of its last run; None if only its schedule decides.
 
     An interrupted job starts again at once. A job that found another run active starts again soon. A continuous job
     that keeps failing waits longer each time.

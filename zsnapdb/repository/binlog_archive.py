@@ -112,7 +112,7 @@ _PIECE = 1 << 20
 
 @contextlib.contextmanager
 def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
-    """Open a new file. After the block it is truncated to `end` and durable; after an error it is removed.
+    """Open a new file. After the block the file is truncated to `end` and durable; after an error it is removed.
 
     Raises: ExistsError if `target` exists.
     """

@@ -82,7 +82,8 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
         else:
             damages.append(_Damage(read, Unreadable(key.incarnation, None, 0, read.message)))
     incarnations = creation_order.by_number(incarnations, lambda one: one.sequence, lambda one: (one.began, one.id))
-    # Read before the binlogs: a binlog archived in between would give a record of an unread place.
+    # The records are read before the binlogs, because a binlog archived in between could give a record of an unread
+    # place.
     complete, unread = _complete(reading, [layout.complete(instance, one.id) for one in incarnations])
     files: list[ArchivedFile] = []
     for incarnation in incarnations:

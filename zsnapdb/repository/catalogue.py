@@ -52,7 +52,7 @@ class VolumeSummary(NamedTuple):
 
 
 class _Described(BaseModel):
-    """Facts about a backup that few commands need and that are slow to parse."""
+    """Facts about a backup that are slow to parse and that only few commands need."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -301,8 +301,8 @@ def manifest_of(repository: Repository, backup: Summary) -> Manifest:
     """Return the manifest of a backup.
 
     Raises:
-        NotFound: it was removed since it was listed DamagedError: it cannot be read, or is not the manifest that was
-        listed
+        NotFound: it was removed since it was listed
+        DamagedError: it cannot be read, or is not the manifest that was listed
     """
     manifest, digest = repository.digested_manifest(backup.instance, backup.backup_id)
     if digest != backup.digest:

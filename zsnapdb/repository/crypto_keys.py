@@ -69,7 +69,7 @@ def _recipient(text: str) -> Any:
 
 
 def check_recipients(recipients: Sequence[str]) -> None:
-    """Raise ConfigError if a text is not an age recipient. The error names the first one."""
+    """Raise ConfigError, with the first invalid text, if a text is not an age recipient."""
     for text in recipients:
         _recipient(text)
 

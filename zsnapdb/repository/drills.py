@@ -146,7 +146,7 @@ def ids(repository: Repository, instance: str) -> list[str]:
 
 
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
-    """Return a drill's evidence, by its id or `latest`, the newest trusted one.
+    """Return a drill's evidence, by its id or by `latest`, which is the newest trusted drill.
 
     Raises: NotFound if the drill does not exist. DamagedError as in `read_at`.
     """

@@ -182,7 +182,7 @@ class EvidenceKey(Key, form="{instance}/evidence/{number}.json"):
 
 
 class VerificationKey(Key, form="{instance}/checks/{time}-{random}.json"):
-    """The place of the findings of one verification, by its time (UTC) and 32 random bits."""
+    """The place of the findings of one verification. The key has its time (UTC) and 32 random bits."""
 
     __slots__ = ()
 

@@ -371,8 +371,8 @@ class Manifest(Part):
     """A backup: its identity, its source, its data keys and the streams of its volumes.
 
     `run_id` is the run that started the backup; a later run may have finished it. `host` and `objectives` are the name
-    and the configured objectives of the host that started it; older backups have neither. `sequence` is its place among
-    the backups of the instance (`planning/creation_order.py`); older backups have none.
+    and the configured objectives of the host that started the backup; older backups have neither. `sequence` is its
+    place among the backups of the instance (`planning/creation_order.py`); older backups have none.
     """
 
     format: Literal[1] = 1
@@ -502,7 +502,7 @@ def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
                 for volume, number in zip(manifest.volumes, numbers, strict=True)
             )
             return manifest.model_copy(update={"volumes": tuple(volumes)})
-    # A table is damaged, or a field outside of the volumes looks like one.
+    # A table is damaged, or a field outside the volumes looks like a table.
     return Manifest.decode(bytes(line), name)
 
 

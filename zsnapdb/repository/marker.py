@@ -19,7 +19,7 @@ _OTHER_DIGITS = str.maketrans("0123456789abcdefABCDEF", "123456789abcdef0BCDEFA"
 
 
 def impossible_version(tag: str) -> str:
-    """Return a tag of the same form that belongs to no version."""
+    """Return a tag of the same form that no version has."""
     return tag.translate(_OTHER_DIGITS)
 
 
@@ -151,8 +151,8 @@ class Marker(BaseModel):
         """Write the marker.
 
         Raises:
-            ExistsError: the repository has a marker. PreflightError: the store ignores conditional writes. In this case
-            the marker is removed again.
+            ExistsError: the repository has a marker.
+            PreflightError: the store ignores conditional writes. In this case the marker is removed again.
         """
         objects.put_alone(layout.MARKER, self.encode())
         try:

@@ -108,7 +108,10 @@ class RepositoryObjects:
         return self.get(key) == body
 
     def overwrite(self, key: Key, body: Body, *, sha256: str | None = None) -> None:
-        """Store the object durably and replace an existing one. `sha256` is the body's hash, if the caller has it."""
+        """Store the object durably, and replace an existing object.
+
+        `sha256` is the body's hash, if the caller has it.
+        """
         self._store.put(self._prefix + key, body, sha256=sha256)
 
     def read_version(self, key: Key) -> Version:

@@ -347,7 +347,8 @@ def lease(
 
     Raises:
         BusyError: another owner is alive. Detecting this takes at most `seconds`, and this run waits up to `patience`
-        seconds for the owner's end. RepositoryError: the store would admit a second owner.
+        seconds for the owner's end.
+        RepositoryError: the store would admit a second owner.
     """
     key = layout.lease(name)
     since = _text(datetime.now(UTC))

@@ -46,7 +46,7 @@ def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[RuleFinding]:
 def _each(
     name: str, bad: Callable[[str], bool], value: str, of_data: bool = False, is_safe: bool = False
 ) -> Callable[[AdviceFacts], Iterator[RuleFinding]]:
-    """Return a check that finds the volumes with a bad value of a property. `value` is the good one.
+    """Return a check that finds the volumes with a bad value of a property. `value` is the good value.
 
     `is_safe`: `doctor --fix` may set it.
     """

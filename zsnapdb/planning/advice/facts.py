@@ -181,7 +181,7 @@ class AdviceFacts:
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """A finding of a rule: the fact, and the command or setting that repairs it here (empty: use the fix of the rule).
+    """A finding of a rule: the fact, and the command or setting that repairs it on this host ("": use the rule's fix).
 
     `change` is that command, if `doctor --fix` may run it (see FitnessFinding).
     """

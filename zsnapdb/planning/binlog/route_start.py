@@ -107,7 +107,7 @@ def _if_not_left(
 
 
 def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) -> RouteStart | None:
-    """Return the position in the binlog whose head the backup recorded; None if that is not archived.
+    """Return the position in the binlog whose head the backup recorded; None if that binlog is not archived.
 
     If a server was set back or its binlogs were renamed, several histories contain the file, sometimes truncated. The
     newest copy that contains the position is used.

@@ -37,7 +37,8 @@ def tunnel_to(via: str, local_port: int, bind_address: str, port: int) -> Tunnel
     """Return the tunnel to a server that listens at this address of the host `via`.
 
     Raises:
-        UsageError: `via` is not a valid host, or a port is invalid ConsistencyError: the address is invalid
+        UsageError: `via` is not a valid host, or a port is invalid
+        ConsistencyError: the address is invalid
     """
     if _VIA.fullmatch(via) is None:
         raise UsageError(f"{via!r} is not an SSH host", hint="give HOST, USER@HOST, or a name of ~/.ssh/config")
@@ -66,7 +67,9 @@ _SHORTEST = {"host": "ho", "port": "por", "socket": "so", "protocol": "pro", "pi
 _LETTERS = "hPSW"
 """Letters of the options that give the server's address."""
 _LETTERS_WITH_VALUE = "eDu#pT"
-"""Letters whose value may follow in the same argument. `_LETTERS_WITH_NEXT` has those whose value is the next argument.
+"""Letters whose value may follow in the same argument.
+
+`_LETTERS_WITH_NEXT` has the letters that use the next argument.
 """
 _LETTERS_WITH_NEXT = "eDu"
 

@@ -218,7 +218,7 @@ class Refusal:
 
 
 def decide_deferral(request: JobRequest) -> JobVerdict:
-    """Return how a job continues that this host cannot do now: at once on another possible host, or later here."""
+    """Return how a job that this host cannot do now continues: at once on another host, or later on this host."""
     return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
 
 
@@ -245,7 +245,7 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
 
 
 def drop_future_run(last: RunRecord | None, now: datetime) -> RunRecord | None:
-    """Return the last run. Return None if it is from the future: a clock that was ahead wrote it.
+    """Return the last run; None if its time is in the future, because the clock was ahead then.
 
     Otherwise no backup would run until that time.
     """

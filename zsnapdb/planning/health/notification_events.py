@@ -149,7 +149,7 @@ class JudgedInstance:
 
 
 def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
-    """Yield the state of every objective: BROKEN or MET. If an instance was not judged, only that fact is yielded."""
+    """Yield the state of every objective: BROKEN or MET. For an instance that was not judged, yield only that fact."""
     for one in judged:
         broken = one.health is None
         yield Occasion(
@@ -222,7 +222,7 @@ class UnitEnd:
 
 
 def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
-    """Return the failure to report; None after success, or if the run was refused because another one was running.
+    """Return the failure to report; None after success, or if the run was refused because another run was in progress.
 
     For a unit of zsnapdb the subject is the job, as in the job's own notification. So a target is notified of a failure
     only once.

@@ -357,7 +357,7 @@ def archive_short_limits(objectives: ObjectiveSettings, interval: float) -> Iter
 
 
 def schedule_short_limits(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
-    """Yield the limit of an age if it is shorter than the longest pause between two runs of its job, in seconds."""
+    """Yield the age limit if it is shorter than `pause`, the longest pause between two runs of its job in seconds."""
     if limit is not None and limit <= pause:
         yield ShortLimit(key, limit, math.ceil(pause) + 1, f"{job} runs up to {format_duration(pause)} apart")
 

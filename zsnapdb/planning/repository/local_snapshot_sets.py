@@ -107,7 +107,7 @@ def decide(
     limits: LocalLimits,
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
-    # By the transaction groups of this pool: no clock decides.
+    # The transaction groups of this pool decide, not a clock.
     made = [
         there.backup_of(item) for item in reversed(creation_order.by_creation(snapshots, lambda item: item.createtxg))
     ]

@@ -62,7 +62,7 @@ class ProductionRestore(RecordPart):
 
 
 class ProductionRestoreRecord(RecordPart):
-    """The restores that took the place of an instance's production, oldest first."""
+    """The restores that took production's place for an instance, oldest first."""
 
     format: Literal[1] = 1
     restores: tuple[ProductionRestore, ...] = ()
@@ -138,7 +138,7 @@ class ProductionRestoreRecord(RecordPart):
 def rolled_back(
     backups: Sequence[PlacedLink], production: ProductionPoints, record: ProductionRestoreRecord
 ) -> list[str]:
-    """Return the ids of the newest backups that production no longer has a snapshot or bookmark of.
+    """Return the ids of the newest backups of which production no longer has a snapshot or bookmark.
 
     `backups` are oldest first. Only backups that were created after the oldest snapshot or bookmark, and after the
     latest recorded restore, are considered. For older backups nothing is known, because other datasets may have been in

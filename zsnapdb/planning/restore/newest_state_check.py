@@ -118,7 +118,7 @@ def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
 
 
 def abandoned_history_error(requested: str, taken_back: Mapping[str, str]) -> AbandonedHistoryError:
-    """Return the error for an instance whose usable backups all belong to a history that production abandoned."""
+    """Return the error for an instance whose usable backups are all from a history that production abandoned."""
     listed = [f"{name}: {why}" for name, why in taken_back.items()]
     return AbandonedHistoryError(
         f"{requested} would be a state that production no longer has: {'; '.join(listed[-_SHOWN:])}",

@@ -206,7 +206,7 @@ def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile 
 
 
 def archived_twice_error(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
-    """Return the error for GTIDs at the end of a backup that an archived history also has."""
+    """Return the error for GTIDs that are both at the end of a backup and in an archived history."""
     return AmbiguousPointError(
         f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
         f" {file.incarnation} (in {file.name} of server {file.server}): the server used the GTID twice",

@@ -1,8 +1,8 @@
 """The typed steps of a restore of a server or a machine. Pure.
 
 The executor (`jobs/restore/server_restore.py`) runs the steps in order, a journal records the finished steps, and a
-runbook prints all steps. A step contains everything that it needs. So a stored plan keeps its meaning after changes in
-the repository.
+runbook prints all steps. A step has everything that it needs. So changes in the repository do not change the meaning of
+a stored plan.
 """
 
 from __future__ import annotations
