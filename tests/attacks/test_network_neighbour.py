@@ -154,7 +154,7 @@ def test_where_tls_is_only_preferred_a_neighbour_still_gets_no_password(lab: Lab
         session.query("FLUSH PRIVILEGES")
     with between(protected.port, strips=True) as (neighbour, port):
         if lab.flavour == "mysql":
-            with pytest.raises(ServerError, match="no TLS, and it asks for the password"):
+            with pytest.raises(ServerError, match="no TLS: the server asks for the password"):
                 protected.session(port, Tls(TlsMode.PREFERRED))
             with protected.session(port, Tls(TlsMode.PREFERRED, asks_for_public_key=True)) as session:
                 assert session.value("SELECT 1") == 1

@@ -164,7 +164,7 @@ def test_the_connection_that_holds_the_lock_is_killed(guest: Guest) -> None:
     hook(guest, "locked", f"{PYTHON} /tmp/kill.py && touch /tmp/reached")
     done = guest.run([QUICK, "backup"], timeout=600)
     assert done.code == 10, done.stderr
-    assert "the lock was lost before the snapshot was proved" in done.stderr
+    assert "the lock was lost before the snapshot was confirmed" in done.stderr
     wait_for(guest, "/tmp/reached")
     assert (backups(guest), snapshots(guest)) == (known, before)
     settle(guest, known)

@@ -68,7 +68,7 @@ def connection(
     if parts.scheme == "http" and not (allows_http or _is_loopback(parts.hostname)):
         raise unusable(
             f"http to {parts.hostname} would send the token unencrypted",
-            "use https; a program can give allows_http=True if the network between is trusted",
+            "use https; a program can set allows_http=True if it trusts the network in between",
         )
     secret = token if token is not None else environment.get(TOKEN, "")
     if _FORM.fullmatch(secret) is None:

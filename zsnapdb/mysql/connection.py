@@ -151,12 +151,16 @@ class Connection(_TimedConnection):
     @server_public_key.setter
     def server_public_key(self, key: bytes | None) -> None:
         if key is not None:
-            self._refuse_open_line("it asks for the password, encrypted with a key that it sends itself")
+            self._refuse_open_line(
+                "the server asks for the password, encrypted with a key that the server sends itself"
+            )
         self._public_key = key
 
     def _refuse_open_line(self, why: str) -> None:
         if not (self._secure or self._address.socket or self._address.tls.may_send_to(self._address.host)):
-            raise pymysql.OperationalError(NO_TLS, f"the connection has no TLS, and {why}")
+            raise pymysql.OperationalError(
+                NO_TLS, f"the password was not sent, because the connection has no TLS: {why}"
+            )
 
     def _request_authentication(self) -> None:
         """Log in. Raise OperationalError before sending anything if the server lacks required TLS."""
@@ -169,7 +173,7 @@ class Connection(_TimedConnection):
 
     def _process_auth(self, plugin_name: bytes, auth_packet: Any, *handler: Any) -> Any:
         if plugin_name in _READABLE_PLUGINS:
-            self._refuse_open_line(f"it asks for the password in a readable form ({plugin_name.decode()})")
+            self._refuse_open_line(f"the server asks for the password in a readable form ({plugin_name.decode()})")
         return super()._process_auth(plugin_name, auth_packet, *handler)  # type: ignore[misc]
 
 

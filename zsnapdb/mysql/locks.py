@@ -132,7 +132,7 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
             hold.held_ms = (time.monotonic() - started) * 1000
         if not session.is_same_connection():
             raise LockError(
-                "the connection that held the lock was lost before the snapshot was proved",
+                "the connection that held the lock was lost before the snapshot was confirmed to be consistent",
                 hint="the snapshot is discarded; run again",
             )
     except BaseException as error:
@@ -196,7 +196,7 @@ def _release(strategy: Strategy, session: Session) -> None:
             session.query(statement)
         except ServerError as error:
             raise LockError(
-                f"the lock was lost before the snapshot was proved: {error.message}",
+                f"the lock was lost before the snapshot was confirmed to be consistent: {error.message}",
                 hint="the snapshot is discarded; see who killed the connection in the server's log, then run again",
             ) from error
 

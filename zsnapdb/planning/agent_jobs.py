@@ -54,7 +54,8 @@ def cron_times(expression: str) -> CronTimes:
     except ValueError as error:
         raise ConfigError(
             f"cron = {expression!r}: {error}",
-            hint="a weekday is 0 to 7 (0 and 7 are Sunday) or sun to sat; write 6, 1-5, mon-fri, 1,3 or */2",
+            hint="a weekday is 0 to 7 (0 and 7 are Sunday) or sun to sat; for example `6`, `1-5`, `mon-fri`, `1,3` or"
+            " `*/2`",
         ) from error
     if day.startswith("*") or weekday.startswith("*"):
         return CronTimes(minute, hour, month, (CronDays(day, named),))

@@ -162,7 +162,8 @@ class _TlsPair:
     def _no_password(self) -> str:
         """Refuse an encrypted key. OpenSSL would otherwise prompt for its password."""
         raise ConfigError(
-            f"the key {self.files.key} is encrypted", hint="name one that is not, readable by its account alone"
+            f"the key {self.files.key} is encrypted",
+            hint="use an unencrypted key file that only the account of the service can read",
         )
 
 

@@ -338,7 +338,7 @@ class LocalStore:
                 except TimeoutError as error:
                     raise RepositoryError(
                         f"changing an object in {self.folder}: {error.strerror}",
-                        hint="see what that process does with `ps`, and end it if it is not zsnapdb; then try again",
+                        hint="use `ps` to see what that process is; if it is not zsnapdb, end it; then try again",
                     ) from error
                 yield
         except FileNotFoundError:

@@ -263,8 +263,10 @@ def credentials_of(file: Path) -> S3Credentials:
         section = parser["default"]
         token = section.get("aws_session_token") or None
         return S3Credentials(section["aws_access_key_id"], section["aws_secret_access_key"], token)
-    except (KeyError, UnicodeDecodeError, configparser.Error) as error:
-        raise ConfigError(f"credentials_file {file} cannot be used: {type(error).__name__}", hint=hint) from None
+    except KeyError as error:
+        raise ConfigError(f"credentials_file {file} cannot be used: it has no {error.args[0]}", hint=hint) from None
+    except (UnicodeDecodeError, configparser.Error):
+        raise ConfigError(f"credentials_file {file} cannot be used: it is not an INI file", hint=hint) from None
 
 
 DENIED_HINT = "check the credentials and the bucket's policy (`zsnapdb example iam-policy.json`)"

@@ -50,7 +50,7 @@ def read_nvlist(data: bytes) -> Mapping[str, Value]:
     ValueError or struct.error if the bytes are not such a list.
     """
     if data[:2] != LITTLE_ENDIAN:
-        raise ValueError("the list is not in the native form of a little-endian host")
+        raise ValueError("the nvlist is not in native little-endian encoding")
     return _pairs(data, _HEADER, nested=True)[0]
 
 
@@ -61,7 +61,7 @@ def with_nvlist_numbers(data: bytes, numbers: Mapping[str, int]) -> bytes:
     """
     before = data or LITTLE_ENDIAN + bytes(6) + b"\1" + bytes(3) + _END
     if before[:2] != LITTLE_ENDIAN or before[-4:] != _END:
-        raise ValueError("the list is not in the native form of a little-endian host")
+        raise ValueError("the nvlist is not in native little-endian encoding")
     pairs = []
     for name, number in numbers.items():
         text = name.encode() + b"\0"

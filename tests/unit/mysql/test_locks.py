@@ -121,7 +121,7 @@ def test_a_statement_that_is_stuck_is_ended_by_the_watchdog_at_the_deadline() ->
 def test_a_block_that_overstays_loses_its_lock_at_the_deadline() -> None:
     """A busy machine may need a good part of a second to take the lock, so the deadline leaves room for that."""
     owner, second = Fake(1), Fake(2)
-    with pytest.raises(LockError, match="was lost before the snapshot was proved") as caught:
+    with pytest.raises(LockError, match="was lost before the snapshot was confirmed") as caught:
         hold("instance", owner, second, deadline=1.0, body=lambda: owner.killed.wait(120))
     assert not isinstance(caught.value, LockNotGranted)
     assert second.statements == ["KILL 1"]

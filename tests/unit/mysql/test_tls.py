@@ -131,7 +131,9 @@ def test_without_tls_no_password_is_encrypted_with_a_key_that_comes_over_the_lin
     key = b"\x01-----BEGIN PUBLIC KEY-----\nMFwwDQ==\n-----END PUBLIC KEY-----\n"
     with answering(plugin=b"caching_sha2_password", answers=[b"\x01\x04", key]) as server:
         error = attempt(server, Tls(TlsMode.PREFERRED))
-    assert "no TLS, and it asks for the password, encrypted with a key that it sends itself" in error.message
+    assert (
+        "no TLS: the server asks for the password, encrypted with a key that the server sends itself" in error.message
+    )
     assert server.received[1:] == [b"\x01\0\0\x03\x02"]
 
 

@@ -141,7 +141,7 @@ def _from(instance: Instance, repository: Repository, manifest: Manifest, second
     steps = located_in(chosen.replays(_ALL), archive, local)
     if not steps:
         raise NotFound(
-            f"no binlog contains the transactions of the {format_duration(seconds)} after {manifest.backup_id}",
+            f"no binlog contains the transactions that followed {manifest.backup_id} within {format_duration(seconds)}",
             hint="run `zsnapdb binlog status` to list the archived binlogs",
         )
     return PlannedLoad(manifest, steps[0], repository)

@@ -127,7 +127,10 @@ def new_clone_quota(settings: Settings, free: int, wanted: int | None = None) ->
         UsageError: the quota is too small for a server.
     """
     if wanted is not None and wanted < LEAST:
-        raise UsageError(f"a clone needs {size(LEAST)} as its quota, not {size(wanted)}", hint="name a larger quota")
+        raise UsageError(
+            f"the quota of a clone must be at least {size(LEAST)}; {size(wanted)} is too small",
+            hint="name a larger quota",
+        )
     return clone_quota(settings.clones.quota if wanted is None else wanted, free, settings.clones.free_floor)
 
 

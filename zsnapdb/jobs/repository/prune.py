@@ -351,7 +351,7 @@ class _Run:
                     self._read_again(link)
                 return
         raise ConsistencyError(
-            "no backup that can be restored would stay", hint="nothing was removed; this is a bug worth reporting"
+            "no restorable backup would remain", hint="nothing was removed; this is a bug worth reporting"
         )
 
     def _check_chunks(self, stays: Collection[str]) -> None:

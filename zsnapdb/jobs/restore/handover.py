@@ -289,8 +289,9 @@ def _catch_up(work: ServerWork, session: Session) -> None:
             raise ServerError(
                 f"the replica cannot connect to its source: {lag.refused}",
                 hint=(
-                    "check the source, the account there, and tls, tls_ca and tls_verify of the instance; the account"
-                    " of the replica's server must be able to read these files. Then run the restore with --resume"
+                    "check the source, its replication account, and `tls`, `tls_ca` and `tls_verify` of the instance."
+                    " The server of the replica must be able to read the file in `tls_ca`. Then run the restore with"
+                    " --resume"
                 ),
             )
         if lag.error:

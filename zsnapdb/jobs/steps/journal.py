@@ -104,7 +104,8 @@ class JournalFolder(Generic[J]):
         except ValidationError as error:
             raise DamagedError(
                 f"the journal {path} cannot be read: {first_problem(error)}",
-                hint=f"`zfs list -r {top}` shows what its restore has made: remove that by hand, then the journal",
+                hint=f"`zfs list -r {top}` shows the datasets that the restore created; destroy them by hand, then"
+                " remove the journal",
             ) from error
 
     def tops(self) -> list[str]:

@@ -434,7 +434,7 @@ def _compare(
         if states[0] != states[1]:
             raise ConsistencyError(
                 f"the sequence {here} has the state {states[1]} on the live server, but {states[0]} in the original",
-                hint="it was dropped again; report this",
+                hint="zsnapdb dropped the copy again; this is a bug, please report it",
             )
         return 1
     history = table.name in with_history
@@ -443,7 +443,7 @@ def _compare(
     if delivered != expected:
         raise ConsistencyError(
             f"{here} has {delivered} rows on the live server, but the original table has {expected}",
-            hint="it was dropped again; report this",
+            hint="zsnapdb dropped the copy again; this is a bug, please report it",
         )
     return delivered
 

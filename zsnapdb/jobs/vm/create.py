@@ -85,7 +85,7 @@ def ready_marker(text: str) -> ReadyMarker:
         return ReadyMarker(ReadyKind.SERVER, port=int(words or _SERVER_PORT))
     if kind not in set(ReadyKind) - {ReadyKind.SERVER} or (kind == ReadyKind.SERIAL) != bool(words):
         raise UsageError(
-            f"{text!r} does not say what to wait for", hint="give started, agent, serial:TEXT or server:PORT"
+            f"{text!r} does not say what to wait for", hint="give one of: started, agent, serial:TEXT, server:PORT"
         )
     return ReadyMarker(ReadyKind(kind), words)
 

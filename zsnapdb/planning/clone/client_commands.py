@@ -47,7 +47,7 @@ def tunnel_to(via: str, local_port: int, bind_address: str, port: int) -> Tunnel
             raise UsageError(f"{number} is not a port", hint=f"give a number from 1 to {_LAST_PORT}")
     host = LOCAL_HOST if bind_address in _EVERY else bind_address
     if _ADDRESS.fullmatch(host) is None:
-        raise ConsistencyError("the service names no address of the clone", hint="give the port with --port")
+        raise ConsistencyError("the service did not report an address of the clone", hint="give the port with --port")
     return Tunnel(via, local_port, host, port)
 
 

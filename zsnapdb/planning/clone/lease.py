@@ -246,7 +246,7 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
             raise PreflightError(
                 f"this would keep the data until {stamp(new)}; it was cloned at {stamp(begun)}, and clones.max_age is"
                 f" {format_duration(most)}: the latest end is {stamp(last)}",
-                hint="ask for less, or make a new clone of the newest state",
+                hint="ask for a shorter lease, or create a new clone of the newest state",
                 about=(),
             )
     return lease

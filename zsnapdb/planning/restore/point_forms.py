@@ -113,7 +113,7 @@ def ago(text: str, now: datetime) -> str:
     try:
         return (now - timedelta(seconds=parse_duration(text))).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     except OverflowError as error:
-        raise UsageError(f"{text!r} is too long ago", hint="name a point within the time of the backups") from error
+        raise UsageError(f"{text!r} is too long ago", hint="name a point in time that the backups cover") from error
 
 
 def _family(text: str) -> Flavour | None:
@@ -144,7 +144,7 @@ def parse_time(text: str) -> datetime:
     if found is None or not FIRST_YEAR <= found.year <= LAST_YEAR:
         raise UsageError(
             f"{text!r} is not between the years {FIRST_YEAR} and {LAST_YEAR}",
-            hint="name a point within the time of the backups",
+            hint="name a point in time that the backups cover",
         )
     return found
 
