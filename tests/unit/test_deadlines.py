@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import functools
+import re
 import ssl
 import subprocess
 import sys
@@ -327,6 +328,23 @@ WAITS_WITHOUT_LIMIT = {
 def test_every_wait_for_a_program_has_a_limit() -> None:
     bare = {(module, ast.unparse(call.func)) for module, call in calls("wait") if not (call.args or call.keywords)}
     assert bare == WAITS_WITHOUT_LIMIT
+
+
+def test_every_poll_accepts_any_limit() -> None:
+    """poll(2) refuses more than 24 days, and limits are configured."""
+    assert program_start.poll_timeout(30 * 86_400.0) == 2**31 - 1
+    assert (program_start.poll_timeout(-1.0), program_start.poll_timeout(0.0001)) == (0, 1)
+    calls = [
+        ast.unparse(node)
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "poll"
+        and node.args
+    ]
+    assert len(calls) >= 4
+    assert [call for call in calls if not re.search(r"poll_timeout\(|poll\((_[A-Z_]+|0)\)", call)] == []
 
 
 def test_every_http_exchange_of_the_client_has_one_limit() -> None:

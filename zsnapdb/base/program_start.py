@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import selectors
@@ -62,6 +63,8 @@ MOST_IN_FILE = 256 << 20
 """Maximum bytes that a site's program may write to a temporary file."""
 _LOOK_SECONDS = 0.2
 """Seconds between two checks whether a program ended while its child process holds the output open."""
+_LONGEST_POLL = 2**31 - 1
+"""Milliseconds: poll(2) takes a C int."""
 _KILLED_SECONDS = 10.0
 
 Output = IO[Any] | int
@@ -106,6 +109,11 @@ def run(
             if pipe is not None:
                 pipe.close()
     return subprocess.CompletedProcess(list(argv), process.returncode, output, errors)
+
+
+def poll_timeout(seconds: float) -> int:
+    """Return the milliseconds for poll(2) and epoll(7). They accept 24 days; a longer wait ends after 24 days."""
+    return max(0, min(math.ceil(seconds * 1000), _LONGEST_POLL))
 
 
 def _outputs(process: subprocess.Popen[bytes], ends: float, most: int) -> tuple[bytes, bytes]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.base import patterns, run_context
 from zsnapdb.base.errors import INTERNAL, CommandTimeout
-from zsnapdb.base.program_start import Process
+from zsnapdb.base.program_start import Process, poll_timeout
 from zsnapdb.base.untrusted_text import fields_of, printed
 from zsnapdb.jobs.clone.expected_clone import ExpectedClone
 from zsnapdb.jobs.dataset_copies.properties import owner_text
@@ -171,7 +171,7 @@ def _until_end(process: Process, seconds: float) -> None:
     watched, poll = os.pidfd_open(process.pid), select.poll()
     try:
         poll.register(watched, select.POLLIN)
-        poll.poll(seconds * 1000)
+        poll.poll(poll_timeout(seconds))
     finally:
         os.close(watched)
 

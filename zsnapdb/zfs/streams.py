@@ -63,7 +63,7 @@ class _WatchedPipe(io.RawIOBase):
         return self._pipe.fileno()
 
     def _wait(self) -> None:
-        if not self._poll.poll(QUIET_SECONDS * 1000):
+        if not self._poll.poll(program_start.poll_timeout(QUIET_SECONDS)):
             raise _stuck(self._argv)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:

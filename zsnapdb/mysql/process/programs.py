@@ -160,9 +160,9 @@ def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -
     writable = select.poll()
     writable.register(into.fileno(), select.POLLOUT)
     for start in range(0, len(text), select.PIPE_BUF):
-        left = max(0.0, deadline - time.monotonic())
-        if not writable.poll(left * 1000):
-            raise subprocess.TimeoutExpired(argv, left)
+        while not writable.poll(program_start.poll_timeout(deadline - time.monotonic())):
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(argv, 0.0)
         os.write(into.fileno(), text[start : start + select.PIPE_BUF])
 
 

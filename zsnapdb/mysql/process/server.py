@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.base.program_start import poll_timeout
 from zsnapdb.base.safe_open import Owner, UnsafeFileError
 from zsnapdb.mysql.process import process_managers as sandboxes
 from zsnapdb.mysql.process.discovery import is_server_program
@@ -347,7 +348,7 @@ def _end(
             signal.pidfd_send_signal(handle, how)
         poll = select.poll()
         poll.register(handle, select.POLLIN)
-        has_ended = bool(poll.poll(None if timeout is None else timeout * 1000))
+        has_ended = bool(poll.poll(None if timeout is None else poll_timeout(timeout)))
     finally:
         os.close(handle)
     if has_ended:
