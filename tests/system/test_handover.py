@@ -18,6 +18,7 @@ import pymysql
 import pytest
 
 from tests.lab.inside import ledger
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.mysql.process.server import ServerProcess
 
 from .in_guest import SERVER, SOCKET, Lab, remove, remove_datasets, run, zfs
@@ -258,7 +259,8 @@ def test_a_host_without_the_datasets_gets_the_server_at_its_old_paths(lab: Lab, 
     disk.touch()
     os.truncate(disk, 2 << 30)
     zfs("rename", "-u", "tank/mysql", "tank/mysql-replaced-lost")
-    fresh = Path("/var/lib/mysql/fresh")
+    fresh, record = Path("/var/lib/mysql/fresh"), THIS_HOST.put_backs / "main.json"
+    recorded = record.read_bytes() if record.exists() else None
     assert run("zpool", "create", "-O", "mountpoint=none", "second", str(disk)).code == 0
     try:
         refused = lab.zsnapdb(*words, "--plan", config=config)
@@ -281,3 +283,7 @@ def test_a_host_without_the_datasets_gets_the_server_at_its_old_paths(lab: Lab, 
         run("zpool", "destroy", "-f", "second")
         fresh.unlink(missing_ok=True)
         _back_to_the_old_one()
+        # This pool is gone, and with it what the record says of production.
+        record.unlink(missing_ok=True)
+        if recorded is not None:
+            record.write_bytes(recorded)

@@ -227,6 +227,7 @@ def google_server(folder: Path) -> Iterator[tuple[GoogleServer, RepositorySettin
 @contextlib.contextmanager
 def in_google(folder: Path) -> Iterator[Store]:
     """An empty bucket of a server that knows Google's XML API."""
+    need_obstore()
     from zsnapdb.store.cloud import open_at
 
     with google_server(folder) as (_, settings):

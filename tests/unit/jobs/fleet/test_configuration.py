@@ -24,7 +24,7 @@ def test_the_example_can_be_used() -> None:
         ('[repository."../x"]\nurl = "file:///backups"', "repository"),
         (f"{REPOSITORY}[instance.main]", "unknown key instance"),
         (f'{REPOSITORY}[objectives]\ncopies = {{ there = "1d" }}', "does not check copies and immutable_for"),
-        (f'{REPOSITORY}[repository.here.encryption]\nsigning_key_file = "/key"', "leave out signing_key_file"),
+        (f'{REPOSITORY}[repository.here.encryption]\nsigning_key_file = "/key"', "remove `signing_key_file`"),
         (f'heard_within = "0s"\n{REPOSITORY}', "heard_within"),
         ("x", "is not valid TOML"),
     ],
