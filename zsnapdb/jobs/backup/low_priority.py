@@ -1,4 +1,4 @@
-"""Low CPU priority for work without a lock, so that the server comes first."""
+"""A low CPU priority for work without a lock, so that the database server gets the processors first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _THIS_THREAD = 0
 
 
 class LowPriority:
-    """The low, former and high priorities of a thread. If all three are equal, none is set."""
+    """The low, former and high priorities of a thread. If all three are equal, the priority is never changed."""
 
     def __init__(self, before: int, low: int, high: int) -> None:
         self._before = before
@@ -24,8 +24,8 @@ class LowPriority:
     def hurried(self) -> Iterator[None]:
         """Run the block at a high priority if this account may set it, else at the former priority.
 
-        Use this while other processes wait for a lock that this thread holds. They also wait whenever this thread waits
-        for a processor.
+        Use this while other processes wait for a lock that this thread holds. While this thread waits for a processor,
+        those processes wait too.
         """
         _set(self._before)
         with contextlib.suppress(PermissionError):
@@ -42,8 +42,8 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 
     See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
     priority only applies within the group of this process (sched(7)). Take a lock inside `hurried`, because other
-    processes wait for the holder of a lock. An account that may not raise its priority again keeps its priority, unless
-    the priority may stay low after the block (`may_stay_low`).
+    processes wait for the holder of a lock. If the account may not raise a lowered priority, the priority is lowered
+    only with `may_stay_low`, and then stays low.
     """
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
     can_restore = _may_restore(before)

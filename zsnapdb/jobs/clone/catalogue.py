@@ -46,10 +46,11 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 
 @contextlib.contextmanager
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
-    """Raise the quotas of these revisions by `most` bytes within the block, so that they can take over commits.
+    """Raise the quotas of these revisions by `most` bytes during the block, so that they can take over commits.
 
-    ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. Afterwards each clone may
-    write as much as before. A revision without a quota stays without one. The caller holds the locks of the clones.
+    ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. After the block, each
+    clone may write as much as before. A revision without a quota stays without one. The caller holds the locks of the
+    clones.
     """
     begun = []
     for revision in revisions:
