@@ -1,9 +1,10 @@
 """Limits of the clones' space: each clone has a quota, and all clones together leave `clones.free_floor` free.
 
-A quota covers the space of a dataset and everything below it, including snapshots, but no blocks shared with the source
-(zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is checked and reserved
-before the set is received, and is charged to the subject that caused it. While the set is being received, its anchor
-has a reservation (zfsprops(7), reservation). So the free space that other processes see is already reduced.
+A quota limits the space of a dataset and everything below it. This includes snapshots, but no blocks that are shared
+with the source (zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is
+checked and reserved before the set is received, and is charged to the subject that caused it. While the set is being
+received, its anchor has a reservation (zfsprops(7), reservation). So the free space that other processes see is already
+reduced.
 """
 
 from __future__ import annotations
@@ -35,15 +36,18 @@ if TYPE_CHECKING:
     from zsnapdb.repository.manifest import Manifest
 
 _GUARD = f"{PROPERTY}:floor-quota"
-"""On the home of all clones: the quota that zsnapdb set there. A different quota is from the administrator."""
+"""On the home of all clones: the quota that zsnapdb set there.
+
+If the present quota differs, the administrator set it.
+"""
 
 LEAST_QUOTA = LEAST
-"""The smallest quota of a clone in bytes. No server runs with less."""
+"""The minimum quota of a clone in bytes. No server runs with less space."""
 
 
 @dataclass(frozen=True)
 class RoomObjection:
-    """A way in which clones may take production's space, and the remedy."""
+    """A reason why clones might occupy space that production needs, and the remedy."""
 
     text: str
     hint: str
