@@ -228,7 +228,7 @@ def unpin(instance: Instance, backup_id: str) -> Pin:
     """Remove the pin of a backup, on this host and in the repository.
 
     Raises:
-        NotFound: it has no pin in either place.
+        NotFound: the backup has no pin in either place.
     """
     repository = instance.open_repository()
     if backup_id in host_backup_record.pinned_here(instance, repository):
