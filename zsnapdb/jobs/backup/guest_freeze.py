@@ -40,10 +40,7 @@ After its thaw the guard looks for a late freeze for 5 s.
 
 
 def _mark(instance: Instance) -> Path:
-    """Return the path of the file with the UUID of the frozen domain, by which the next run can thaw the domain.
-
-    A reboot removes the file.
-    """
+    """Return the path of the file with the frozen domain's UUID, for the next run. A reboot removes the file."""
     return instance.host.run / f"freeze-{instance.name}"
 
 

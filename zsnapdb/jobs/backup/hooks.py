@@ -1,6 +1,6 @@
 """The hooks of an instance: around a snapshot, and at the end of a backup.
 
-The setting `on_failure` of a hook decides whether its failure is an error or only a warning.
+A hook's setting `on_failure` decides whether its failure is an error or a warning.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 def _next_number(instance: Instance) -> int:
     """Return a number above the numbers of all backups of the instance in the readable records on this host.
 
-    By this number the set is newer than backups from another pool. Within one pool, ZFS knows the order of the sets.
+    The number makes the set newer than backups from another pool. Within one pool, ZFS knows the order.
     """
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
@@ -360,9 +360,9 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
 def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = open_source) -> LocalSnapshotResult:
     """Create a local snapshot set. Afterwards the position of the set is proved, and expired local sets are destroyed.
 
-    With `once`, a set that the run with this id created earlier is returned, and no new set is created. If there are
-    thousands of sets, expired sets may stay for a few more runs (`_is_due`). Errors of the source are raised. If an
-    expired set cannot be destroyed, the run warns, and the next run that looks for expired sets tries again.
+    With `once`, a set that the run with this id created earlier is returned instead. If there are thousands of sets,
+    expired sets may stay for a few more runs (`_is_due`). Errors of the source are raised. If an expired set cannot be
+    destroyed, the run warns, and the next run that looks for expired sets tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)

@@ -293,7 +293,7 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
-    """Return the possible bases of each role: the snapshots of sets, then bookmarks, each with its GUID and name.
+    """Return the possible bases of each role, name by GUID: the snapshots of sets, then bookmarks.
 
     Snapshots that belong to no set are not listed, so their number does not matter.
     """

@@ -304,7 +304,7 @@ class Sender:
     def _settings(self) -> UploadSettings:
         """Return the settings that split and compress the stream.
 
-        The first run of the backup chose these settings. Later changes of the configuration have no effect on them.
+        The first run of the backup chose them. Later changes of the configuration have no effect.
         """
         cut = self.journal.started.cut
         return replace(

@@ -1,7 +1,6 @@
 """The source that is a database server on filesystems of this host.
 
-During the snapshot, hooks, a stopped applier and a lock keep the server from writing. The binlog in the snapshot proves
-the server's position.
+During the snapshot, hooks, a stopped applier and a lock prevent writes. The binlog in the snapshot proves the position.
 
 A change through mapped memory is in a snapshot only after the kernel has written it back. With myisam_use_mmap MyISAM
 changes rows in place in the mapped file. FLUSH TABLES unmaps the file without a sync (storage/myisam/mi_dynrec.c of
@@ -196,8 +195,8 @@ _POSITION_BYTES = 4096
 class ServerHold:
     """The result of a hold: the lock, and the time in milliseconds for which it was held.
 
-    `before` is the position that the server published just before the snapshot. `channels` are the server's replication
-    channels at that time. `known` is a tail of the server's newest binlog from before the hold.
+    `before` is the position that the server published just before the snapshot. `channels` are the replication channels
+    at that time. `known` is a tail of the newest binlog before the hold.
     """
 
     choice: LockChoice

@@ -3,8 +3,7 @@
 A source is a database server on filesystems of this host (`server_source.py`) or a virtual machine (`vm_source.py`).
 The engine holds the source during a snapshot, and the source proves its position.
 
-The engine calls the phases below in this order, and does not know how a source implements them. The engine itself
-handles streams, chains and the repository.
+The engine calls the phases below in this order. It handles streams, chains and the repository itself.
 
 `take` creates one consistent snapshot set: hold the source, create all snapshots in one request, release the source,
 prove the set. A set that is not proved is removed.

@@ -1,7 +1,6 @@
 """The later storing of local snapshot sets in the repository.
 
-A set is stored later with `zsnapdb backup --set`, or if the store was unreachable at its creation. With `--set` the
-server is not used and may be down.
+This happens after an outage of the store, or with `zsnapdb backup --set`, for which the server may be down.
 """
 
 from __future__ import annotations

@@ -119,8 +119,7 @@ class ExaminedInside:
 def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> ExaminedInside:
     """Check the server in the machine, if one is configured. `addresses` are the addresses of the machine.
 
-    If the grade must be quiesced, an obstacle to the lock is an objection. Otherwise the obstacle is a warning, and a
-    backup takes no lock.
+    An obstacle to the lock is an objection if the grade must be quiesced. Otherwise only warn, and take no lock.
     """
     if instance.settings.host is None:
         return ExaminedInside(None, ())
@@ -144,7 +143,7 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
     """Raise PreflightError unless the server's host name resolves to an address of the machine.
 
-    A lock on a server outside the machine proves nothing about the machine.
+    A server outside the machine proves nothing about the machine.
     """
     try:
         resolved = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}

@@ -82,10 +82,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
     """Run the block to its end. Ctrl-C, SIGTERM and the end of the session take effect after the block.
 
-    `tell` gets one line when a signal arrives. The signals get handlers instead of being ignored, because a program
-    started in the block would inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own
-    process group. In a thread other than the main thread the block runs unprotected, because such a thread gets no
-    signals.
+    `tell` gets one line when a signal arrives. The signals are handled, not ignored, because a program started in the
+    block would inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group.
+    In a thread other than the main thread the block runs unprotected, because such a thread gets no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -237,7 +237,7 @@ class SetsHere:
     def _oldest_first(self) -> list[str]:
         """Return the names of sets that exist on all datasets, in ZFS's order of creation.
 
-        The times in the names may be wrong, because clocks may be wrong.
+        The times in them may be wrong.
         """
         if not self.listed:
             return []

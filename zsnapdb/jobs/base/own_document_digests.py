@@ -1,8 +1,8 @@
 """The digests of documents that this host stored or adopted, in files below the folder `Host.records`.
 
 `documents.json` contains the digests of an instance's small documents in all repositories, because each document names
-its repository. The backup and binlog records in the same folder contain the digests of manifests and of descriptions of
-rotated binlogs.
+its repository. The backup and binlog records in the same folder contain the digests of manifests and of rotated
+binlogs' descriptions.
 """
 
 from __future__ import annotations

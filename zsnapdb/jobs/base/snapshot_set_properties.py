@@ -39,7 +39,7 @@ RUN_PROPERTY = f"{PROPERTY}:run"
 
 
 REPOSITORY_PROPERTY = f"{PROPERTY}:repository"
-"""The id of the repository. The property is set once the backup is stored in the repository."""
+"""The id of the repository. It is set once the backup is stored there."""
 
 
 TAKEN = "taken"

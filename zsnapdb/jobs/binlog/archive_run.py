@@ -37,10 +37,7 @@ from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import mounted
 
 _AGAIN = 300.0
-"""The time in seconds between a failed backup and the next attempt.
-
-A backup fails, for example, while another run is in progress.
-"""
+"""The time in seconds between a failed backup and the next attempt."""
 
 
 def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
@@ -78,7 +75,7 @@ class NewHistoryWatch:
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
-        """Warn or start a backup, if the result of a round of the archiver requires it.
+        """Warn or start a backup if the result of a round requires it.
 
         Raises:
             RepositoryError: the repository cannot be read.
@@ -184,8 +181,8 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
     """Archive in rounds until `stop` is set, then for one more round.
 
     If no backup can be rolled forward with the newly archived binlogs, warn, and call `start_backup` if
-    `backup_on_new_history` is set. While the repository is reachable, every transaction is stored in it within
-    `binlog.interval` after the commit. Errors of server and repository are reported, and archiving continues.
+    `backup_on_new_history` is set. While the repository is reachable, every transaction is stored within
+    `binlog.interval` after its commit. Errors of server and repository are reported, and archiving continues.
     """
     with lock_instance(instance, "binlog", "archiving the binlogs of"):
         with instance.session() as session:

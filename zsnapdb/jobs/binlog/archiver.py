@@ -114,7 +114,7 @@ def _word(value: object) -> str | None:
 
 @dataclass(frozen=True)
 class Round:
-    """The result of one round, in which the archiver reads the binlogs of the server.
+    """The result of one round over the server's binlogs.
 
     Sizes are in bytes, times in microseconds UTC. `end` is the present end of the archive, in the history
     `incarnation`.
@@ -275,10 +275,9 @@ class Archiver:
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive all bytes that the server has written to its binlogs since the last round.
 
-        Afterwards these bytes are in the repository. After an error, none of these bytes is treated as archived. `ask`
-        queries the server's identity again (None: no answer). A restore first replaces the files, and then starts the
-        restored server with another identity. So a new incarnation begins only if the server still reports the known
-        identity; else the round does nothing.
+        After an error, none of these bytes is treated as archived. `ask` queries the server's identity again (None: no
+        answer). A restore first replaces the files, and then starts the restored server with another identity. So a new
+        incarnation begins only if the server still reports the known identity; else the round does nothing.
         """
         self._look = self._look_now()
         local = self._files.list()

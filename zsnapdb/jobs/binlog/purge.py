@@ -7,8 +7,7 @@ A binlog is removed only if the repository contains a good copy:
 - The purge reads the copy completely.
 - The server's own file has the same bytes.
 
-With `binlog.read_within`, a copy that was checked recently is not read again, if the host trusts the signature of that
-check.
+With `binlog.read_within`, a recently checked copy is not read again, if the host trusts the signature of the check.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class _Archived:
     local: LocalFiles
 
     def is_believed(self, instance: Instance, name: str) -> bool:
-        """Return whether this host trusts the description of the copy, because of its own record or of a signature."""
+        """Return whether this host's own record or a trusted signature proves the copy's description."""
         file = self.files[name]
         return (file.incarnation, file.name) in own_archived_binlogs.known_binlogs(
             instance, self.archive.repository, [file]
@@ -144,7 +143,7 @@ def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> d
 def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tuple[str, ...]:
     """Return the binlogs whose archived copy must be read before the purge.
 
-    Without `binlog.read_within` these are all binlogs, else those whose copy was not checked within that time.
+    With `binlog.read_within`, copies that were checked within that time are left out.
 
     An account that can write to the bucket can replace a copy after its check.
     """

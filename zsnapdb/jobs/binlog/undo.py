@@ -50,7 +50,7 @@ class LoggedTransaction:
 
 
 def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> LoggedTransaction:
-    """Return the transaction with this GTID, which is written in the notation of the server.
+    """Return the transaction with this GTID (in the server's notation).
 
     The archive is read only if the server's own binlogs lack the transaction.
 
@@ -127,7 +127,7 @@ def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A row that was changed after the transaction, so that it differs from the transaction's result.
+    """A row that was changed after the transaction.
 
     `is_new`: the transaction deleted the row, and a row with its key exists again.
     """
@@ -138,11 +138,11 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Undo:
-    """A transaction that may be undone: its changes, and the rows that prevent the undo now.
+    """A transaction that may be undone: its changes in the order of the binlog, and the rows that prevent the undo now.
 
-    The changes are in the order of the binlog. After the proof (`is_tried`) each changed row occurs once, and no change
-    is missing. The proof also showed that the undo returns a clone to the state before the transaction. `file` is the
-    written script; None: not written. `is_applied`: the undo ran on the server too.
+    After the proof (`is_tried`) each changed row occurs once, and no change is missing. The proof also showed that the
+    undo returns a clone to the state before the transaction. `file` is the written script; None: not written.
+    `is_applied`: the undo ran on the server too.
     """
 
     instance: str

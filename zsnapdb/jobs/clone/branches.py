@@ -187,7 +187,7 @@ def switch(
 
     Changes since the newest commit of the old branch are committed first, so that a switch back restores them.
     Afterwards the clone's server is running. An interrupted switch leaves the clone on the old branch with the old
-    data, or on the new branch with the new data. If the same command is repeated, it continues the switch.
+    data, or on the new branch with the new data. The same command then continues the switch.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], SwitchedBranch]]:
@@ -339,7 +339,7 @@ class ComparedTable:
 
 @dataclass(frozen=True)
 class BranchDifference:
-    """The differences between two commits of a clone: of all definitions, in the format of diff(1), and of every table.
+    """The differences between two commits: in all definitions, in the format of diff(1), and in every table.
 
     `is_whole`: the result contains every difference.
     """

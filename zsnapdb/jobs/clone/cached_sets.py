@@ -1,9 +1,9 @@
 """Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
 
-A received set comes from the repository, or contains the data at a point that a replay reached. A prepared set was
-recovered once, masked if clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset
-without files, whose local properties contain all records. The copy is the dataset `c` below the anchor. An anchor in
-phase `making` is a leftover if the process that created it no longer runs.
+A received set comes from the repository, or from a replay up to a point. A prepared set was recovered once, masked if
+clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without files, whose local
+properties contain all records. The copy is the dataset `c` below the anchor. An anchor in phase `making` is a leftover
+if the process that created it no longer runs.
 """
 
 from __future__ import annotations

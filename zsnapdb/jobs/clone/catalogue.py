@@ -311,7 +311,7 @@ def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
-    """Raise ExistsError if the name is that of one of these clones, of a clone's set, or of a clone's dataset."""
+    """Raise ExistsError if one of these clones, its set or its dataset already has that name."""
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
@@ -326,7 +326,7 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
 def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
     """Lock the clone with that label or name, and yield its current state.
 
-    The errors are those of `ready`.
+    Raises the errors of `ready`.
     """
     dataset = name if is_dataset(settings, name) else find(settings, host, name).name
     while True:
@@ -365,7 +365,7 @@ def is_dataset(settings: Settings, name: str) -> bool:
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
     """Return the settings with this server program for the instance of the clone; unchanged if `binary` is None.
 
-    The errors are those of `find`.
+    Raises the errors of `find`.
     """
     return settings if binary is None else settings.with_binary(find(settings, host, name).instance, binary)
 

@@ -1,7 +1,4 @@
-"""Creation of a clone: clone its datasets, start its server and check it.
-
-After an error nothing of the clone remains.
-"""
+"""Creation of a clone: clone its datasets, start its server and check it."""
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ from zsnapdb.zfs import datasets
 class PlannedSource:
     """The source of a planned clone.
 
-    `source` is a snapshot set on this host, a backup that must be received, or the plan that restores a point in time
-    (None: a snapshot set that is created now). `snapshots` (by role) are the existing snapshots. `receives` are the
-    backups to receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first.
-    `rules` is the digest of the rules that masked the source ("": not masked). `masking` says how the clone is masked.
+    `source` is a snapshot set on this host, a backup that must be received, or the plan of a point in time. None means
+    that a snapshot set is created now. `snapshots` (by role) are the existing snapshots. `receives` are the backups to
+    receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first. `rules` is the
+    digest of the rules that masked the source ("": not masked). `masking` says how the clone is masked.
     """
 
     kind: SourceKind
@@ -192,7 +192,7 @@ def _home_of(settings: Settings, made_from: PlannedSource) -> str:
 
 
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
-    """Return the plan of `create` with this source; change nothing. The errors are those of `plan`."""
+    """Return the plan of `create` with this source; change nothing. Raises the errors of `plan`."""
     name, origin = request.name or random_name(instance), made_from.origin
     refuse_name(name)
     _check_host(settings, instance, origin)

@@ -49,9 +49,9 @@ from zsnapdb.zfs.mounts import ForeignMount
 class CloneRemoval:
     """The plan to destroy a clone.
 
-    `prepared` are prepared sets of the clone's commits, which are destroyed first. `obstacles` say why the clone cannot
-    be destroyed. `has_detaching`: an interrupted detach left snapshots on the clone. `foreign` are other datasets that
-    depend on the clone, such as production after `zfs promote` of the clone.
+    `prepared` are prepared sets of the clone's commits, which are destroyed first. `obstacles` prevent the removal.
+    `has_detaching`: an interrupted detach left snapshots on the clone. `foreign` datasets depend on the clone, such as
+    production after `zfs promote` of the clone.
     """
 
     steps: Removal

@@ -1,7 +1,4 @@
-"""The start of a clone's server with its own identity, and the check that it is separate from its source.
-
-If the server is not separate, it is stopped.
-"""
+"""The start of a clone's server with its own identity, and the check that it is separate from its source."""
 
 from __future__ import annotations
 

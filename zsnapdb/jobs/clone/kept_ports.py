@@ -1,8 +1,8 @@
 """The kept ports of clones. HAProxy forwards each kept port to the present server of its clone.
 
-Properties of the datasets record the kept port of each clone, and the target of the port. HAProxy is changed only under
-the lock of names and ports, after these properties were read. If a run dies between the change of a clone and the
-change of HAProxy, the next call of `follow` repairs the route.
+Dataset properties record the kept port of each clone, and its target. HAProxy is changed only under the lock of names
+and ports, after these properties were read. If a run dies after it changed a clone but before it changed HAProxy, the
+next call of `follow` repairs the route.
 """
 
 from __future__ import annotations

@@ -83,9 +83,9 @@ def wait_for_turn(
 ) -> Iterator[None]:
     """Wait for one of this host's turns, and hold it. A process needs a turn to clone volumes or to start a server.
 
-    There are `places` turns (None: as many as this process has processors). On one processor, ten servers take longer
-    to start together than one after the other, and commits on the source wait meanwhile. A process that has a turn must
-    not wait for another lock.
+    There are `places` turns (None: as many as this process has processors). On one processor, ten servers start faster
+    one after the other than together, and delay the source's commits less. A process that has a turn must not wait for
+    another lock.
 
     Raises:
         BusyError: no turn was free for `patience` seconds.

@@ -41,7 +41,7 @@ def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
 def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
     """Return the digest of the rules by which a clone must be masked; "" if it need not be masked.
 
-    The errors are those of `masks_new_clone`.
+    Raises the errors of `masks_new_clone`.
     """
     return masking.digest(settings) if masks_new_clone(settings, requested=requested) else ""
 

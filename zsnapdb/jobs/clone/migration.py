@@ -1,9 +1,8 @@
 """The trial of a site's migration on two ephemeral clones, before the migration runs on production.
 
 On the first clone the migration runs alone. Before and after the migration, a slow shutdown writes all changes to the
-table files, so that the files show which tables the migration changed. On the second clone the migration runs next to a
-reader and a writer of each changed table and, if requested, production's recorded load. Then the migration runs a
-second time.
+table files, which then show the changed tables. On the second clone the migration runs next to a reader and a writer of
+each changed table and, if requested, production's recorded load. Then the migration runs a second time.
 """
 
 from __future__ import annotations
@@ -224,7 +223,7 @@ def _recorded(step: Replay, logs: RelayLogs, first: int) -> Iterator[RecordedTra
 _LONG_SECONDS = 6 * 3600.0
 Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
-"""The time in seconds for which readers and writers are measured before the migration starts."""
+"""The seconds for which readers and writers are measured before the migration starts."""
 
 
 @dataclass(frozen=True)
@@ -247,8 +246,8 @@ class CheckedMigration:
     """The effects of a migration on a copy of the data, and on other sessions that use the data.
 
     `difference` shows all definitions (tables, views, triggers, routines, events) in the format of diff(1). `unwatched`
-    is the number of changed tables without readers and writers. `own_bytes` is the growth, in bytes, of the space that
-    only the clone occupies. `is_masked`: the data of the clone was masked.
+    is the number of changed tables without readers and writers. `own_bytes` is the growth of the clone's own space in
+    bytes. `is_masked`: the data of the clone was masked.
     """
 
     backup_id: str

@@ -1,7 +1,7 @@
 """The pool of an instance: clones that are created in advance, so that a handout takes only as long as a statement.
 
-A slot is an ordinary clone with a mark. A handout removes the mark and sets the owner in a single change of properties.
-If the process is killed before this change, the clone is still a slot; after the change, it has an owner.
+A slot is an ordinary clone with a mark. A handout removes the mark and sets the owner in a single change of properties,
+so a killed process leaves either a slot or a clone with an owner.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OWNER = "the pool"
 
 
 def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
-    """Hand out a suitable slot of the pool, else create a clone. The errors are those of `create`."""
+    """Hand out a suitable slot of the pool, else create a clone. Raises the errors of `create`."""
     slot = hand_out(settings, instance, request)
     if slot is not None:
         return slot
@@ -71,7 +71,7 @@ def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> CloneInfo | None:
     """Return the slot that the request would get; None if no slot is suitable. Change nothing.
 
-    The errors are those of `hand_out`.
+    Raises the errors of `hand_out`.
     """
     info = next(_candidates(settings, instance, request), None)
     if info is not None:
@@ -161,7 +161,7 @@ def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
 
 
 def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> dict[str, str]:
-    """Return the properties that turn the slot into the requested clone. The errors are those of `hand_out`."""
+    """Return the properties that turn the slot into the requested clone. Raises the errors of `hand_out`."""
     label = request.name or info.name
     clone_info.refuse_name(label)
     others = _admitted_beside(settings, request, info, label)

@@ -80,7 +80,7 @@ def is_of_volumes(origin: SourceServer, volumes: Mapping[str, str]) -> bool:
 def fill(settings: Settings, instance: Instance) -> FilledPool:
     """Destroy the slots that are no longer handed out, and create missing slots one after the other.
 
-    The errors are those of `create`.
+    Raises the errors of `create`.
 
     Raises:
         BusyError: another process fills the pool of the instance.

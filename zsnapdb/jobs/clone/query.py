@@ -238,7 +238,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
 def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
     """Return the newest set that does not contain the transaction.
 
-    Only a replay can end exactly before the transaction.
+    Only a replay can end exactly before it.
     """
     gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
     assert gtids is not None, "a target before a transaction has its GTID"

@@ -82,8 +82,7 @@ class ResetIntention:
 class ResetClone:
     """A clone after a reset: rows were undone, a swap took `swap_seconds`, or its data was replaced.
 
-    `reason` says why the cheaper ways were impossible. It is empty if there was no cheaper way, or if the request
-    excluded the cheaper ways.
+    `reason`: see `ResetIntention`.
     """
 
     info: CloneInfo

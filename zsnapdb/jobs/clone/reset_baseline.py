@@ -1,7 +1,7 @@
 """The recorded state of a clone at its handover or last reset: the end of its binlog, and the counters of its tables.
 
-The record is a file below /run: at a reboot the file is lost, but the server that wrote the binlog ends too. If the
-record is lost, a reset replaces the data.
+The record is a file below /run, because the server that wrote the binlog also ends at a reboot. If the record is lost,
+a reset replaces the data.
 """
 
 from __future__ import annotations

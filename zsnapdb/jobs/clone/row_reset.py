@@ -117,7 +117,7 @@ def _moved_baseline(copy: Copy, state: ResetBaseline, since: _Since) -> ResetBas
 def plan(settings: Settings, host: Host, info: CloneInfo) -> int:
     """Return the number of row changes that `undo_rows` would undo now; change nothing.
 
-    The errors are those of `undo_rows`.
+    Raises the errors of `undo_rows`.
     """
     state = _state(settings, host, info)
     with session(info) as own:

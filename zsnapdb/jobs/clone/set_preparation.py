@@ -101,9 +101,9 @@ def prepare_source(
 ) -> PreparedSet:
     """Return the prepared set of a set on this host, masked by the rules with this digest (empty: unmasked).
 
-    Create the prepared set if it does not exist and no other process is creating it. If the caller did not request it
-    (`unasked`), it may occupy at most as much space as one clone. During its creation, the limit of all clones is lower
-    by that amount. `instance` includes its volumes. The errors are those of `prepare`.
+    Create the prepared set if it does not exist and no other process is creating it. An `unasked` prepared set may
+    occupy at most as much space as one clone. During its creation, the limit of all clones is lower by that amount.
+    `instance` includes its volumes. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.
@@ -147,7 +147,7 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
 
 
 def remove_forms(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Destroy the prepared sets with that id, and return them. The errors are those of `forms_of` and `remove`."""
+    """Destroy the prepared sets with that id, and return them. Raises the errors of `forms_of` and `remove`."""
     gone = forms_of(settings, instance, requested)
     for form in gone:
         with locks.lock_reusable_set(PREPARED, form.name):

@@ -90,7 +90,7 @@ def point_plan(
     """Return the plan by which `reach` restores the state at a time or GTID; change nothing.
 
     In the plan, `restore_id` is the id of the set that `reach` creates, and `layout` contains the names of the set's
-    datasets. The errors are those of a restore.
+    datasets. Raises the errors of a restore.
     """
     set_id = instance.host.new_backup_id()
     top = f"{cached_sets.anchor_of(home, RECEIVED, set_id)}/c"

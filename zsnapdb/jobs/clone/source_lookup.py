@@ -36,10 +36,9 @@ def locate(
     """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
 
     If a set on this host was prepared, return the prepared set that was masked by `rules`
-    (`masking_requirement.rules_of`), else the unmasked prepared set. Sets on this host include backups that were
-    received and points that were reached earlier. `latest` is at least as new as the last backup that this host stored.
-    If that backup is no longer on this host, the repository is read. If `zfs rollback` discarded the state of a backup,
-    the backup is ignored.
+    (`masking_requirement.rules_of`), else the unmasked one. Received backups and reached points are also sets on this
+    host. `latest` is at least as new as the last backup that this host stored. If that backup is no longer on this
+    host, the repository is read. If `zfs rollback` discarded the state of a backup, the backup is ignored.
 
     Raises:
         NotFound: neither this host nor the repository has the set.
@@ -100,7 +99,7 @@ def _newest_stored(
 ) -> str | None:
     """Return the newest stored backup of production; None if the newest local set is at least as new.
 
-    The errors are those of `locate`.
+    Raises the errors of `locate`.
     """
     try:
         newest = newest_backup(instance, repository, accepts_older=accepts_older)

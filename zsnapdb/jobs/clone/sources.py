@@ -193,8 +193,8 @@ def _decoded(recorded: str, snapshot: str) -> SourceServer | None:
 def origin_in(manifest: Manifest) -> SourceServer:
     """Return the origin of a backup, from its manifest.
 
-    The manifest does not say which GTIDs of the backup are in no binlog. So all GTIDs of the backup are listed as
-    missing in binlogs. They include gtid_purged, and every copy of the backup has executed them.
+    The manifest does not say which GTIDs of the backup are in no binlog. So all GTIDs of the backup are listed,
+    including gtid_purged. Every copy of the backup has executed them.
 
     Raises:
         PreflightError: the backup is not a backup of a server.
@@ -327,10 +327,7 @@ class CommitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Commit(CommitRecord):
-    """A snapshot set of a clone. It can itself be cloned.
-
-    `clone` is the clone, `clones` are the datasets cloned from the set.
-    """
+    """A snapshot set of the clone `clone`. `clones` are the datasets that were cloned from the set."""
 
     set: SnapshotSet
     clone: str

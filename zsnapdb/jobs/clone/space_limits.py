@@ -215,7 +215,7 @@ def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None)
 def extension(
     settings: Settings, host: Host, info: CloneInfo, quota: int
 ) -> tuple[tuple[str, ...], Callable[[], CloneInfo]]:
-    """Return the steps that set the clone's quota to this number of bytes, and the function that executes the steps.
+    """Return the steps that set the clone's quota (in bytes), and the function that executes the steps.
 
     Raises:
         UsageError: the clone's own data is already larger than the quota.

@@ -50,9 +50,8 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
 
     Raises:
         PreflightError: a table had another definition at the transaction, a state cannot be created, or the statements
-            fail on a clone of the present state.
-        ConsistencyError: the statements succeed on the clone of the present state, but a row does not have its old
-            value.
+            fail on the clone of the present state.
+        ConsistencyError: after the statements, a row of that clone does not have its old value.
     """
     if instance.settings.masking.required:
         raise PreflightError(

@@ -162,7 +162,7 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server without the options and SQL modes that this version does not know, and the removed SQL modes.
+    """Return the server without options that this version does not know, and the removed SQL modes.
 
     A server stops at the first unknown option, so a later line cannot override that option.
     """

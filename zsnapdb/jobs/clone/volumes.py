@@ -114,7 +114,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
 
 
 def mount(volumes: Iterable[str]) -> None:
-    """Mount the datasets that are not mounted. The errors are those of `mounting.mount_all`."""
+    """Mount the datasets that are not mounted. Raises the errors of `mounting.mount_all`."""
     mounting.mount_all(volumes)
 
 

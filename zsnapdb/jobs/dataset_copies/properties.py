@@ -132,8 +132,8 @@ def lease_steps(what: str, before: CloneLease, after: CloneLease) -> tuple[str, 
 def owner_text(owner: str) -> str:
     """Return the owner of a copy as the value of a property.
 
-    An owner is a subject: an account of this host (`anna`, or `unix:anna`), or a user of a service, with a kind and a
-    colon before the name (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
+    An owner is a subject: an account of this host (`anna`, or `unix:anna`), or a user of a service, with its kind
+    before a colon (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
 
     Raises:
         PreflightError: the owner is too long, or is not a single line.

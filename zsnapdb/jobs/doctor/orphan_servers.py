@@ -49,7 +49,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class Orphan:
-    """A server that was started by a command that was killed."""
+    """A server of a killed command."""
 
     server: RunningServer
     work: _Work

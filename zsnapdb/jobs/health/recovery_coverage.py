@@ -102,10 +102,7 @@ class Stored:
 
     @property
     def complete_until(self) -> int | None:
-        """The time up to which the archive of the newest history is complete (microseconds UTC).
-
-        This is the time of its last commit, or a later recorded time.
-        """
+        """The time up to which the newest history is archived (microseconds UTC): its last commit, or a later time."""
         last = self.last
         if last is None:
             return None

@@ -43,9 +43,10 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a digest of all names, sizes and times below the folder. Every change below the folder changes the digest.
+    """Return a digest of all names, sizes and times below the folder.
 
-    A rename of the folder itself does not change the digest. No link is followed. Sockets and pipes are included.
+    Every change below the folder changes the digest, but a rename of the folder does not. No link is followed. Sockets
+    and pipes are included.
     """
     digest = hashlib.blake2b(digest_size=32)
     with _open_folder(folder) as at:

@@ -49,7 +49,7 @@ def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
     """Return why backups are not earlier states of present production, by backup id.
 
-    The errors are those of `read_production_restores`.
+    Raises the errors of `read_production_restores`.
     """
     found = read_production_restores(instance).taken_back(backups)
     return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
@@ -61,8 +61,8 @@ def rolled_back(
     """Return why the newest backups are not earlier states of present production after a `zfs rollback`, by backup id.
 
     `backups` are oldest first. `places` are production's datasets. `local` are the GUIDs of production's snapshots that
-    the caller has read. If these GUIDs show that nothing was rolled back, which is usual, no program is started. The
-    errors are those of `read_production_restores`.
+    the caller has read. If these GUIDs show that nothing was rolled back, which is usual, no program is started. Raises
+    the errors of `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):
         return {}

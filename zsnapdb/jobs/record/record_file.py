@@ -87,14 +87,14 @@ class HostRecord:
     def archived(self) -> ArchivedPosition | None:
         """Return the newest position that this host archived; None if none is recorded.
 
-        The errors are those of `backups`.
+        Raises the errors of `backups`.
         """
         return read(self.folder / _ARCHIVE, ArchivedPosition)
 
     def evidence_end(self) -> EvidenceEnd | None:
         """Return the newest record of the evidence log that this host knows; None if the host knows no record.
 
-        The errors are those of `backups`.
+        Raises the errors of `backups`.
         """
         return read(self.folder / _EVIDENCE, EvidenceEnd)
 
@@ -133,7 +133,7 @@ class HostRecord:
             return after
 
     def binlogs(self) -> ArchivedBinlogs | None:
-        """Return the recorded binlogs; None if none are recorded yet. The errors are those of `backups`."""
+        """Return the recorded binlogs; None if none are recorded yet. Raises the errors of `backups`."""
         return read(self.folder / _BINLOGS, ArchivedBinlogs)
 
     def change_binlogs(self, change: Callable[[ArchivedBinlogs], ArchivedBinlogs]) -> None:

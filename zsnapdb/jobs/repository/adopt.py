@@ -51,7 +51,7 @@ class AdoptPlan:
     - `binlogs`: the archived binlogs to adopt.
     - `lines`: the digests of all binlog descriptions, by key.
     - `damaged`: foreign binlogs that are incomplete.
-    - `documents`: SHA-256 of small documents (parts of the archive, evidence of drills, findings, pins), by place.
+    - `documents`: SHA-256 of small documents (archive parts, drill evidence, findings, pins), by place.
     """
 
     instance: str
@@ -266,7 +266,7 @@ def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 
 
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Stop expecting these backups in the repository; without names, stop expecting all missing backups.
+    """Stop expecting these backups in the repository; without names, all missing backups.
 
     Afterwards no command reports them as missing, and a prune of this host may destroy their local snapshots.
 

@@ -193,7 +193,7 @@ class CopyResult:
 
 
 def plan(source: Instance, target: Instance) -> CopyPlan:
-    """Return what a copy would transfer now; change nothing."""
+    """Return the objects that a copy would transfer now; change nothing."""
     here = source.open_repository()
     return _plan(source, here, target, _there(here, source, target))
 

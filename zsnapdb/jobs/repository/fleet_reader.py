@@ -79,8 +79,7 @@ class _Part(BaseModel):
 class ReadInstance(_Part):
     """The state of an instance when it was read. `evidence` is the number of the newest evidence record (0: none).
 
-    `future` is the number of backups and signs of life with a time that was then in the future. The facts do not
-    include them.
+    `future` is the number of backups and signs of life with a time that was then in the future. The facts exclude them.
     """
 
     read: patterns.Moment
@@ -268,7 +267,7 @@ class SeenFiles:
     def note_failure(self, error: ZsnapdbError, at: datetime) -> None:
         """Record that the newest reading failed.
 
-        The record stays until a reading succeeds, and the previous reading stays too.
+        The record stays until a reading succeeds. The previous reading stays.
         """
         with contextlib.suppress(ZsnapdbError):
             self.prepare()
@@ -313,7 +312,7 @@ PATIENCE = 30.0
 class Reading:
     """The present state of a repository.
 
-    `changed` is the number of instances that were read again because they had changed.
+    `changed` is the number of changed instances, which were read again.
     """
 
     seen: SeenRepository
@@ -498,7 +497,7 @@ class _Remembering:
 class _Result:
     """The state of an instance after a check.
 
-    `is_new`: the instance was read again because an object or listing had changed.
+    `is_new`: the instance had changed and was read again.
     """
 
     name: str

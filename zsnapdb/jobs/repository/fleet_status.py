@@ -118,8 +118,7 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
     """Return the facts without the untrusted signs of life of proved hosts.
 
-    If a trusted document names a host, untrusted signs of life of that host are ignored, because anybody may have
-    written them.
+    Anybody can write an untrusted sign of life. It is ignored if a trusted document names the host.
     """
     facts = [
         (state.is_believed_by_key, one.facts())

@@ -156,10 +156,10 @@ class _Place:
 
 
 def choose_repository(settings: Settings, name: str | None) -> str:
-    """Return the name of the given repository, or of the only configured one.
+    """Return the name of the given or only repository.
 
     Raises:
-        UsageError: the given repository is not configured, or none is given and several are configured.
+        UsageError: the given repository is not configured, or none is given although there are several.
     """
     known = ", ".join(sorted(settings.repository))
     if name is None:
@@ -190,7 +190,7 @@ def _place(settings: Settings, name: str | None) -> _Place:
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
-    """Return the plan of init for the given repository, or for the only configured one; change nothing.
+    """Return the plan of init for the given or only repository; change nothing.
 
     Raises:
         ConfigError: a configured key cannot be used.
@@ -226,7 +226,7 @@ def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
 
 
 def prove(settings: Settings, name: str | None) -> None:
-    """Write, read, replace and remove a test object in the given repository, or in the only configured one.
+    """Write, read, replace and remove a test object in the given or only repository.
 
     Afterwards the repository is unchanged.
 

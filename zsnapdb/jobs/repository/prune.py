@@ -4,8 +4,8 @@ The order of the steps guarantees these invariants:
 - Every removal needs the lease of the instance, so no backup runs at the same time.
 - An increment is removed before its base. After an interruption at any moment, every listed backup is complete.
 - The removal of a backup is first recorded on this host. Then its local snapshots and bookmarks are destroyed. Then its
-  manifest is removed, so that the backup no longer exists, and then its chunks. A later run sweeps the leftovers of an
-  interrupted run when they have the minimum age.
+  manifest is removed, which ends the backup, and then its chunks. A later run sweeps leftovers that have the minimum
+  age.
 - A manifest is read again directly before its removal. If the manifest is unreadable or differs from the plan, the run
   stops.
 - Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
@@ -129,7 +129,7 @@ def plan(
     unrestorable: Unrestorable = Unrestorable.KEEP,
     trusts_clock: bool = False,
 ) -> PrunePlan:
-    """Return what a prune would remove now; change nothing.
+    """Return the removals that a prune would make now; change nothing.
 
     `local` are the leftovers on this host (None: read them here).
 

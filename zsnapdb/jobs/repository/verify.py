@@ -247,7 +247,7 @@ class VerifyResult:
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
-    """Return what a verification would check now; change nothing.
+    """Return the objects that a verification would check now; change nothing.
 
     This reads new manifests and earlier findings.
     """
@@ -368,7 +368,7 @@ class _Notebook:
             self.save()
 
     def save(self) -> None:
-        """Save the findings so far. If the account may not write, the verification continues without saving."""
+        """Save the findings so far. If that fails, the verification continues."""
         if not self._is_dirty:
             return
         try:

@@ -114,7 +114,7 @@ def choose(
     history: str | None,
     local: LocalBinlogs,
 ) -> SelectedPoint:
-    """Return the chosen point. If the choice depends on transactions, the binlogs with them are read.
+    """Return the chosen point. If transactions decide the choice, read them from the binlogs.
 
     `loaded` are the archived binlogs (None: they are not needed). Binlogs in `local` are not downloaded.
     """
@@ -231,9 +231,9 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the steps, in which each binlog that exists on this host is marked.
+    """Mark in the steps each binlog that exists on this host, and return the steps.
 
-    The present digests of the archive's descriptions are also set in the steps.
+    Also set the present digests of the archive's descriptions.
     """
     files = () if archive is None else archive.files
     named = {(log.incarnation, log.file) for step in steps for log in step.logs}

@@ -1,6 +1,6 @@
 """The exchange of a server's datasets for restored datasets, and the reversal. Interrupted changes can be repeated.
 
-The kernel and ZFS are queried before the first change, and again before the exchange and before its reversal
+The kernel and ZFS are queried before the first change, before the exchange and before its reversal
 (`jobs/host/dataset_use_checks.py`). GUIDs and marks alone show the state of an exchange
 (`planning/restore/dataset_exchange.py`), so no command has to remember it.
 """
@@ -368,7 +368,7 @@ def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
 
 
 def _release(old: str, name: str) -> None:
-    """Remove the reservation from the old dataset, and record the size of the reservation in a property."""
+    """Remove the reservation from the old dataset, and record its size in a property."""
     seen = datasets.properties(old, [name])[name]
     if seen.value not in _NOTHING:
         datasets.set_properties(old, {RELEASED[name]: seen.value})

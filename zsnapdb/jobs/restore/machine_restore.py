@@ -274,7 +274,7 @@ def restore(
     stop_after: str | None = None,
     connect: Connect = connected,
 ) -> MachineRestoreResult:
-    """Plan a restore and execute that plan. The errors are those of `make` and `execute`."""
+    """Plan a restore and execute that plan. Raises the errors of `make` and `execute`."""
     repository = instance.open_repository()
     planned = make(settings, instance, repository, request, connect)
     return MACHINE.execute(MachineWork(settings, instance, repository, planned, connect), confirm, stop_after)
@@ -290,7 +290,7 @@ def resume(
     with_foreign_snapshots: bool = False,
     connect: Connect = connected,
 ) -> MachineRestoreResult:
-    """Continue an interrupted restore. The errors are those of `Body.resume`."""
+    """Continue an interrupted restore. Raises the errors of `Body.resume`."""
 
     def work(own: Instance, plan: MachineRestorePlan) -> MachineWork:
         return MachineWork(settings, own, own.open_repository(), plan, connect)

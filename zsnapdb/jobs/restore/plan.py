@@ -375,7 +375,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
     """Return a dataset of zsnapdb in the backup's own pool, or in the only pool of this host.
 
-    If the restore replaces an encrypted server, the target may have to be next to the server's datasets.
+    The replacement of an encrypted server may have to be next to that server's datasets.
     """
     name = request.name or manifest.instance
     if request.handover.kind == "promote":

@@ -367,7 +367,7 @@ def read_known(
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
     reads_archive: bool = True,
 ) -> RestoreFacts:
-    """Read the facts that a restore to this target needs. The errors are those of `refuse_without_any`."""
+    """Read the facts that a restore to this target needs. Raises the errors of `refuse_without_any`."""
     if isinstance(target, AtBackup) and target.backup_id is not None:
         is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
         if not is_set:

@@ -76,7 +76,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
 
 
 def plan_now(settings: Settings, instance: Instance, request: ContinueRequest) -> RestoreJournal:
-    """Return the plan that `go_on` would execute now; change nothing. The errors are those of `plan`."""
+    """Return the plan that `go_on` would execute now; change nothing. Raises the errors of `plan`."""
     instance = _as_before(settings, instance, request)
     return plan(settings, instance, open_for_restore(instance, request.origin), request)
 
@@ -86,7 +86,7 @@ def roll_forward(
 ) -> RestoreResult:
     """Move the finished restore to the requested point, and hand it over again.
 
-    The errors are those of `plan` and of a restore. After an error nothing is removed, and `zsnapdb restore --resume`
+    Raises the errors of `plan` and of a restore. After an error nothing is removed, and `zsnapdb restore --resume`
     continues.
     """
     instance = _as_before(settings, instance, request)

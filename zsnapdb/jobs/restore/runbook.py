@@ -42,7 +42,7 @@ class Runbook:
 
 
 def make(settings: Settings, instance: Instance, request: RestoreRequest, config: Path | None) -> Runbook:
-    """Return the runbook; change nothing. The errors are those of a restore's plan."""
+    """Return the runbook; change nothing. Raises the errors of a restore's plan."""
     repository = instance.open_repository()
     planned = restore_plan.make(settings, instance, repository, request)
     past = drills.newest(repository, instance.name, _DRILLS)

@@ -112,7 +112,7 @@ def restore(
     confirm: Confirm = confirm_every_step,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Plan a restore and execute that plan, as `zsnapdb restore` does. The errors are those of `plan` and `execute`."""
+    """Plan a restore and execute that plan, as `zsnapdb restore` does. Raises the errors of `plan` and `execute`."""
     repository = open_for_restore(instance, request.origin)
     planned = restore_plan.make(settings, instance, repository, request)
     return execute(settings, instance, repository, planned, confirm, stop_after)

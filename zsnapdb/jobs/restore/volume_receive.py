@@ -402,10 +402,9 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
 
 
 def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
-    """Return whether the error shows that the receive cannot be resumed.
+    """Return whether the receive cannot be resumed: the stream lacks the remaining part, or ZFS refused every record.
 
-    This is so if the stream lacks the remaining part, or if ZFS refused every record. Other errors, such as a full
-    pool, do not show it.
+    After other errors, such as a full pool, the receive can be resumed.
     """
     is_of_zfs = isinstance(error, StreamRefusedError) and _resume_token(step) in (interrupted.token, None)
     return is_of_zfs or isinstance(error, NotResumableError)

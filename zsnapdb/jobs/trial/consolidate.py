@@ -95,7 +95,7 @@ class _Work(ReceivingWork[ConsolidatePlan]):
 def plan(instance: Instance, repository: Repository, requested: str) -> ConsolidatePlan:
     """Return the plan; change nothing.
 
-    `requested` is the id of a backup, or `latest`. The errors are also those of `consolidation.choose`.
+    `requested` is the id of a backup, or `latest`. Also raises the errors of `consolidation.choose`.
 
     Raises:
         ConfigError: a key is missing.
@@ -127,7 +127,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
 
 
 def consolidate(settings: Settings, instance: Instance, requested: str) -> ConsolidateResult:
-    """Plan a consolidation and execute that plan. The errors are those of `plan` and `execute`."""
+    """Plan a consolidation and execute that plan. Raises the errors of `plan` and `execute`."""
     repository = instance.open_repository()
     return execute(settings, instance, repository, plan(instance, repository, requested))
 

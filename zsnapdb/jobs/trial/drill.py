@@ -271,7 +271,7 @@ def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path
 
 
 def drill(settings: Settings, instance: Instance, request: DrillRequest) -> DrillResult:
-    """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
+    """Plan a drill and execute that plan. Raises the errors of `plan` and `execute`."""
     repository = instance.open_repository()
     return execute(settings, instance, repository, plan(settings, instance, repository, request))
 

@@ -127,7 +127,7 @@ class NotUpError(ServerError):
 
 
 def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> GuestServerAnswer:
-    """Return the server's description of itself as soon as it answers. The errors are those of `InsideClient`.
+    """Return the server's description of itself as soon as it answers. Raises the errors of `InsideClient`.
 
     `part` is the server's description in the backup (None: the backup contains none).
     """
@@ -271,7 +271,7 @@ class MachineDrillPlan(DrillDraw):
 def plan(
     settings: Settings, instance: Instance, repository: Repository, request: DrillRequest, connect: Connect = connected
 ) -> MachineDrillPlan:
-    """Return the plan of a drill; change nothing. The errors are also those of the plan of a restore.
+    """Return the plan of a drill; change nothing. Also raises the errors of the plan of a restore.
 
     Raises:
         PreflightError: no domain can be defined from the backup, or the machine has no guest agent.
@@ -330,7 +330,7 @@ def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | Non
 
 
 def drill(settings: Settings, instance: Instance, request: DrillRequest, connect: Connect = connected) -> DrillResult:
-    """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
+    """Plan a drill and execute that plan. Raises the errors of `plan` and `execute`."""
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, request, connect)
     return execute(MachineWork(settings, instance, repository, planned.restore, connect), planned)

@@ -292,7 +292,7 @@ def plan_near(settings: Settings, instance: Instance, request: RescueRequest) ->
 
 
 def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> RescueResult:
-    """Plan a rescue and execute that plan. The errors are those of `plan` and `execute`."""
+    """Plan a rescue and execute that plan. Raises the errors of `plan` and `execute`."""
     planned = plan_near(settings, instance, request)
     return execute(settings, instance, reopen(instance, planned.restore), planned)
 

@@ -202,8 +202,8 @@ def _engine_libraries(session: Session) -> tuple[str, ...]:
 def sized(table: CatalogueTable) -> Sized:
     """Return the table with its quoted name and its approximate size in bytes.
 
-    If the server cannot open a table, it lists the table without an engine (MariaDB does so for a damaged table). The
-    returned size is then 0, so that the table is always checked.
+    If a table cannot be opened, the server lists it without an engine (MariaDB: a damaged table). The returned size is
+    then 0, so that the table is always checked.
     """
     return Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
 

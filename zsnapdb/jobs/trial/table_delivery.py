@@ -196,10 +196,7 @@ def check_there(session: Session, original: TableName) -> None:
 def to_file(
     isolated: IsolatedServer, tools: DumpPrograms, original: TableName, path: Path, timeout: float
 ) -> Delivered:
-    """Dump a complete schema, or a table without its triggers, into a new file that only its owner can read.
-
-    The file gets its name only when it is complete. An existing file is never overwritten.
-    """
+    """Dump a complete schema, or a table without its triggers, into a new file, as `write_file` does."""
     notes: tuple[str, ...] = ()
     with isolated.session() as session:
         if original.table is None:

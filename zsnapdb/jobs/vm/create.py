@@ -44,7 +44,7 @@ _TAIL_LINES = 5
 _SERVER_PORT = 3306
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _GREETING_SECONDS = 5.0
-"""The time in seconds to wait for an answer at one address. A server sends its greeting immediately.
+"""The time in seconds to wait at one address. A server sends its greeting immediately.
 
 MySQL's connect_timeout does not apply, because it is for clients.
 """
@@ -233,7 +233,7 @@ class _Phases:
 
 
 def plan(settings: Settings, host: Host, wanted: MachinesRequest) -> MachinesPlan:
-    """Return the plan of `create`; change nothing. An error says why the machines cannot be created."""
+    """Return the plan of `create`; change nothing. Errors name the obstacles."""
     _refuse_wrong_usage(settings, wanted)
     with connected(settings.vms.uri) as hypervisor:
         return _plan(settings, host, hypervisor, wanted)
@@ -431,8 +431,7 @@ def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
 def verify_devices(settings: Settings, volumes: list[str]) -> None:
     """Wait until the device node of each volume exists and belongs to the volume.
 
-    Raises ConsistencyError if such a node does not appear within `vms.device_timeout`; the message names the first
-    volume.
+    Raises ConsistencyError if a volume has no such node after `vms.device_timeout`.
     """
     for dataset in volumes:
         zvols.wait_for_device(dataset, settings.vms.device_timeout)
