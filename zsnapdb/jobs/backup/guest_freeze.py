@@ -56,7 +56,7 @@ def marked(instance: Instance) -> str | None:
 def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callable[[str], bool]) -> str | None:
     """Thaw the guest that a killed run left frozen. Return the text of a warning; None if the guest was not frozen.
 
-    The caller has the lock of the source. A machine that no longer runs is not frozen.
+    The caller holds the lock of the source. A machine that no longer runs is not frozen.
     """
     uuid = marked(instance)
     if uuid is None:

@@ -38,7 +38,7 @@ class LowPriority:
 
 @contextlib.contextmanager
 def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
-    """Run the block at low priority: this thread, and the threads and processes that the thread starts.
+    """Run the block at low priority: this thread, and the threads and processes that it starts.
 
     See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
     priority only applies within the group of this process (sched(7)). Take a lock inside `hurried`, because other
@@ -74,7 +74,7 @@ def _set(priority: int) -> None:
 def _may_restore(before: int) -> bool:
     """Return whether this account may raise a lowered priority: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
 
-    A short-lived thread tries it.
+    A short-lived thread tries to do so.
     """
     allowed: list[bool] = []
 

@@ -215,9 +215,9 @@ def plan(
 ) -> BackupPlan:
     """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
-    `known` are the backups in the repository now; none if there is no repository yet. `before`: for an earlier set, the
-    transaction group of the set; the base must be older. `seen` are the snapshots of the instance's sets on this host,
-    if the caller has just read them.
+    `known` are the backups in the repository now; none if there is no repository yet. `before` is the transaction group
+    of an earlier set; the base must be older. `seen` are the snapshots of the instance's sets on this host, if the
+    caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = [
@@ -308,6 +308,6 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
 
 
 def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return every possible base of an increment, in the form of `_points_of_sets`."""
+    """Return every possible base of an increment, like `_points_of_sets`."""
     points = snapshots.send_points(instance.volumes.values())
     return {role: points[dataset].names for role, dataset in instance.volumes.items()}

@@ -76,7 +76,7 @@ def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.env
     """Return whether this process runs in an application container.
 
     The container's root file system is removed with it. The image sets the variable `container`
-    (systemd.io/CONTAINER_INTERFACE); Kubernetes sets another one.
+    (systemd.io/CONTAINER_INTERFACE); Kubernetes sets another variable.
     """
     named = environment.get("container", "") == "oci" or "KUBERNETES_SERVICE_HOST" in environment
     return named or any((root / mark).exists() for mark in _MARKS)
@@ -303,7 +303,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
 class CheckedDatasets:
     """A finding per volume, the ciphers of the encrypted volumes, and the properties that were read.
 
-    `seen` has the properties of the volumes and of their pools.
+    `seen` contains the properties of the volumes and of their pools.
     """
 
     findings: tuple[FitnessFinding, ...] = ()

@@ -26,7 +26,7 @@ _START_ATTEMPTS = 3
 def _marker(instance: Instance) -> Path:
     """Return the path of the file with the names of the stopped channels.
 
-    If this run is killed, the next run starts them. A reboot removes the file, but also restarts the server.
+    If this run is killed, the next run starts these channels. A reboot removes the file, but also restarts the server.
     """
     return instance.host.run / f"applier-{instance.name}"
 

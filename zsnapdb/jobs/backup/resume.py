@@ -86,7 +86,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 
 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
-    """Map each backup whose chain cannot be restored, because of known damage, to the finding about the damage."""
+    """Return the known damage of each backup whose chain cannot be restored because of that damage."""
     damage = known_damage(repository, instance.name)
     known, checked = host_backup_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))

@@ -57,7 +57,7 @@ _PATIENCE = 10.0
 def backup_of_run(instance: Instance) -> Manifest | None:
     """Return the stored backup that the run with this id began; None if it began none, or no repository exists yet.
 
-    A backup with a time in the future is ignored: a clock was ahead when the backup used the id of a schedule's later
+    A backup with a time in the future is ignored, because a clock was ahead when it took the id of a later scheduled
     run.
 
     Raises:
@@ -139,7 +139,7 @@ def backup(
     once: bool = False,
     opener: SourceOpener = open_source,
 ) -> BackupResult:
-    """Back the instance up. Afterwards the backup is stored and proved, and can be a base.
+    """Back up the instance. Afterwards the backup is stored and proved, and can be a base.
 
     First, unfinished backups of this host's earlier runs are finished from their own snapshots. With `fresh`, they are
     abandoned. If this run is interrupted after its snapshots were created, the snapshots stay held, and the next run

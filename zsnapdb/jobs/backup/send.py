@@ -134,7 +134,7 @@ class LeasedChunks:
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """The chunks of a volume. Before it stores a chunk, it checks the lease, and the journal forgets the old chunk."""
+    """The chunks of a volume. `put_chunk` checks the lease, and first removes the old chunk from the journal."""
 
     journal: BackupJournal
 
@@ -263,7 +263,7 @@ class Sender:
         return part
 
     def _send(self, volume: StartedVolume, base: str | None, key: DataKey | None) -> VolumePart:
-        """Send one volume from the base, a snapshot or bookmark by its full name (None: a full stream).
+        """Send one volume. `base` is the full name of a snapshot or bookmark (None: a full stream).
 
         Afterwards all its chunks are stored, the END record of the stream was read, and `zfs send` succeeded.
         """

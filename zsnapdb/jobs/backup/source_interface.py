@@ -97,7 +97,7 @@ class SnapshotRequest:
         return snapshots.PendingSnapshots.of(self.names, {**properties, **own})
 
     def withdraw(self) -> None:
-        """Destroy the snapshots of the request, so that it can be made again. A second call is harmless."""
+        """Destroy the snapshots of the request, so that the request can be repeated. A second call is harmless."""
         destruction.destroy_set(list(self.names), self.backup_id)
 
     def made(self) -> SnapshotSet:
@@ -188,7 +188,7 @@ def take(
     an error the new snapshots are removed. Errors of the source are raised too.
 
     Raises:
-        ConsistencyError: the snapshots are not of one transaction group.
+        ConsistencyError: the snapshots are not in one transaction group.
     """
     request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state, run_id)
     with undone_on_error(request.withdraw):

@@ -88,7 +88,7 @@ def snapshot_during_outage(
     """Create the snapshot set of a backup whose store is unreachable.
 
     Raises:
-        UnreachableError: this is `outage`. No set on this host is stored yet, so the address may be wrong.
+        UnreachableError: the error `outage`, because no set on this host is stored yet and the address may be wrong.
     """
     with opener(instance) as source:
         with lock_server_work(instance):

@@ -468,7 +468,7 @@ def _device(source: str | None) -> DiskDevice:
 
 
 def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict[str, str]]:
-    """Return the findings about the zvols, and the ciphers of the encrypted ones."""
+    """Return the findings about the zvols, and the ciphers of the encrypted zvols."""
     findings, ciphers = [], {}
     for target, dataset in sorted(volumes.items()):
         try:

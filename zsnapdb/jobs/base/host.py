@@ -116,7 +116,7 @@ class Host:
     """Journals of interrupted backups for the next run, a folder per instance."""
 
     records: Path = Path("/var/lib/zsnapdb/stored")
-    """Records of the objects that this host stored, a folder per instance and repository (`host_record.py`)."""
+    """Records of the objects that this host stored, a folder per instance and repository (`record/`)."""
 
     @property
     def local_sets(self) -> Path:

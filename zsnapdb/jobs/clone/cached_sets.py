@@ -264,8 +264,8 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
     """Record that a clone of the set was created at `at`. The reaper then keeps the set longer.
 
-    Clones of subjects keep the set for at most `clones.max_age` after its creation, because it keeps production's
-    snapshots.
+    Clones of subjects keep the set for at most `clones.max_age` after its creation, because the set prevents the
+    removal of production's snapshots.
     """
     set_id = source.set.backup_id
     received = anchor_of(home, RECEIVED, f"{set_id}-{source.key[:8]}")

@@ -368,7 +368,7 @@ class CloneRecord(CloneClaim):
     is_ephemeral: bool = field(metadata=_of(flag(f"{PROPERTY}:ephemeral"), _STAYS, _STAYS, _STAYS))
     """Whether a command created the clone for its own use.
 
-    The clone is removed after that command ends (`locks.ephemeral_owner`).
+    The clone is removed after that command ends (`locks.lock_ephemeral_maker`).
     """
     follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
     """The port of the clone that is its replication source."""
@@ -434,7 +434,7 @@ class CloneInfo(CloneRecord):
     kept_bytes: int = 0
     """The part of `own_bytes` that belongs to earlier data. The commits keep that data."""
     takes_over: tuple[str, ...] = ()
-    """Revisions whose process was killed during a takeover (`catalogue.settle_adopted_commits`)."""
+    """Revisions for which a takeover was interrupted (`catalogue.settle_adopted_commits`)."""
     grown: int = 0
     """The part of the quota, in bytes, that was added for data from a detach or a takeover.
 

@@ -34,7 +34,7 @@ from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, destruction
 
 _LOCK_SECONDS = 10.0
-"""The time in seconds that a commit waits for its lock.
+"""The time in seconds for which a commit waits for its lock.
 
 If a statement has already run for longer, the lock is not requested.
 """

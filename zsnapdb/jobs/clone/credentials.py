@@ -60,7 +60,7 @@ class Login:
     def option_file(self) -> str:
         """The text of an option file for clients.
 
-        A client of the same family uses no other server with this file.
+        With this file, a client of the same family connects to no other server.
         """
         return text(self.password, self.host, self.port) + only_below(str(_mount_of(self.socket)))
 
@@ -96,7 +96,7 @@ def address_of(bind_address: str, port: int) -> str:
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read.
 
-    A client of the same family uses the file only for servers that are clones.
+    With this file, a client of the same family connects only to clones.
     """
     server.write_private(file, text(password, host, port) + only_below(str(_mount_of(file).parent)), user)
 
@@ -109,7 +109,7 @@ def text(password: SecretStr, host: str, port: int) -> str:
 def text_for_clones(login: Login) -> str:
     """Return the text of an option file that stays valid after resets.
 
-    A client uses the file only for servers that are clones.
+    With this file, a client connects only to clones.
     """
     return text(login.password, login.host, login.port) + only_below(str(_mount_of(login.socket).parent))
 

@@ -291,7 +291,8 @@ def destroy_locked(
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
     """Destroy the clone whose dataset has this name, if it exists. This process created the clone.
 
-    The check of `expected_clone` is left out, because its variable names the clone of the user's request, not this one.
+    The check of `expected_clone` is left out, because the variable names the clone of the user's request, not this
+    clone.
     """
     with locks.lock_clone(name), contextlib.suppress(NotFound):
         _destroy(settings, host, of_dataset(settings, host, name), ())

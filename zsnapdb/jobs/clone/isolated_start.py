@@ -61,8 +61,8 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     """Remove the source's identity from the files before a server starts on them. Return the recorded position.
 
     `known` is the last proved tail of the source's newest binlog, if there is one. Afterwards the files belong to the
-    account of the clone's server. If another server ran on these files earlier, such as that of a committed clone, its
-    private folder is removed too.
+    account of the clone's server. If another server ran on these files earlier, such as the server of a committed
+    clone, its private folder is removed too.
     """
     copy = clone.copy
     safe_open.remove_tree(copy.folder)
@@ -100,8 +100,8 @@ def first_start(
 def start_again(clone: CloneServer) -> None:
     """Start and check the server of a clone that was started before.
 
-    If a password file is lost, a new password is created. If the internal account is created again, the account of the
-    users is too.
+    If a password file is lost, a new password is created. If the internal account is created again, so is the account
+    of the users.
     """
     give_files(clone.copy)
     clone.copy.make_private()
@@ -144,7 +144,7 @@ def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, inter
 
 
 def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
-    """Check that the started server shares nothing with its source and that nothing in it runs by itself.
+    """Check that the started server shares nothing with its source and that it runs nothing by itself.
 
     Raises:
         ConsistencyError: a check failed; the message lists all failures.

@@ -72,7 +72,7 @@ def using_received(instance: str) -> contextlib.AbstractContextManager[None]:
 def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bool]:
     """Yield True if no process is about to clone a received set of the instance.
 
-    Block such processes during the block.
+    Such processes wait for the end of the block.
     """
     return if_free(f"received-of-{instance}")
 

@@ -138,7 +138,7 @@ def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
     A file that was changed and then changed back is treated as changed.
 
     Raises:
-        PreflightError: the rules differ before the block, or a file was written or replaced during it.
+        PreflightError: the rules differ before the block, or a file was written or replaced during the block.
     """
     before = _settled(masking)
     if digest(masking) != rules:
@@ -149,7 +149,7 @@ def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
 
 
 def _settled(masking: MaskingSettings) -> list[_RuleFile]:
-    """Return the files once none of them was changed just now.
+    """Return the files once the last change of each file is older than `MARGIN_NS`.
 
     A second change within one tick of the kernel's clock leaves no trace (inode(7)).
 

@@ -82,7 +82,7 @@ def masked_by(names: Collection[str]) -> str:
 
 
 def refuse_other_rules(commit: Collection[str], rules: str) -> None:
-    """Raise PreflightError if the snapshots of the commit were masked with rules that have another digest.
+    """Raise PreflightError if the snapshots of the commit were masked by rules with another digest.
 
     A commit that an earlier version created does not record the rules, and is accepted.
     """

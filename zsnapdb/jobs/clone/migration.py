@@ -162,7 +162,7 @@ class RunningLoad:
     def end(self, migration_began: float) -> LoadFindings:
         """Stop the load and return its findings.
 
-        `migration_began` is the time in seconds from the begin of the load to the begin of the migration.
+        `migration_began` is the time in seconds from the start of the load to the start of the migration.
         """
         self.replay.end()
         recorded = _recorded(self.planned.step, self.logs, self.first)

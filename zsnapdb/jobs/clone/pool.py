@@ -145,7 +145,7 @@ def give_login(
 
 
 def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
-    """Mark the slot so that it is not handed out any more, and warn."""
+    """Mark the slot so that it is no longer handed out, and warn."""
     datasets.set_properties(info.top, {clone_info.POOL_PROPERTY: PoolMark.NOT_GOOD})
     instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
 

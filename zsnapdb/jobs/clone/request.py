@@ -56,7 +56,7 @@ class CloneRequest:
     is_ephemeral: bool = False
     """Whether the caller creates the clone for its own use.
 
-    The caller holds `locks.ephemeral_owner` of the clone until the clone is destroyed.
+    The caller holds `locks.lock_ephemeral_maker` until the clone is destroyed.
     """
     waits: bool = False
     """Whether the clone waits in the pool of its instance until a user requests it."""

@@ -47,7 +47,7 @@ class Counter(BaseModel):
 
 
 class RecordedReset(BaseModel):
-    """The reset that gave the clone its data: the id of the run, and the values of the result (`ResetClone`)."""
+    """The reset that produced the clone's data: the id of the run, and the values of the result (`ResetClone`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -153,7 +153,7 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
 
 
 def note_reset(host: Host, info: CloneInfo, reset: RecordedReset) -> None:
-    """Record which reset gave the clone its data, so that a repeated run does not reset it again.
+    """Record which reset produced the clone's data, so that a repeated run does not reset the clone again.
 
     If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state cannot
     change meanwhile.

@@ -49,7 +49,7 @@ _AFTER_ALL = 1 << 62
 A definition that was changed after the recorded state is in the binlog, and prevents the undo.
 """
 _ROUNDS = 3
-"""The maximum number of rounds. Each round undoes the commits that were made during the previous round."""
+"""The maximum number of rounds. Each later round undoes the commits that were made during the previous one."""
 _HINT = "the data is replaced instead"
 
 

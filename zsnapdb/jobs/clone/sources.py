@@ -381,7 +381,7 @@ def begun_of(source: object) -> str:
 
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
-    """Return the commit with that id on this host, if it exists and the audience may see its clone; otherwise None."""
+    """Return the commit with that id on this host, if it exists and the audience may see its clone; else None."""
     reader = run_context.current_audience()
     # Commits of two clones in the same second may have the same id.
     named = (one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id)

@@ -111,9 +111,10 @@ def available(info: CloneInfo) -> int:
 
 
 def available_below(home: str) -> int:
-    """Return the free bytes of the pool. If an administrator set a quota on this home of clones, return its free bytes.
+    """Return the free bytes of the pool.
 
-    A quota that zsnapdb set on the home is ignored, because it is outdated and already excludes the floor.
+    If an administrator set a quota on this home of clones, return that quota's free bytes. A quota that zsnapdb set on
+    the home is ignored, because it is outdated and already excludes the floor.
     """
     if not datasets.exists(home):
         return datasets.available(pool_of(home))

@@ -1,4 +1,4 @@
-"""The proof of an undo on three ephemeral clones: directly before the transaction, directly after it, and of now."""
+"""The proof of an undo on clones of three states: directly before the transaction, directly after it, and now."""
 
 from __future__ import annotations
 

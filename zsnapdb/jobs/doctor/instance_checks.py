@@ -1,6 +1,6 @@
 """Checks of an instance: datasets, server, files, lock, hooks, server program, repository, clones.
 
-They change nothing.
+The checks change nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Diagnosis:
 def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis]:
     """Return the diagnosis of the instance with this name, or of all instances.
 
-    ConfigError if a configured silence does not name a rule.
+    Raises ConfigError if a configured silence names an unknown rule.
     """
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
     silenced = {name: silences(settings, name) for name in names}

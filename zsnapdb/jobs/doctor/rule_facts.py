@@ -272,8 +272,8 @@ class LoadReport:
 def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = time.sleep) -> LoadReport:
     """Read all counters, wait, read them again, and judge the load.
 
-    UsageError if the period is shorter than a second or longer than a day. PreflightError as for `backup`, because the
-    datasets of an instance are known only if it can be backed up.
+    Raises UsageError if the period is shorter than a second or longer than a day. Raises PreflightError as `backup`
+    does, because the datasets of an instance are known only if it can be backed up.
     """
     if not SHORTEST <= seconds <= LONGEST:
         raise UsageError(

@@ -140,7 +140,7 @@ _PATIENCE = 30.0
 class EvidenceLog:
     """The evidence records of an instance by number, and the faults in the chain of the records.
 
-    `foreign` are the numbers of the records that this host did not write. It is empty if this host trusts signatures.
+    `foreign` are the numbers of the records that this host did not write; empty if this host trusts signatures.
     """
 
     instance: str

@@ -1,4 +1,4 @@
-"""Replicas of a server whose data a restore replaces. They are found and recorded before, and reported until rebuilt.
+"""Replicas of a server whose data a restore replaces. They are recorded before the restore, and reported until rebuilt.
 
 The record is in the state folder of the host, a file per instance. It is written before the exchange of the datasets.
 It is used only while the restored datasets are in place, because an abandoned restore requires no rebuild.

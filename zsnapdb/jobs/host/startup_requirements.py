@@ -106,7 +106,7 @@ def refuse_lacking_plugins(settings: ServerSettings, binary: Path, known: Server
 def judge_plugins(
     settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None, *, prevents: bool
 ) -> list[FitnessFinding]:
-    """Return the findings about the plugins of a server of this version for a copy on this host.
+    """Return findings about the plugins that a copy of a server of this version needs on this host.
 
     `prevents`: a copy is about to be created. Otherwise missing plugins only cause a warning. Without a server program
     the list is empty, because another finding reports the missing program.

@@ -474,7 +474,7 @@ class _Run:
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
         """Destroy the local leftovers of a backup that is kept in the repository, or no longer exists there.
 
-        Whether the store contains the backup is checked again.
+        First check again whether the store contains the backup.
         """
         if name not in self._plan.retention.kept and self._has_manifest(name):
             self._notes.append(f"{name} has a manifest that the store did not list; its snapshots stay")

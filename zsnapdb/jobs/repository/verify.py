@@ -459,7 +459,7 @@ class Reader:
     def read(self, manifest: Manifest, volume: VolumePart, unread: set[int]) -> list[str]:
         """Return the damage of a volume. Chunks in `unread` are known to be damaged and are skipped.
 
-        The memory for `concurrency` + 1 chunks is needed.
+        This needs memory for `concurrency` + 1 chunks.
         """
         damage: list[str] = []
         walker: Walker | None = Walker(expected_stream(volume, volume.features)) if not unread else None

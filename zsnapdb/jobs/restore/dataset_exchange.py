@@ -140,7 +140,7 @@ def _release_olds(step: Promote) -> None:
             # Plans of older versions have no GUID. If no restored dataset has its own name, this dataset may be the
             # restored one.
             continue
-        # Make this change first. It shows an undo of the exchange that zsnapdb unmounted the dataset.
+        # Make this change first. By it, an undo of the exchange knows that zsnapdb unmounted the dataset.
         datasets.set_properties(part.place, {"canmount": "noauto"})
         datasets.unmount(part.place)
     dataset_use_checks.refuse_mounted_elsewhere(

@@ -1,4 +1,4 @@
-"""The plan of a handover: stopped, for a look, next to the old server, in the old server's place, or as a replica."""
+"""The plan of a handover: stopped, for a look, next to the old server, instead of it, or as a replica."""
 
 from __future__ import annotations
 

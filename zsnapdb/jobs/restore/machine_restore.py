@@ -290,7 +290,7 @@ def resume(
     with_foreign_snapshots: bool = False,
     connect: Connect = connected,
 ) -> MachineRestoreResult:
-    """Continue an interrupted restore. Raises the errors of `Body.resume`."""
+    """Continue an interrupted restore. Raises the errors of `RestoreKind.resume`."""
 
     def work(own: Instance, plan: MachineRestorePlan) -> MachineWork:
         return MachineWork(settings, own, own.open_repository(), plan, connect)

@@ -76,7 +76,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
 
 
 def plan_now(settings: Settings, instance: Instance, request: ContinueRequest) -> RestoreJournal:
-    """Return the plan that `go_on` would execute now; change nothing. Raises the errors of `plan`."""
+    """Return the plan that `roll_forward` would execute now; change nothing. Raises the errors of `plan`."""
     instance = _as_before(settings, instance, request)
     return plan(settings, instance, open_for_restore(instance, request.origin), request)
 
