@@ -295,7 +295,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
 
 
 def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
-    """Return the complete sets of backups and of `zsnapdb snapshot` on this host, oldest first.
+    """Return the complete sets on this host that backups and `zsnapdb snapshot` created, oldest first.
 
     If no volumes are configured, they come from the source, or from the newest backup if the source is down.
     """

@@ -62,7 +62,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 def lower_permanently() -> None:
     """Run the rest of this thread, and everything that it starts, at low priority.
 
-    No process waits for this thread any more.
+    No process waits for this thread now.
     """
     _set(min(19, os.getpriority(os.PRIO_PROCESS, _THIS_THREAD) + _STEPS))
 

@@ -178,9 +178,10 @@ def backup(
 def backup_local_set(
     instance: Instance, requested: str, *, full: bool = False, fresh: bool = False, once: bool = False
 ) -> BackupResult:
-    """Make a backup from a set of `zsnapdb snapshot`. `requested` is the id of the set, or `latest` for the newest set.
+    """Make a backup from a snapshot set that `zsnapdb snapshot` created.
 
-    The source is not read. After an error the set still exists. Otherwise this is like `backup`.
+    `requested` is its id, or `latest` for the newest set. The source is not read. After an error the set still exists.
+    Otherwise this is like `backup`.
 
     Raises:
         NotFound: this host has no such set.
@@ -273,7 +274,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 taken = take(source, observed, instance.name, backup_id, request.events, run_id=run_id, bases=to_hold)
             snapshotted = time.monotonic()
 
-        # The source is released and closed. No process waits for this run any more.
+        # The source is released and closed. No process waits for this run now.
         with at_low_priority(may_stay_low=True):
             pool = pool_of(next(iter(taken.set.snapshots.values())).dataset)
             host_backup_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))

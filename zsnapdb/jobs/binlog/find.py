@@ -157,7 +157,7 @@ def search(
 ) -> Search:
     """Return the result of `find` for these binlogs of the server.
 
-    `files` is None if the server does not answer; `problems` then has the reason.
+    `files` is None if the server does not answer; `problems` then contains the reason.
     """
     conditions = request.filter()
     selected = TransactionList(request.limit, by_size=request.largest)

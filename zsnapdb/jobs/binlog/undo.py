@@ -172,7 +172,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
 
     Raises:
         NotFound: the transaction is neither in the server's binlogs nor in the archive.
-        PreflightError: the transaction cannot be undone; the message has the reason.
+        PreflightError: the transaction cannot be undone; the message contains the reason.
     """
     with instance.session() as session:
         logged = find_transaction(instance, LocalFiles(find_source(session)), gtid)

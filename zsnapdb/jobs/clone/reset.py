@@ -292,7 +292,7 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
     """Yield the pool clones that may replace the clone.
 
     Raises:
-        PreflightError: no pool clone is suitable; the message has the reasons.
+        PreflightError: no pool clone is suitable; the message contains the reasons.
     """
     objection = planning.clone_objection(_case(settings, info))
     if objection is not None:

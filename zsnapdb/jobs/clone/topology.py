@@ -194,7 +194,7 @@ def _wait_for_all(source: Session, replicas: list[tuple[RunningClone, Session]])
     """Wait until every replica has applied all present transactions of the source.
 
     Raises:
-        ConsistencyError: a replica did not apply the transactions in time; the message has the replica's errors.
+        ConsistencyError: a replica did not apply the transactions in time; the message contains the replica's errors.
     """
     reached = channels.reached(source)
     for replica, session in replicas:

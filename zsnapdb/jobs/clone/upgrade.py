@@ -119,7 +119,8 @@ def rehearse(
     Raises:
         PreflightError: the program cannot upgrade files of this version, or its upgrade program is missing. No clone
             was created.
-        ServerError: the new server does not start (the message has the end of its log), or its upgrade program failed.
+        ServerError: the new server does not start (the message contains the end of its log), or its upgrade program
+            failed.
     """
     clock = _Clock(instance.events)
     request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)

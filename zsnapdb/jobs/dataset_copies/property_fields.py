@@ -103,22 +103,22 @@ def property_values(copy: object, *names: str) -> dict[str, str]:
 
 
 def text(name: str) -> Form[str]:
-    """Return the form of a property that is one line of text."""
+    """Return the `Form` of a property that is one line of text."""
     return Form((name,), lambda found: found.text(name), lambda value: {name: value})
 
 
 def plain(name: str) -> Form[str]:
-    """Return the form of a property with any text, even if it is inherited."""
+    """Return the `Form` of a property with any text, even if it is inherited."""
     return Form((name,), lambda found: found.facts[name].value, lambda value: {name: value})
 
 
 def own_text(name: str) -> Form[str]:
-    """Return the form of a property with text. The text is "" unless the property is set on the anchor itself."""
+    """Return the `Form` of a property with text. The text is "" unless the property is set on the anchor itself."""
     return Form((name,), lambda found: _own(found.facts[name]), lambda value: {name: value})
 
 
 def number(name: str, most: int | None = None) -> Form[int]:
-    """Return the form of a property that is a whole number up to `most`."""
+    """Return the `Form` of a property that is a whole number up to `most`."""
 
     def value(found: CopyDatasets) -> int:
         known = found.number(name)
@@ -130,17 +130,17 @@ def number(name: str, most: int | None = None) -> Form[int]:
 
 
 def flag(name: str) -> Form[bool]:
-    """Return the form of a flag property. It is true only if "yes" is set on the anchor itself."""
+    """Return the `Form` of a flag property. It is true only if "yes" is set on the anchor itself."""
     return Form((name,), lambda found: _own(found.facts[name]) == "yes", lambda value: {name: "yes" if value else "no"})
 
 
 def choice(name: str, kind: type[E]) -> Form[E]:
-    """Return the form of one of several words."""
+    """Return the `Form` of a word from a fixed list."""
     return Form((name,), lambda found: kind(found.text(name)), lambda value: {name: value.value})
 
 
 def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
-    """Return the form of a property that is one of several words.
+    """Return the `Form` of a word from a fixed list.
 
     Other values are read as `otherwise`, which is not written.
     """
@@ -153,7 +153,7 @@ def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
 
 
 def optional(form: Form[T]) -> Form[T | None]:
-    """Return the form for an optional property. The value is None unless it is set on the anchor itself."""
+    """Return the `Form` for an optional property. The value is None unless it is set on the anchor itself."""
     (name,) = form.names
     return Form(
         (name,),
