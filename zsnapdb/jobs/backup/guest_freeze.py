@@ -3,7 +3,7 @@
 Three parts end a freeze:
 - this process, in a `finally` block
 - the guard process (`vm/thaw_guard.py`), if this process dies or is late
-- the next run, if both were killed: it finds the mark
+- the next run, which finds the mark, if both processes were killed
 
 The Linux guest agent has no time limit of its own.
 """
@@ -35,12 +35,12 @@ _LISTING_SECONDS = 5.0
 _EARLIER_GUARD_SECONDS = 30.0
 """The time in seconds that a run waits for the guard of a killed run.
 
-The guard looks for a late freeze for 5 s after it has thawed.
+After its thaw the guard looks for a late freeze for 5 s.
 """
 
 
 def _mark(instance: Instance) -> Path:
-    """Return the file that names the frozen domain, so that the next run can thaw it. A reboot removes the file."""
+    """Return the path of the file with the frozen domain's UUID, for the next run. A reboot removes the file."""
     return instance.host.run / f"freeze-{instance.name}"
 
 
@@ -56,7 +56,7 @@ def marked(instance: Instance) -> str | None:
 def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callable[[str], bool]) -> str | None:
     """Thaw the guest that a killed run left frozen. Return the text of a warning; None if the guest was not frozen.
 
-    The caller has the lock of the source. A machine that no longer runs is not frozen.
+    The caller holds the lock of the source. A machine that no longer runs is not frozen.
     """
     uuid = marked(instance)
     if uuid is None:
@@ -109,7 +109,7 @@ class GuestFreeze:
     def begin(self) -> None:
         """Freeze the file systems, unless there is a problem already.
 
-        Afterwards `count` file systems are frozen, or `problem` says why perhaps none is frozen.
+        Afterwards `count` file systems are frozen, or `problem` says why they may not be frozen.
         """
         self._began = time.monotonic()
         if self.problem or self._guard is None:
@@ -126,15 +126,15 @@ class GuestFreeze:
             self.problem = f"the guest was not frozen: {error.message}"
 
     def too_late(self) -> None:
-        """Record that the snapshot did not exist when the freeze had to end."""
+        """Record that the freeze had to end before the snapshot existed."""
         self.problem = self.problem or f"the snapshot was not there within freeze_deadline = {self._deadline:g} s"
 
     def end(self) -> None:
         """Thaw the file systems that `begin` froze. A second call is harmless.
 
         Set `problem` if the agent thawed fewer file systems than it had frozen, because the missing ones were thawed
-        earlier. A hook in the guest may thaw it at a deadline, Windows thaws after 10 seconds, and an administrator may
-        thaw it at any time.
+        earlier. A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an
+        administrator may thaw them at any time.
 
         Raises:
             CommandTimeout: the agent does not confirm the thaw.
@@ -176,7 +176,8 @@ def prepared(
     freeze = GuestFreeze(instance, hypervisor, uuid, deadline)
     with contextlib.ExitStack() as until_thawed:
         try:
-            # The lock comes first: the guard of a killed run may still thaw a freeze that this run would find or start.
+            # Take the lock first, because the guard of a killed run may still thaw a freeze that this run would find or
+            # start.
             turn = until_thawed.enter_context(_turn(instance, uuid))
             freeze.ask()
             if not freeze.problem:

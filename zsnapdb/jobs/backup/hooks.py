@@ -1,6 +1,6 @@
 """The hooks of an instance: around a snapshot, and at the end of a backup.
 
-Each hook has a setting for the effect of its failure.
+A hook's setting `on_failure` decides whether its failure is an error or a warning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.jobs.base.snapshot_set_properties import snapshot_name
 
 
 class Hooked:
-    """The hooks of one snapshot. `events` gets a warning if a hook fails that may fail."""
+    """The hooks of one snapshot. If a hook with on_failure = "warn" fails, `events` receives a warning."""
 
     def __init__(
         self, instance: str, configured: tuple[Hook, ...], backup_id: str, snapshots: tuple[str, ...], events: Events
@@ -155,10 +155,10 @@ def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseEx
 
 
 def _run_or_warn(hook: Hook, variables: Mapping[str, str], events: Events, limit: float | None = None) -> None:
-    """Run the hook. Only warn if it fails and may fail.
+    """Run the hook. If a hook with on_failure = "warn" fails, only warn.
 
     Raises:
-        HookError: the hook failed and must not fail.
+        HookError: a hook with on_failure = "abort" failed.
     """
     try:
         hooks.run(hook, variables, limit=limit)

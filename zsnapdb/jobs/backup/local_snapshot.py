@@ -55,7 +55,7 @@ IN_NO_REPOSITORY = "local"
 
 
 def folder(instance: Instance) -> Path:
-    """Return the folder with this host's manifests of the instance's local sets."""
+    """Return the folder on this host that contains the manifests of the instance's local sets."""
     return instance.host.local_sets / instance.name
 
 
@@ -95,9 +95,9 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return a number above every number that this host's readable records show for the instance's documents.
+    """Return a number above the numbers of all backups of the instance in the readable records on this host.
 
-    The number orders the set after the backups of another pool. Within a pool ZFS orders the sets.
+    The number makes the set newer than backups from another pool. Within one pool, ZFS knows the order.
     """
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
@@ -145,11 +145,11 @@ def names(instance: Instance) -> list[str]:
 
 
 def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
-    """Remove the manifests of sets that have no snapshots any more.
+    """Remove the manifests of sets whose snapshots no longer exist.
 
-    `known` are the `names` before the snapshots were listed, because a newer set has a manifest but is not in that
-    list. `here` are the ids of the sets with a snapshot on the instance's volumes. A set may also be on former volumes
-    of the instance.
+    `known` is the result of `names` from before the snapshots were listed, because the list lacks the snapshots of
+    newer sets. `here` are the ids of the sets with a snapshot on the instance's volumes. A set may also have snapshots
+    on former volumes of the instance.
     """
     for backup_id in known:
         if backup_id in here:
@@ -161,7 +161,7 @@ def remove_stale(instance: Instance, known: Collection[str], here: Collection[st
 
 
 def read(instance: Instance, backup_id: str) -> Manifest | None:
-    """Return the manifest of a local set; None if there is no readable one."""
+    """Return the manifest of a local set; None if no readable manifest exists."""
     if not is_backup_id(backup_id):
         return None
     try:
@@ -175,7 +175,8 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
     """Map the recorded names of datasets to their present names, if a dataset was renamed or its pool has a new name.
 
-    Snapshots of copies have the same GUIDs, but only the originals were created in the recorded transaction group.
+    Snapshots of a copied dataset have the same GUIDs as the originals, but only the originals were created in the
+    recorded transaction group.
     """
     if not manifests:
         return {}
@@ -245,7 +246,7 @@ class LocalSnapshotResult:
 
 
 def sets(instance: Instance, *states: str) -> list[LocalSet]:
-    """Return the snapshot sets of the instance on this host in one of the states. ZFS's order, oldest first.
+    """Return the instance's snapshot sets on this host that have one of the states, oldest first (in ZFS's order).
 
     Incomplete sets are included.
     """
@@ -270,7 +271,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
         backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
         if state not in states:
             continue
-        # The newest snapshot of a set decides the place of the set.
+        # The newest snapshot of a set decides the position of the set in the list.
         members[backup_id] = {**members.pop(backup_id, {}), roles[marked.snapshot.dataset]: name}
         position = marks[POSITION_PROPERTY]
         before = facts[backup_id][1] if backup_id in facts else ""
@@ -294,7 +295,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
 
 
 def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
-    """Return the complete sets of backups and of `zsnapdb snapshot` on this host, oldest first.
+    """Return the complete sets on this host that backups and `zsnapdb snapshot` created, oldest first.
 
     If no volumes are configured, they come from the source, or from the newest backup if the source is down.
     """
@@ -313,7 +314,7 @@ def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> 
 
 
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
-    """Return a decision with its reason for each set. Warn if sets are kept because the clock is doubtful."""
+    """Return a decision with its reason for each set. Warn if sets are kept because the clock may be wrong."""
     time, rules = removal_time(instance.host), instance.settings.local
     unsure = {one.backup_id for one in local if time.is_unsure(retention.time_of(one.backup_id))}
     decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure, unsure=unsure)
@@ -329,7 +330,7 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
     """Return the plan of `snapshot`; change nothing.
 
     Raises:
-        PreflightError: the source is not fit.
+        PreflightError: the source is not fit for a snapshot.
     """
     with opener(instance) as source:
         observed = source.observe()
@@ -338,9 +339,9 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the set that the run with this id created earlier; None if there is none. Its duration is 0 (unknown).
+    """Return the set that the run with this id created earlier; None if it created none.
 
-    A manifest is written only after the proof, so a set of this run without a manifest is destroyed.
+    The duration in the result is 0 (unknown). A set of this run without a manifest was not proved, and is destroyed.
     """
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
@@ -357,11 +358,11 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
 
 
 def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = open_source) -> LocalSnapshotResult:
-    """Create a local snapshot set. Afterwards it exists, its position is proved, and expired local sets are destroyed.
+    """Create a local snapshot set. Afterwards the position of the set is proved, and expired local sets are destroyed.
 
-    With `once`, the set that the run with this id created earlier is returned instead. If there are thousands of sets,
-    expired ones may stay for a few more runs (`_is_due`). The errors are those of the source. If an expired set cannot
-    be destroyed, the run warns, and the next run that looks for expired sets tries again.
+    With `once`, a set that the run with this id created earlier is returned instead. If there are thousands of sets,
+    expired sets may stay for a few more runs (`_is_due`). Errors of the source are raised. If an expired set cannot be
+    destroyed, the run warns, and the next run that looks for expired sets tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
@@ -399,13 +400,13 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
 
 
 _PER_SKIP = 200
-"""The number of sets per skipped search: a run that lists this many sets lets one later run skip its search.
+"""The number of listed sets for which one later run skips its search for expired sets.
 
-ZFS takes about the same time for each listed snapshot. So the searches take less time than the snapshots, for any
-number of sets. A set stays after its expiry for at most one run per 200 sets.
+ZFS takes about the same time for each listed snapshot. So for any number of sets, all searches together take less time
+than all snapshots. With N sets, an expired set stays for at most N / 200 more runs.
 """
 _MOST_SKIPS = 1000
-"""The limit of the number in the file. zsnapdb writes only smaller numbers."""
+"""The limit of the number of skipped runs in the file. zsnapdb writes only smaller numbers."""
 
 
 def _skips_file(instance: Instance) -> Path:
@@ -427,7 +428,7 @@ def _is_due(instance: Instance) -> bool:
 
 
 def _let_runs_skip(instance: Instance, count: int) -> None:
-    """Record how many later runs may skip the search, after a run that listed `count` sets."""
+    """Record how many later runs may skip the search, because this run listed `count` sets."""
     file = _skips_file(instance)
     with contextlib.suppress(OSError, PreflightError):
         skips = min(count // _PER_SKIP, _MOST_SKIPS - 1)

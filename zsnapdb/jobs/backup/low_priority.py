@@ -1,4 +1,4 @@
-"""Low CPU priority for work without a lock, so that the server comes first."""
+"""A low CPU priority for work without a lock, so that the database server gets the processors first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _THIS_THREAD = 0
 
 
 class LowPriority:
-    """The low, former and high priorities of a thread. If all three are equal, none is set."""
+    """The low, former and high priorities of a thread. If all three are equal, the priority is never changed."""
 
     def __init__(self, before: int, low: int, high: int) -> None:
         self._before = before
@@ -24,8 +24,8 @@ class LowPriority:
     def hurried(self) -> Iterator[None]:
         """Run the block at a high priority if this account may set it, else at the former priority.
 
-        Use this while other processes wait for a lock that this thread holds. They also wait whenever this thread waits
-        for a processor.
+        Use this while other processes wait for a lock that this thread holds. While this thread waits for a processor,
+        those processes wait too.
         """
         _set(self._before)
         with contextlib.suppress(PermissionError):
@@ -38,12 +38,12 @@ class LowPriority:
 
 @contextlib.contextmanager
 def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
-    """Run the block at low priority: this thread, and the threads and processes that the thread starts.
+    """Run the block at low priority: this thread, and the threads and processes that it starts.
 
     See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
     priority only applies within the group of this process (sched(7)). Take a lock inside `hurried`, because other
-    processes wait for the holder of a lock. An account that may not raise its priority again keeps its priority, unless
-    the priority may stay low after the block (`may_stay_low`).
+    processes wait for the holder of a lock. If the account may not raise a lowered priority, the priority is lowered
+    only with `may_stay_low`, and then stays low.
     """
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
     can_restore = _may_restore(before)
@@ -62,7 +62,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 def lower_permanently() -> None:
     """Run the rest of this thread, and everything that it starts, at low priority.
 
-    No process waits for this thread any more.
+    No process waits for this thread now.
     """
     _set(min(19, os.getpriority(os.PRIO_PROCESS, _THIS_THREAD) + _STEPS))
 
@@ -74,7 +74,7 @@ def _set(priority: int) -> None:
 def _may_restore(before: int) -> bool:
     """Return whether this account may raise a lowered priority: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
 
-    A short-lived thread tries it.
+    A short-lived thread tries to do so.
     """
     allowed: list[bool] = []
 

@@ -49,7 +49,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _BLOCK, _BLOCKS = 128 << 10, 64
 _MOST_FILES = 100_000
-"""The number of files that are read. A volume with more files is judged by these."""
+"""The maximum number of files from which blocks are read. Other files of a volume are ignored."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class _File:
 def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
     """Return how well zstd with this level compresses 64 blocks of the files below the mount points.
 
-    None if this account can read no nonzero bytes there. Only these file systems are read, and no link is followed.
+    None if this account can read no nonzero bytes in the files. Files on other file systems are not read, and links are
+    not followed.
     """
     files = [file for mountpoint in mountpoints for file in _some_files(mountpoint)]
     blocks = list(_blocks(files))
@@ -104,7 +105,7 @@ def _device(name: str, at: int) -> int | None:
 
 
 def _blocks(files: list[_File]) -> Iterator[bytes]:
-    """Yield evenly spaced blocks of the files, as if the files were one file.
+    """Yield evenly spaced blocks of the concatenated files.
 
     Blocks of zeros are left out, because streams omit them.
     """
@@ -133,7 +134,10 @@ _LYING, _LOGICAL, _MOUNTED, _MOUNTPOINT = "referenced", "logicalreferenced", "mo
 def choose_format(
     instance: Instance, volumes: Mapping[str, str], base: Summary | None, stored: Sequence[Summary]
 ) -> FormChoice:
-    """Return the format of the next backup. An increment has the format of its base. `volumes`: role to dataset."""
+    """Return the stream format of the next backup. `volumes` maps roles to datasets.
+
+    Without the setting `send`, an increment has the format of its base.
+    """
     setting = instance.repository.stream.send
     if setting != AUTO:
         return FormChoice(SendForm(setting), "by the setting send")
@@ -156,7 +160,10 @@ def choose_format(
 
 
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
-    """Return the effect of zstd on the newest full backup with plain streams, or None. `stored`: oldest first."""
+    """Return the effect of zstd on the newest full backup with plain streams, or None.
+
+    `stored` are the backups, oldest first.
+    """
     plain = SEND_FLAGS[SendForm.PLAIN]
     for backup in reversed(stored):
         if backup.is_full and all(v.send_flags == plain for v in backup.volumes) and backup.plain_size:
@@ -168,9 +175,9 @@ def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
 class BackupPlan:
     """The plan of a backup: checks, hooks, the deadline of the lock in seconds, and the base with reasons.
 
-    `form` is the format of the streams. `interrupted` are the unfinished backups of earlier runs, each with its
-    decision. `sent_from` maps each role to the full name of the base's local snapshot or bookmark; empty for a full
-    backup. `numbers` are the sequence numbers of the stored backups.
+    `form` is the format of the streams. `interrupted` are the unfinished backups of earlier runs, each with the
+    decision about it. `sent_from` maps each role to the full name of the base's local snapshot or bookmark; empty for a
+    full backup. `numbers` are the sequence numbers of the stored backups.
     """
 
     observed: Observation
@@ -209,7 +216,7 @@ def plan(
     """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
     `known` are the backups in the repository now; none if there is no repository yet. `before` is the transaction group
-    of an earlier set, whose base must be older. `seen` are the snapshots of the instance's sets on this host, if the
+    of an earlier set; the base must be older. `seen` are the snapshots of the instance's sets on this host, if the
     caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
@@ -277,7 +284,7 @@ def plan_now(
 
 
 def refuse_clear(instance: Instance, observed: Observation) -> None:
-    """Raise PreflightError if an encrypted volume would be stored unencrypted, or an unencrypted one raw."""
+    """Raise PreflightError if an encrypted volume would be stored unencrypted, or an unencrypted volume sent raw."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
     error = fitness.objection(findings)
@@ -286,9 +293,9 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
-    """Return the possible bases per role, from sets and bookmarks: name by GUID, snapshots before bookmarks.
+    """Return the possible bases of each role, name by GUID: the snapshots of sets, then bookmarks.
 
-    Other snapshots are not listed, so their number does not matter.
+    Snapshots that belong to no set are not listed, so their number does not matter.
     """
     places = set(instance.volumes.values())
     if seen is None:
@@ -301,6 +308,6 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
 
 
 def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return every possible base of an increment, in the form of `_points_of_sets`."""
+    """Return every possible base of an increment, like `_points_of_sets`."""
     points = snapshots.send_points(instance.volumes.values())
     return {role: points[dataset].names for role, dataset in instance.volumes.items()}

@@ -1,4 +1,4 @@
-"""The checks of an instance before any change: its server, the location of its files, obstacles to a backup."""
+"""The checks of an instance before any change: its server, the location of its files, and obstacles to a backup."""
 
 from __future__ import annotations
 
@@ -73,9 +73,10 @@ _MARKS = (".dockerenv", "run/.containerenv")
 
 
 def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process runs in an application container, whose root file system is removed with it.
+    """Return whether this process runs in an application container.
 
-    The image sets `container` (systemd.io/CONTAINER_INTERFACE); Kubernetes sets its own variable.
+    The container's root file system is removed with it. The image sets the variable `container`
+    (systemd.io/CONTAINER_INTERFACE); Kubernetes sets another variable.
     """
     named = environment.get("container", "") == "oci" or "KUBERNETES_SERVICE_HOST" in environment
     return named or any((root / mark).exists() for mark in _MARKS)
@@ -110,7 +111,7 @@ def _space(name: str, values: dict[str, Property]) -> DatasetSpace:
 class Observed:
     """An instance that is fit for a backup.
 
-    It has the server, the volumes and mountpoints, the lock that a backup needs, and all findings.
+    The observation contains the server, the volumes and mountpoints, the lock that a backup needs, and all findings.
     """
 
     facts: ServerFacts
@@ -160,7 +161,7 @@ def observe(instance: Instance, session: Session) -> Observed:
 
 
 def examine(instance: Instance, session: Session) -> Examined:
-    """Check everything on which a backup depends; change nothing.
+    """Check all conditions of a backup; change nothing.
 
     Raises:
         ServerError: the server does not answer.
@@ -231,7 +232,10 @@ def _process_of(facts: ServerFacts, session: Session) -> int | None:
 def _objections_to_copies(
     instance: Instance, facts: ServerFacts, mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return why a server cannot be started on a copy of this one. The texts are those of a restore's plan."""
+    """Return why no server can be started on a copy of this server's files.
+
+    The plan of a restore shows the same texts.
+    """
     points = [mount.path for mount in mounts if mount.source in volumes.values() and not mount.is_bind]
     options = instance.settings.server.options
     links = fixed_links(facts.variables["datadir"])
@@ -254,7 +258,7 @@ def _judge_applier(instance: Instance) -> list[FitnessFinding]:
 
 
 def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessFinding]:
-    """Return the lock that a backup needs and a finding, or an objection if this lock is impossible."""
+    """Return the lock that a backup needs, with a finding. If the lock is impossible, return an objection."""
     try:
         choice = choose(facts, setting, locks.STRATEGIES)
         return choice, judge_lock(choice)
@@ -275,7 +279,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
     """Return the instance with its volumes: the configured datasets, else the datasets with the server's files.
 
     Raises:
-        PreflightError: a path is on no dataset, or the server's paths are not those of this host.
+        PreflightError: a path is on no dataset, or the server sees its files under other paths than this host.
     """
     if instance.settings.volumes is not None:
         return instance
@@ -299,7 +303,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
 class CheckedDatasets:
     """A finding per volume, the ciphers of the encrypted volumes, and the properties that were read.
 
-    `seen` has the properties of the volumes and of their pools.
+    `seen` contains the properties of the volumes and of their pools.
     """
 
     findings: tuple[FitnessFinding, ...] = ()
@@ -308,7 +312,7 @@ class CheckedDatasets:
 
 
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatasets:
-    """Check that each volume exists and is a filesystem. The same command also reads its space."""
+    """Check that each volume exists and is a filesystem. The same command also reads the space of the volumes."""
     findings: list[FitnessFinding] = []
     ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]
@@ -334,7 +338,7 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatas
 
 
 def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:
-    """Return findings about the newest binlog's key, and its name if the binlog is encrypted.
+    """Return findings about the newest binlog's key, and the name of the key if the binlog is encrypted.
 
     If this host cannot read the binlog, an objection is returned.
     """
@@ -357,7 +361,7 @@ def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFindi
 
 
 def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[FitnessFinding]:
-    """Return a finding if zsnapdb's own folders would be lost when the container is removed."""
+    """Return a finding if the removal of the container would also remove zsnapdb's own folders."""
     own = (str(instance.host.records.parent), str(instance.host.run))
     return judge_state(own, mounts, is_container=is_container())
 
@@ -365,7 +369,7 @@ def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[Fi
 def _judge_surroundings(
     facts: ServerFacts, mounts: list[MountedFilesystem], volumes: dict[str, str]
 ) -> list[FitnessFinding]:
-    """Return findings about files that a restore needs and that may be outside the snapshot."""
+    """Return findings about files that a restore needs but that may not be in the snapshot."""
     findings = []
     for path in keyring_paths(facts.variables):
         mount = mount_of(path.path, mounts)

@@ -1,6 +1,6 @@
 """The stop of a replica's applier during a snapshot, and the restart that always follows.
 
-The applier stops at a position that its source knows.
+The applier stops at a position in the binlogs of the replication source.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _START_ATTEMPTS = 3
 
 
 def _marker(instance: Instance) -> Path:
-    """Return the file that names the stopped channels, so that the next run can start them if this run is killed.
+    """Return the path of the file with the names of the stopped channels.
 
-    A reboot removes the file, and restarts the server too.
+    If this run is killed, the next run starts these channels. A reboot removes the file, but also restarts the server.
     """
     return instance.host.run / f"applier-{instance.name}"
 
@@ -37,7 +37,7 @@ def is_forgotten(instance: Instance) -> bool:
 
 
 def start_forgotten(instance: Instance, session: Session) -> str | None:
-    """Start the channels that a killed run left stopped. Return the text of a warning; None if there were none.
+    """Start the channels that a killed run left stopped. Return the text of a warning; None if no channel was stopped.
 
     The caller holds the lock of the instance.
     """
@@ -52,12 +52,12 @@ def start_forgotten(instance: Instance, session: Session) -> str | None:
 def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) -> Iterator[tuple[Channel, ...]]:
     """Stop the applier for the block if lock.stop_applier is set, and yield the channels with their positions.
 
-    Only channels that were applying are stopped, and only these are started again. The start uses a new connection,
-    because the connection that stopped them may be lost.
+    Only channels that were applying are stopped, and only stopped channels are started again. The start uses a new
+    connection, because the connection that stopped them may be lost.
 
     Raises:
-        LockNotGranted: replicated temporary tables are open. A restored replica could not continue from there (refman
-            8.4, "Replication and Temporary Tables").
+        LockNotGranted: replicated temporary tables are open. A restored replica could not continue from such a position
+            (refman 8.4, "Replication and Temporary Tables").
     """
     running = channels(session, facts.dialect) if facts.channels else ()
     names = [channel.name for channel in running if channel.applying]
@@ -78,7 +78,7 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
 
 
 def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
-    """Stop the channels. The statement waits for the current transaction, at most as long as the read timeout."""
+    """Stop the channels. The statement waits until the current transaction ends, at most for the read timeout."""
     with instance.session(read_timeout=_STOP_SECONDS) as session:
         statements.stop_applier(session, facts.flavour, facts.dialect, names)
 

@@ -51,7 +51,7 @@ class InterruptedBackup:
 
 
 def folder(instance: Instance) -> Path:
-    """Return the folder with this host's journals of the instance."""
+    """Return the folder on this host that contains the backup journals of the instance."""
     return instance.host.journals / instance.name
 
 
@@ -86,7 +86,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 
 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
-    """Map the backups whose chain cannot be restored because of known damage to the finding."""
+    """Return the known damage of each backup whose chain cannot be restored because of that damage."""
     damage = known_damage(repository, instance.name)
     known, checked = host_backup_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
@@ -127,8 +127,8 @@ def _surroundings(
     kept = None
     if started.backup_id in stored:
         manifest = repository.manifest(started.draft.instance, started.backup_id)
-        # Another host may have stored a manifest under this id. The earlier run assigned the number when it stored its
-        # own manifest.
+        # Another host may have stored a manifest under this id. The earlier run assigned the sequence number when it
+        # stored its own manifest.
         if manifest == journal.completed(started.draft.model_copy(update={"sequence": manifest.sequence})):
             kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
@@ -144,7 +144,7 @@ def _surroundings(
 
 
 def settle_all(instance: Instance, repository: Repository, backups: Iterable[InterruptedBackup]) -> list[BackupJournal]:
-    """Finish stored backups, abandon backups that cannot continue, and return the other ones, oldest first.
+    """Finish stored backups, abandon backups that cannot continue, and return the other backups, oldest first.
 
     The caller holds the lease of the instance.
     """
@@ -187,7 +187,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release the holds of a killed run on its bases only, because this run may hold a set itself."""
+    """Release a killed run's holds on its bases. Other holds stay, because this run may itself hold a set."""
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)
@@ -199,7 +199,7 @@ def _release_bases(volumes: Sequence[StartedVolume]) -> None:
 
 @contextlib.contextmanager
 def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
-    """Turn an error of the block into a warning about leftovers."""
+    """If the block fails, only warn that leftovers stay."""
     try:
         yield
     except ZsnapdbError as error:
@@ -209,14 +209,14 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 def sweep(
     instance: Instance, repository: Repository, known: Summaries, but: Collection[str] = ()
 ) -> list[OwnedSnapshot]:
-    """Settle snapshot sets without a journal: a stored set becomes a base, a formerly local one is local again.
+    """Settle snapshot sets without a journal: a stored set becomes a base, a formerly local set becomes local again.
 
-    Other sets are removed. Return the snapshots of the instance's sets on this host, except local ones that an earlier
+    Other sets are removed. Return the snapshots of the instance's sets on this host, except local sets that an earlier
     run recorded.
 
     `but` are snapshots that this run itself holds. The caller holds the lease of the instance, and listed the backups
-    `known` while it held the lease. A set with foreign holds or clones only causes a warning. This host's marks of
-    unfinished backups are removed too if they have no journal here.
+    `known` while it held the lease. A set with foreign holds or clones stays, with a warning. This host's marks of
+    unfinished backups without a journal on this host are removed too.
     """
     stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}
@@ -243,7 +243,7 @@ def sweep(
             if backup_id in stored:
                 keep_as_base(names, repository)
             elif local_snapshot.read(instance, backup_id) is not None:
-                # The set was local, and no run stored it.
+                # The set was local, and no run has stored it in the repository.
                 snapshots.set_on(names, {STATE_PROPERTY: LOCAL})
                 holds.release(names)
             else:

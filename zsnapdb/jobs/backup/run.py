@@ -55,10 +55,10 @@ _PATIENCE = 10.0
 
 
 def backup_of_run(instance: Instance) -> Manifest | None:
-    """Return the stored backup that the run with this id began; None if there is none, or no repository yet.
+    """Return the stored backup that the run with this id began; None if it began none, or no repository exists yet.
 
-    A backup from the future is ignored: while a clock was ahead, it used the id of a scheduled time that is due only
-    now.
+    A backup with a time in the future is ignored, because a clock was ahead when it took the id of a later scheduled
+    run.
 
     Raises:
         RepositoryError: the store cannot be read.
@@ -76,7 +76,7 @@ def backup_of_run(instance: Instance) -> Manifest | None:
 def stored_if_known(instance: Instance) -> Manifest | None:
     """Return the result of `backup_of_run` before the run does anything else.
 
-    Also return None if the store does not answer, because it is asked again later.
+    Also return None if the store does not answer, because the run asks the store again later.
     """
     with contextlib.suppress(UnreachableError):
         return backup_of_run(instance.impatient(_PATIENCE))
@@ -85,7 +85,7 @@ def stored_if_known(instance: Instance) -> Manifest | None:
 
 @contextlib.contextmanager
 def hinting(instance: Instance) -> Iterator[None]:
-    """Run the block. If another run is in progress, the hint is to repeat the command with the same id."""
+    """Run the block. If another run is in progress, the error's hint is to repeat the command with the same id."""
     try:
         yield
     except BusyError as error:
@@ -99,8 +99,8 @@ def hinting(instance: Instance) -> Iterator[None]:
 class BackupResult:
     """A backup in the repository, and the durations of its snapshot and its transfer in seconds.
 
-    `continued` are the interrupted backups that this run finished first. `is_repeat`: an earlier run with this id had
-    begun the backup, so this command made none.
+    `continued` are the interrupted backups that this run finished first. `is_repeat`: this command made no backup,
+    because an earlier run with this id had begun the returned backup.
     """
 
     manifest: Manifest
@@ -127,7 +127,7 @@ class _BackupRequest:
     done: DoneHooks
 
     def warn(self, text: str) -> None:
-        """Report a warning. The result contains it too."""
+        """Report a warning. The result contains the warning too."""
         self.events.warn(text)
 
 
@@ -139,14 +139,14 @@ def backup(
     once: bool = False,
     opener: SourceOpener = open_source,
 ) -> BackupResult:
-    """Back the instance up. Afterwards the backup is stored and proved, and can be a base.
+    """Back up the instance. Afterwards the backup is stored and proved, and can be a base.
 
-    Unfinished backups of earlier runs of this host are finished first, from their own snapshots, or abandoned if
-    `fresh` is set. If this run is interrupted after its snapshots were created, the snapshots stay held, and the next
-    run continues the backup. At the end the `done` hooks run without a lock, whether or not the backup succeeded.
+    First, unfinished backups of this host's earlier runs are finished from their own snapshots. With `fresh`, they are
+    abandoned. If this run is interrupted after its snapshots were created, the snapshots stay held, and the next run
+    continues the backup. At the end the `done` hooks run without a lock, whether or not the backup succeeded.
 
-    If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created now.
-    They are stored when the store is reachable again. With `once`, a stored backup that the run with this id began is
+    If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created now,
+    and stored when the store is reachable again. With `once`, a stored backup that the run with this id began is
     returned, and no new one is made.
 
     Raises:
@@ -156,8 +156,8 @@ def backup(
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, once, opener, done)
     known = stored_if_known(instance) if once else None
-    # A run that was killed after it wrote the manifest left a journal. It is settled below, unless another run is in
-    # progress.
+    # A run that was killed after it wrote the manifest left a journal. The journal is settled below, unless another run
+    # is in progress.
     if known is not None and (not interrupted.is_any(instance) or is_at_work(instance, "backup")):
         return BackupResult(known, 0.0, 0.0, (), is_repeat=True)
     with done.at_the_end(), _alone(request):
@@ -178,9 +178,10 @@ def backup(
 def backup_local_set(
     instance: Instance, requested: str, *, full: bool = False, fresh: bool = False, once: bool = False
 ) -> BackupResult:
-    """Make a backup from a set of `zsnapdb snapshot`. `requested` is the id of the set, or `latest` for the newest set.
+    """Make a backup from a snapshot set that `zsnapdb snapshot` created.
 
-    The source is not used. Otherwise this is like `backup`; after an error the set still exists.
+    `requested` is its id, or `latest` for the newest set. The source is not read. After an error the set still exists.
+    Otherwise this is like `backup`.
 
     Raises:
         NotFound: this host has no such set.
@@ -222,16 +223,13 @@ def _made_before(request: _BackupRequest) -> BackupResult | None:
 
 
 def _kept_local(early: OutageSnapshot, before: BackupResult) -> BackupResult:
-    """Turn the set into a local set of `zsnapdb snapshot`, because the run with this id already has a backup.
-
-    Return that backup.
-    """
+    """Turn the set into a local set, because the run with this id already made a backup. Return that backup."""
     holds.release(early.names, BASE_TAG)
     return before
 
 
 def _others(continued: tuple[Manifest, ...], result: BackupResult) -> tuple[Manifest, ...]:
-    """Return the interrupted backups that this run finished, without the backup of the result."""
+    """Return the interrupted backups that this run finished, except the backup in the result."""
     return tuple(one for one in continued if one.backup_id != result.manifest.backup_id)
 
 
@@ -240,7 +238,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
     instance = request.instance
     with contextlib.ExitStack() as until_stored:
         with request.opener(instance) as source:
-            # 1. Recover: undo the leftovers of a killed run on the source, such as a stopped applier.
+            # 1. Recover: undo changes of a killed run to the source, such as a stopped applier.
             with lock_server_work(instance):
                 recovered = source.recover()
             if recovered is not None:
@@ -276,7 +274,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 taken = take(source, observed, instance.name, backup_id, request.events, run_id=run_id, bases=to_hold)
             snapshotted = time.monotonic()
 
-        # The source is released and closed. No process waits for this run any more.
+        # The source is released and closed. No process waits for this run now.
         with at_low_priority(may_stay_low=True):
             pool = pool_of(next(iter(taken.set.snapshots.values())).dataset)
             host_backup_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))
@@ -296,7 +294,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult:
     """Store the snapshot set that was created while the store was unreachable.
 
-    The phases are those of `_make_backup`.
+    The remaining phases are those of `_make_backup`.
     """
     instance, started = early.instance, time.monotonic()
     with contextlib.ExitStack() as until_stored:
@@ -335,8 +333,8 @@ def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult
 def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
     """Finish the unfinished backups of earlier runs. This does not need the server.
 
-    A backup that fails again for its own reason is abandoned. Errors of the store are raised. The timeout of a command
-    is raised too, because it is not the fault of the backup, which a later run continues.
+    A backup that fails again for its own reason is abandoned. Errors of the store and timeouts of commands are raised,
+    because the backup did not cause them. A later run continues the backup.
     """
     instance = request.instance
     if not interrupted.is_any(instance):
@@ -386,7 +384,10 @@ def _write_journal(
     created: datetime | None = None,
     undo: Callable[[], None] | None = None,
 ) -> BackupJournal:
-    """Write the journal of the new snapshot set. On an error call `undo` if it is given, else remove the snapshots."""
+    """Write the journal of the new snapshot set.
+
+    After an error, call `undo` if it is not None, else remove the snapshots.
+    """
 
     def warn_without_journal(error: OSError) -> None:
         request.warn(
@@ -420,7 +421,7 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set. `bases` are the known and held bases of the volumes, by role.
+    """Store a new snapshot set. `bases` maps roles to the held bases of the volumes.
 
     On an error the set is kept only if a later run can continue from the journal. Otherwise `give_back` is called, or
     the snapshots are removed.

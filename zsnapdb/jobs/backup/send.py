@@ -1,6 +1,6 @@
-"""Storing of a backup with a journal: send, store, confirm, commit, keep as a base.
+"""The storing of a backup that has a journal: send, store, confirm, commit, keep as a base.
 
-An interrupted run leaves one of these states, and the next run (`resume.py`) reacts:
+An interrupted run leaves one of these states, and the next run (`resume.py`) continues:
 - snapshots without a journal: the next run removes the snapshots.
 - a journal, with some or all chunks: the next run continues. It sends every stream again, compares each stored chunk,
   and stores only the others.
@@ -65,11 +65,11 @@ from zsnapdb.zfs.streams import SendStream, estimate
 
 
 def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[str] = ()) -> list[str]:
-    """Return the snapshots, by full name, that this run may hold: the next run can find and release their holds.
+    """Return the full names of the snapshots that this run may hold. The next run can find and release the holds.
 
-    The next run finds the snapshots in `of_sets`, because they were read as sets of the instance. The names of all
-    others are first written to a file; if that fails, they are left out. The name of a set proves nothing, because
-    snapshots that a restore receives have such names too.
+    The next run finds the snapshots `of_sets`, because it reads all sets of the instance. The names of other snapshots
+    are first written to a file; if that fails, these snapshots are left out. A snapshot with the name of a set may
+    belong to no set, because a restore receives snapshots with such names.
     """
     others = [name for name in names if name not in of_sets]
     try:
@@ -81,7 +81,9 @@ def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[
 
 
 def release_base_holds(instance: Instance, places: Collection[str]) -> None:
-    """Release a killed run's holds on snapshots that belong to no set. No backup of the instance may be in progress.
+    """Release a killed run's holds on snapshots that belong to no set.
+
+    Call this only while no backup of the instance is in progress.
 
     If there is no record, an older version may have left a hold on any snapshot of the datasets.
     """
@@ -111,13 +113,13 @@ def _write(instance: Instance, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class LeasedChunks:
-    """The chunks of a volume. A chunk is written only while this run has the lease."""
+    """The chunks of a volume. A chunk is written only while this run holds the lease."""
 
     chunks: VolumeChunks
     lease: WriterLease
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return the associated data that binds an encrypted chunk to its place."""
+        """Return the associated data that binds an encrypted chunk to its position in the stream."""
         return self.chunks.associated(index, last=last)
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
@@ -132,7 +134,7 @@ class LeasedChunks:
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """The chunks of a volume. Before it stores a chunk, it checks the lease, and the journal forgets the old chunk."""
+    """The chunks of a volume. `put_chunk` checks the lease, and first removes the old chunk from the journal."""
 
     journal: BackupJournal
 
@@ -171,8 +173,8 @@ class Sender:
     ) -> Sender:
         """Return a new run.
 
-        If the run continues a backup, the chunks in the store are listed. A chunk that only the journal has is not
-        treated as stored.
+        If the run continues a backup, the chunks in the store are listed. A chunk that is in the journal but not in the
+        store is stored again.
         """
         draft = journal.started.draft
         present = {} if is_new else repository.sizes(layout.chunks_of_backup(draft.instance, draft.backup_id))
@@ -212,7 +214,7 @@ class Sender:
         return manifest
 
     def _numbered(self, draft: Manifest) -> Manifest:
-        """Return the draft with a sequence number, which drafts of earlier versions lack."""
+        """Return the draft of the manifest with a sequence number. Earlier versions wrote drafts without one."""
         if draft.sequence is not None:
             return draft
         known, checked = checked_backups(self.instance, self.repository)
@@ -220,7 +222,10 @@ class Sender:
         return draft.model_copy(update={"sequence": number})
 
     def _settle(self, bases: Sequence[str]) -> None:
-        """Make the snapshots of the committed backup a base, and release the snapshots of the base it was sent from."""
+        """Make the snapshots of the committed backup a base.
+
+        Release the snapshots of the base from which the backup was sent.
+        """
         names = _there(self.journal)
         if names:
             holds.give_back(names, _stored_properties(self.repository), dict.fromkeys(bases, BASE_TAG))
@@ -258,7 +263,7 @@ class Sender:
         return part
 
     def _send(self, volume: StartedVolume, base: str | None, key: DataKey | None) -> VolumePart:
-        """Send one volume from the base, a snapshot or bookmark by its full name (None: a full stream).
+        """Send one volume. `base` is the full name of a snapshot or bookmark (None: a full stream).
 
         Afterwards all its chunks are stored, the END record of the stream was read, and `zfs send` succeeded.
         """
@@ -299,7 +304,7 @@ class Sender:
     def _settings(self) -> UploadSettings:
         """Return the settings that split and compress the stream.
 
-        They are those of the first run, even if the configuration has changed.
+        The first run of the backup chose them. Later changes of the configuration have no effect.
         """
         cut = self.journal.started.cut
         return replace(
@@ -312,7 +317,7 @@ class Sender:
 
 
 def settings_for(instance: Instance, chunk_size: int) -> UploadSettings:
-    """Return upload settings for chunks of this size in bytes, with as many workers as fit into memory."""
+    """Return upload settings for chunks of this size in bytes. The memory limits the number of workers."""
     settings = instance.upload_settings()
     workers = decide_workers(settings.concurrency, chunk_size, settings.chunk_size)
     return replace(settings, chunk_size=chunk_size, concurrency=workers)
@@ -333,11 +338,11 @@ def store_stream(
 ) -> Uploaded:
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
-    `base` is the snapshot or bookmark to send from, None for a full stream. `known`, `on_stored` and `memory` are as in
-    `upload`. `total` is the estimated size in bytes, if it is already known.
+    `base` is the snapshot or bookmark from which the stream is sent (None: a full stream). `known`, `on_stored` and
+    `memory` have the same meaning as in `upload`. `total` is the estimated size in bytes, if it is already known.
 
     Raises:
-        ConfigError: the stream has too many chunks. None is stored.
+        ConfigError: the stream would have too many chunks. No chunk is stored.
     """
     if total is None:
         total = estimate(volume.full_name, base, volume.send_flags)
@@ -377,7 +382,7 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
     """Return the name of the base: its snapshot or, if that no longer exists, its bookmark. None for a full stream.
 
-    Both give the same stream. A continued run compares every chunk, and would find a difference.
+    Snapshot and bookmark produce the same stream. A continued run compares every chunk, and would find a difference.
     """
     if volume.from_guid is None:
         return None
@@ -394,9 +399,9 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 def _bases_held(
     instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the base of each increment by role. Snapshots are held; an error of the block releases their holds.
+    """Yield the base of each increment by role. Base snapshots are held; if the block fails, the holds are released.
 
-    `known` are the bases, if the caller holds them. The next run releases the holds of a killed run.
+    `known` are the bases, if the caller already holds them. If this run is killed, the next run releases the holds.
     """
     if known is not None:
         yield known
@@ -432,7 +437,7 @@ def _there(journal: BackupJournal) -> list[str]:
 
 def _forget(instance: str, repository: Repository, journal: BackupJournal) -> None:
     """Remove the mark and the journal of the unfinished backup."""
-    # A host without the right to remove objects leaves the mark, which is ignored once a manifest exists.
+    # A host without the right to remove objects leaves the mark, which readers ignore once a manifest exists.
     with contextlib.suppress(RepositoryError):
         remove_mark(repository, instance, journal.started.backup_id)
     journal.remove()

@@ -1,10 +1,10 @@
 """The source that is a database server on filesystems of this host.
 
-The server is held by hooks, a stopped applier and a lock. The binlog inside the snapshot proves its position.
+During the snapshot, hooks, a stopped applier and a lock prevent writes. The binlog in the snapshot proves the position.
 
 A change through mapped memory is in a snapshot only after the kernel has written it back. With myisam_use_mmap MyISAM
 changes rows in place in the mapped file. FLUSH TABLES unmaps the file without a sync (storage/myisam/mi_dynrec.c of
-both families). The pages are in the page cache, which ZFS does not know.
+both families). The changed pages are then in the page cache, which ZFS does not know.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ from zsnapdb.zfs.command import run
 
 _SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
 _AHEAD_SECONDS = 60.0
-"""The limit in seconds of the first of two write-backs. It runs without a lock and writes most pages."""
+"""The time limit in seconds of the first of two write-backs. The first runs without a lock and writes most pages."""
 _CATCH_UP_SECONDS = 30.0
 
 
 def is_written_through_memory(facts: ServerFacts) -> bool:
     """Return whether the server may change table files through mapped memory.
 
-    A table that was opened while the setting was on stays mapped, so any MyISAM table is enough.
+    A table that was opened while the setting was on stays mapped, so the result is True if any MyISAM table exists.
     """
     return "MyISAM" in facts.engines or any(facts.variables.get(name) == "ON" for name in _SWITCHES)
 
 
 def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> None:
-    """Write changed pages back to the file systems, so that a snapshot has them (sync(1), syncfs(2)).
+    """Write changed pages back to the file systems, so that a snapshot contains them (sync(1), syncfs(2)).
 
     Raises:
         LockError: the write-back fails or takes longer than `seconds`.
@@ -91,11 +91,11 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
 
 
 def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
-    """Return the newest known tail of the server's newest binlog, before the server is held.
+    """Return the newest known tail of the server's newest binlog. Call this before the server is held.
 
-    This is the recorded tail if the server has written little since then. Otherwise the server's own files are read
-    from that tail on. The proof uses a tail only if the binlog in the snapshot contains it too. Only a proof records a
-    tail. Errors here are ignored, because the proof reports them.
+    If the server has written little since the recorded tail, return the recorded tail. Otherwise read the server's own
+    files after the recorded tail. The proof uses a tail only if the binlog in the snapshot contains it too. Only a
+    proof records a tail. Errors are ignored, because the proof reports the same errors.
     """
     known = binlog_tail_record.read(instance, observed.facts.flavour)
     paths = binlog_paths(observed.facts.variables, "log_bin")
@@ -112,10 +112,11 @@ def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
 def prove_position(
     instance: Instance, observed: Observed, session: Session, backup_id: str, before: Position, known: KnownTail | None
 ) -> Position:
-    """Return the position in the snapshot's own binlog. If the binlog contains the `known` tail, it is read from there.
+    """Return the position in the snapshot's own binlog.
 
-    The position must contain every transaction that the server had published before the snapshot, and the server must
-    publish the position soon. Afterwards the tail of the snapshot is recorded.
+    If the binlog contains the `known` tail, read it only after that tail. The position must contain every transaction
+    that the server had published before the snapshot, and the server must publish that position within a short time.
+    Afterwards the tail of the snapshot is recorded.
 
     Raises:
         ConsistencyError: a published transaction is missing, or the server does not publish the position.
@@ -192,10 +193,10 @@ _POSITION_BYTES = 4096
 
 @dataclass(frozen=True)
 class ServerHold:
-    """The result of a hold: the lock, and how long it was held in milliseconds.
+    """The result of a hold: the lock, and the time in milliseconds for which it was held.
 
-    `before` is the position that the server published just before the snapshot. `channels` are its replication channels
-    at that time. `known` is a tail of its newest binlog before the hold.
+    `before` is the position that the server published just before the snapshot. `channels` are the replication channels
+    at that time. `known` is a tail of the newest binlog before the hold.
     """
 
     choice: LockChoice
@@ -233,7 +234,7 @@ def open_server(instance: Instance) -> Iterator[ServerSource]:
 
 @dataclass(frozen=True)
 class ServerSource:
-    """The server of an instance. `session` is for queries; another connection holds the lock."""
+    """The server of an instance. `session` runs queries; another connection holds the lock."""
 
     instance: Instance
     session: Session
@@ -246,7 +247,7 @@ class ServerSource:
         """Check the server, its files and its datasets.
 
         Raises:
-            PreflightError: they are not fit for a backup; the message lists every objection.
+            PreflightError: the instance is not fit for a backup; the message lists every objection.
         """
         return observe(self.instance, self.session)
 
@@ -272,7 +273,7 @@ class ServerSource:
         """Return the position in the set's own binlog.
 
         Raises:
-            ConsistencyError: published transactions are missing in the binlog.
+            ConsistencyError: the binlog lacks published transactions.
         """
         position = prove_position(self.instance, observed, self.session, made.backup_id, hold.before, hold.known)
         return ServerProof(position, hold.choice, hold.held_ms, hold.channels)
@@ -325,7 +326,7 @@ class ServerSource:
 
 
 def origin_of(observed: Observed) -> SourceServer:
-    """Return the facts of the observed server that a copy of the server needs."""
+    """Return the facts about the observed server that are needed to start a copy of it."""
     key_files = [str(file) for file in observed.keys.files]
     strays = absolute_tablespaces(observed.facts)
     key = observed.binlog_key
@@ -342,7 +343,7 @@ def _under_least_lock(
 ) -> ServerHold:
     """Create the snapshots under the chosen lock.
 
-    If the lock is not granted, use its fallback. If it has none, try again within `lock.budget`.
+    If the lock is not granted, use the lock's fallback. If the lock has no fallback, try again within `lock.budget`.
     """
     give_up = time.monotonic() + instance.settings.lock.budget
     choice = observed.choice
@@ -395,7 +396,8 @@ def _attempt(
         properties = {
             **marks,
             LOCK_PROPERTY: choice.name,
-            # A lower bound, so that even the set of a killed run has a position. The proof sets the exact one.
+            # This position is a lower bound, so that even the set of a killed run has one. The proof sets the exact
+            # position.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
         pending = request.prepare(properties)
@@ -433,10 +435,10 @@ def _attempt(
 def _low_priority_outside_lock(
     choice: LockChoice, hooked: Hooked
 ) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Run the block at low priority, and yield a context for the time of the lock, which has a high priority.
+    """Run the block at low priority, and yield a context that runs the work under the lock at high priority.
 
-    With hooks the block keeps its priority, because a hook may hold a resource for which other processes wait. Without
-    a lock the yielded context changes nothing, because no process waits for this process.
+    If there are hooks, the block keeps its priority, because a hook may hold a resource for which other processes wait.
+    Without a lock the yielded context changes nothing, because no process waits for this process.
     """
     if hooked.is_any:
         yield contextlib.nullcontext

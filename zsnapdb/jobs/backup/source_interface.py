@@ -1,13 +1,12 @@
 """The interface between the backup engine and the sources of backups.
 
-A source is a database server on filesystems of this host (`server_source.py`) or a virtual machine (`vm_source.py`). It
-is held during a snapshot, and proves its position.
+A source is a database server on filesystems of this host (`server_source.py`) or a virtual machine (`vm_source.py`).
+The engine holds the source during a snapshot, and the source proves its position.
 
-The engine calls the phases below in this order, and does not know their content. It makes the streams, the chain and
-the repository.
+The engine calls the phases below in this order. It handles streams, chains and the repository itself.
 
 `take` creates one consistent snapshot set: hold the source, create all snapshots in one request, release the source,
-prove the set. A set without a proof is removed.
+prove the set. A set that is not proved is removed.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Observation(Protocol):
 
 
 class Proof(Protocol):
-    """The proof of a snapshot set by its source. The engine sets `properties` on the snapshots."""
+    """A source's proof of a snapshot set. The engine sets `properties` on the snapshots."""
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -87,7 +86,7 @@ class SnapshotRequest:
         return tuple(f"{dataset}@{short}" for _, dataset in sorted(self.volumes.items()))
 
     def prepare(self, properties: Mapping[str, str]) -> snapshots.PendingSnapshots:
-        """Return the request with the properties of the source and of the engine, ready to start without delay."""
+        """Return the request with the properties from the source and the engine, ready to start without delay."""
         own = {
             BACKUP_PROPERTY: self.backup_id,
             INSTANCE_PROPERTY: self.instance,
@@ -98,14 +97,14 @@ class SnapshotRequest:
         return snapshots.PendingSnapshots.of(self.names, {**properties, **own})
 
     def withdraw(self) -> None:
-        """Destroy the snapshots of the request, so that it can be made again. A second call is harmless."""
+        """Destroy the snapshots of the request, so that the request can be repeated. A second call is harmless."""
         destruction.destroy_set(list(self.names), self.backup_id)
 
     def made(self) -> SnapshotSet:
         """Return the new snapshot set.
 
         Raises:
-            ConsistencyError: the snapshots are not of one transaction group.
+            ConsistencyError: the snapshots are not in one transaction group.
         """
         members = snapshots.describe(list(self.names))
         snapshots.check_one_group(members)
@@ -124,7 +123,7 @@ class Source(Protocol[O, H, P]):
     """
 
     def recover(self) -> str | None:
-        """Undo the leftovers of a killed run on the source. Return the text of a warning; None if there were none."""
+        """Undo the changes of a killed run to the source. Return the text of a warning; None if there were none."""
 
     def observe(self) -> O:
         """Check the source; change nothing.
@@ -155,12 +154,15 @@ class Source(Protocol[O, H, P]):
 AnySource = Source[Any, Any, Any]
 
 SourceOpener = Callable[[Instance], AbstractContextManager[AnySource]]
-"""Opens the source of an instance. Raises ServerError, or another typed error, if the source cannot be reached."""
+"""Function that opens the source of an instance.
+
+Raises ServerError, or another typed error, if the source cannot be reached.
+"""
 
 
 @dataclass(frozen=True)
 class ProvedSet(Generic[P]):
-    """A snapshot set, and the proof by its source. `holds_bases`: the base snapshots are held."""
+    """A snapshot set, and its source's proof. `holds_bases`: the base snapshots are held."""
 
     set: SnapshotSet
     proof: P
@@ -181,12 +183,12 @@ def take(
     """Create the snapshot set `backup_id` of the source of an instance, and prove the set.
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
-    the next increment is possible even if they are removed. The snapshots `bases` from which the backup is sent are
-    held too. Other sets need no hold, because ZFS destroys no snapshot that has clones. On an error the new snapshots
-    are removed. Errors of the source are raised too.
+    the next increment is possible even if the snapshots are removed. The snapshots `bases`, from which the backup is
+    sent, are held too. Sets that are not backups need no hold, because ZFS destroys no snapshot that has clones. After
+    an error the new snapshots are removed. Errors of the source are raised too.
 
     Raises:
-        ConsistencyError: the snapshots are not of one transaction group.
+        ConsistencyError: the snapshots are not in one transaction group.
     """
     request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state, run_id)
     with undone_on_error(request.withdraw):

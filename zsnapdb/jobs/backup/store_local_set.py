@@ -1,7 +1,6 @@
-"""Snapshot sets that are stored after their creation.
+"""The later storing of local snapshot sets in the repository.
 
-The reason is `zsnapdb backup --set`, or a store that was unreachable. For `--set` the server is not used and may be
-down.
+This happens after an outage of the store, or with `zsnapdb backup --set`, for which the server may be down.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ from zsnapdb.zfs import holds, snapshots
 
 @dataclass(frozen=True)
 class OutageSnapshot:
-    """A proved snapshot set that is not stored yet. `created` is the time of its proof, `seconds` is how long it took.
+    """A proved snapshot set that is not stored yet.
+
+    `created` is the time of the proof, and `seconds` is the time that the set took.
 
     `instance` is the instance with its volumes.
     """
@@ -54,7 +55,8 @@ class OutageSnapshot:
     def becomes_backup(self) -> None:
         """Turn the set into a backup's set that is not stored yet. The caller writes the journal next.
 
-        Until then the manifest of the local set stays. It tells the next run that a set without a journal was local.
+        Until then the manifest of the local set stays. By this manifest the next run knows that a set without a journal
+        was local.
         """
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)
@@ -65,7 +67,7 @@ class OutageSnapshot:
             holds.release(self.names, BASE_TAG)
 
     def stays_local(self) -> None:
-        """Turn the set back into a local one, which stays although its backup failed."""
+        """Turn the set back into a local set, so that it stays although its backup failed."""
         snapshots.set_on(self.names, {STATE_PROPERTY: LOCAL})
         local_snapshot.write(self.instance, self.described, self.set, self.created)
         holds.release(self.names)
@@ -86,7 +88,7 @@ def snapshot_during_outage(
     """Create the snapshot set of a backup whose store is unreachable.
 
     Raises:
-        UnreachableError: `outage`, because no set on this host is stored yet, so the address may be wrong.
+        UnreachableError: the error `outage`, because no set on this host is stored yet and the address may be wrong.
     """
     with opener(instance) as source:
         with lock_server_work(instance):
@@ -154,7 +156,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class _RecordedSource:
-    """The source of an earlier set. It was judged when the set was created, and is not judged again."""
+    """The source of an earlier set. The source was checked when the set was created, and is not checked again."""
 
     volumes: Mapping[str, str]
     ciphers: Mapping[str, str]
@@ -170,7 +172,7 @@ class _RecordedSource:
 
 
 def open_set(instance: Instance, requested: str) -> OutageSnapshot:
-    """Return the local set with that id, or the newest for `latest`. From now on, local retention keeps the set.
+    """Return the local set with that id, or the newest set for `latest`. From now on, local retention keeps the set.
 
     Raises:
         NotFound: this host has no such complete set.

@@ -54,7 +54,7 @@ from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
 
 @dataclass(frozen=True)
 class ObservedInside:
-    """A server inside a machine that can be locked: its facts, and the lock that suffices."""
+    """A lockable server inside a machine: the facts about the server, and the weakest sufficient lock."""
 
     facts: ServerFacts
     choice: LockChoice
@@ -64,8 +64,8 @@ class ObservedInside:
 class LockedGuestServer:
     """The server while it is locked, for at most `remaining()` seconds.
 
-    Afterwards `after` is the position that the server had published when the lock was released. `lock` describes the
-    lock.
+    After the release of the lock, `after` is the position that the server had published at the release. `lock`
+    describes the lock.
     """
 
     facts: ServerFacts
@@ -84,7 +84,7 @@ class LockedGuestServer:
         return ServerLock(self.choice.name, self.choice.lock.holds_ddl and self.after is not None)
 
     def part(self) -> ServerInsidePart:
-        """Return the manifest's description of the server. Call it after the lock was released."""
+        """Return the manifest's description of the server. Call this after the lock was released."""
         return ServerInsidePart(
             flavour=self.facts.flavour,
             version=self.facts.version,
@@ -117,9 +117,9 @@ class ExaminedInside:
 
 
 def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> ExaminedInside:
-    """Check the server, if one is configured. `addresses` are the addresses of the machine.
+    """Check the server in the machine, if one is configured. `addresses` are the addresses of the machine.
 
-    An obstacle is an objection if the grade must be quiesced. Otherwise it is a warning, and a backup takes no lock.
+    An obstacle to the lock is an objection if the grade must be quiesced. Otherwise only warn, and take no lock.
     """
     if instance.settings.host is None:
         return ExaminedInside(None, ())
@@ -143,7 +143,7 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
     """Raise PreflightError unless the server's host name resolves to an address of the machine.
 
-    A server elsewhere proves nothing about the machine.
+    A server outside the machine proves nothing about the machine.
     """
     try:
         resolved = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}
@@ -159,7 +159,7 @@ def _prove_inside(host: str, addresses: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def locked(instance: Instance, observed: ObservedInside) -> Iterator[LockedGuestServer]:
-    """Hold the server's lock for the block, at most `lock.deadline`. All slow work is done before the lock.
+    """Hold the server's lock during the block, at most for `lock.deadline`. All slow work is done before the lock.
 
     Raises:
         LockNotGranted: the lock could not be acquired; the block did not run.
@@ -181,7 +181,7 @@ def locked(instance: Instance, observed: ObservedInside) -> Iterator[LockedGuest
 
 
 InsideLock = Callable[[Instance, ObservedInside], AbstractContextManager[LockedGuestServer]]
-"""Locks the server inside a machine for a block."""
+"""Function that locks the server inside a machine during a block."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class ObservedMachine:
 
 @dataclass(frozen=True)
 class MachineHold:
-    """The result of a hold: the reached grade, with the freeze and the locked server if there were any."""
+    """The result of a hold: the reached grade, and the freeze and the locked server, if any."""
 
     reached: ReachedGrade
     freeze: Freeze | None
@@ -246,7 +246,7 @@ class MachineSource:
     lock: InsideLock = locked
 
     def recover(self) -> str | None:
-        """Thaw a guest that a killed run left frozen. The caller has the lock of the source."""
+        """Thaw a guest that a killed run left frozen. The caller holds the lock of the source."""
         return guest_freeze.thaw_forgotten(self.instance, self.hypervisor, is_running=self._runs)
 
     def _runs(self, uuid: str) -> bool:
@@ -257,7 +257,7 @@ class MachineSource:
         """Check the machine and its disks.
 
         Raises:
-            PreflightError: machine or disks are not fit for a backup; the message lists every objection.
+            PreflightError: the machine or its disks are not fit for a backup; the message lists every objection.
         """
         examined = self.examine()
         error = objection(examined.findings)
@@ -327,9 +327,10 @@ class MachineSource:
     def _snapshot_held(
         self, observed: ObservedMachine, hooked: Hooked, request: SnapshotRequest
     ) -> tuple[Freeze, LockedGuestServer | None]:
-        """Create the snapshots with the guest frozen, and under the lock of the server in the machine if there is one.
+        """Create the snapshots while the guest is frozen, and under the lock of the server in the machine, if any.
 
-        All slow work is done before the lock and the freeze. The kernel finishes late snapshots after the thaw.
+        All slow work is done before the lock and the freeze. If the snapshots are late, the kernel finishes them after
+        the thaw.
         """
         uuid, deadline, server = observed.known.domain.uuid, self.settings.freeze_deadline, None
         pending = _prepared(request)
@@ -349,9 +350,10 @@ class MachineSource:
     def _under_lock(
         self, inside: ObservedInside, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots
     ) -> LockedGuestServer | None:
-        """Create the snapshots under the lock and the freeze. Retry an ungranted lock within `lock.budget`.
+        """Create the snapshots under the lock and the freeze.
 
-        Return None, without a freeze, if the lock was never granted.
+        If the lock is not granted, try again within `lock.budget`. Return None, without a freeze, if the lock was never
+        granted.
 
         Raises:
             LockNotGranted: the grade must be quiesced.
@@ -441,7 +443,7 @@ def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
 
 
 def _not_stored(domain: str, xml: str) -> list[FitnessFinding]:
-    """Return a warning that lists the host's resources, other than disks, that the machine uses."""
+    """Return a warning that lists the resources of this host, except disks, that the machine uses."""
     reasons = obstacles(xml)
     if not reasons:
         return []
@@ -466,7 +468,7 @@ def _device(source: str | None) -> DiskDevice:
 
 
 def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict[str, str]]:
-    """Return the findings about the zvols, and the ciphers of the encrypted ones."""
+    """Return the findings about the zvols, and the ciphers of the encrypted zvols."""
     findings, ciphers = [], {}
     for target, dataset in sorted(volumes.items()):
         try:

@@ -1,1 +1,1 @@
-"""Common parts of all jobs: instance, host, events, clocks, locks, and the handling of interruptions."""
+"""Code that all jobs share: instance, host, events, clocks, locks, and the handling of interruptions."""

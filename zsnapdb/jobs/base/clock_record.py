@@ -1,4 +1,4 @@
-"""The record of this host's clocks, and the time that expiry uses (`planning/clock_guard.py`)."""
+"""The record of this host's clocks, and the time by which things expire (`planning/clock_guard.py`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.planning.clock_guard import ClockRecord, RemovalTime
 
 
 def removal_time(host: Host) -> RemovalTime:
-    """Return the time that expiry uses, and record the present reading of the clocks.
+    """Return the time by which things expire, and record the present reading of the clocks.
 
     If the record cannot be written, the next command uses the previous record. Without a steady clock the wall clock is
     trusted, because it cannot be compared.
@@ -29,7 +29,7 @@ def removal_time(host: Host) -> RemovalTime:
         with contextlib.suppress(OSError, PreflightError):
             # The lock keeps a command with an older record from overwriting a confirmation.
             fcntl.flock(stack.enter_context(open_lock(host.run, "clock")), fcntl.LOCK_EX)
-        # Read the clocks again, as this run may have waited for the lock.
+        # Read the clocks again, because this run may have waited for the lock.
         reading = host.reading() or reading
         before = _read(_file(host))
         record = clock_guard.follow(before, reading)

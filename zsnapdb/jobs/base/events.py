@@ -42,7 +42,7 @@ SILENT: Events = Silent()
 
 
 class KeptWarnings:
-    """A receiver that passes all events on, and keeps the warnings for the job's result."""
+    """A receiver that forwards all events, and keeps the warnings for the job's result."""
 
     def __init__(self, inner: Events) -> None:
         self._inner = inner
@@ -63,7 +63,7 @@ class KeptWarnings:
 def undone_on_error(undo: Callable[[], None]) -> Iterator[None]:
     """Call `undo` if the block fails, and raise the error of the block.
 
-    If `undo` fails too, a note on that error reports it.
+    If `undo` fails too, a note on the error of the block says so.
     """
     try:
         yield
@@ -80,11 +80,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
-    """Run the block to its end. Ctrl-C, SIGTERM and the end of the session take effect after it.
+    """Run the block to its end. Ctrl-C, SIGTERM and the end of the session take effect after the block.
 
-    `tell` gets one line when a signal arrives. The handlers are functions, because a program started in the block would
-    inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group. In a thread
-    other than the main thread the block runs unprotected, because such a thread gets no signals.
+    `tell` gets one line when a signal arrives. The signals are handled, not ignored, because a program started in the
+    block would inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group.
+    In a thread other than the main thread the block runs unprotected, because such a thread gets no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -99,7 +99,8 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
                 tell("a signal was received: this command ends as soon as nothing is half done")
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
-    # A signal that was ignored at the start (nohup) stays ignored. None is a handler that Python did not set.
+    # A signal that was ignored at the start (nohup) stays ignored. The value None means a handler that Python did not
+    # set.
     kept = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     for number in kept:
         signal.signal(number, note)

@@ -1,4 +1,4 @@
-"""Everything that jobs use of a host, so that tests can run the same jobs on a simulated host."""
+"""The interface of jobs to a host. Tests can run the same jobs on a simulated host."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def system_now() -> datetime:
 
 
 def system_steady() -> tuple[str, float] | None:
-    """Return the boot id and the seconds of its steady clock; None if the kernel does not provide them.
+    """Return the boot id and the seconds of the steady clock; None if the kernel does not provide them.
 
-    The clock counts while the host is suspended, and cannot be set (clock_gettime(2), CLOCK_BOOTTIME).
+    The steady clock also runs while the host is suspended, and nobody can set it (clock_gettime(2), CLOCK_BOOTTIME).
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -51,7 +51,10 @@ def backup_id_at(moment: datetime) -> str:
 
 
 OpenStore: TypeAlias = "Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]"
-"""Opens the store of a repository and returns it with the key prefix. Reports retries to the callback."""
+"""Function that opens the store of a repository, and returns the store and the key prefix.
+
+The callback receives retries.
+"""
 
 
 def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:
@@ -62,7 +65,7 @@ def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None
 
 
 def _who() -> AuthorPart:
-    """Return the user of this process: according to the kernel, to sudo, and to a service that acts for a user.
+    """Return the user of this process according to the kernel, to sudo, and to a service that acts for a user.
 
     Sources: proc(5), loginuid; sudo(8).
     """
@@ -107,13 +110,13 @@ class Host:
     """Locks and marks that a reboot clears."""
 
     cache: Path = Path("/var/cache/zsnapdb")
-    """Copies of repository content only. They may be removed at any time."""
+    """Copies of content of the repository. The folder may be removed at any time."""
 
     journals: Path = Path("/var/lib/zsnapdb/journal")
     """Journals of interrupted backups for the next run, a folder per instance."""
 
     records: Path = Path("/var/lib/zsnapdb/stored")
-    """Records of the objects that this host stored, a folder per instance and repository (`host_record.py`)."""
+    """Records of the objects that this host stored, a folder per instance and repository (`record/`)."""
 
     @property
     def local_sets(self) -> Path:
@@ -122,7 +125,7 @@ class Host:
 
     @property
     def bases(self) -> Path:
-        """Base snapshots that a running backup holds and that are in no set, a file per instance (`backup/send.py`)."""
+        """Base snapshots that running backups hold and that belong to no set, a file per instance (`send.py`)."""
         return self.records.with_name("bases")
 
     @property
@@ -132,7 +135,7 @@ class Host:
 
     @property
     def readers(self) -> Path:
-        """Replicas to rebuild after a restore replaced their source, a file per instance (`affected_replicas.py`)."""
+        """Replicas to rebuild after a restore of their source, a file per instance (`affected_replicas.py`)."""
         return self.records.with_name("readers")
 
     @property
@@ -186,10 +189,10 @@ class Host:
     """An id for an object that starts at that time."""
 
     def latest(self) -> datetime:
-        """Return the later of the wall clock and the proven time.
+        """Return the wall-clock time or the proven time, whichever is later.
 
-        The times of creation and use come from it. So an object that was created while the clock was behind does not
-        expire early.
+        Creation and use of objects are recorded with this time. So an object that was created while the wall clock was
+        behind does not expire early.
         """
         from zsnapdb.jobs.base.clock_record import removal_time
 
@@ -200,7 +203,7 @@ class Host:
         return self.id_at(self.latest())
 
     run_id: Callable[[], str] = run_context.run_id
-    """The id of the run that this job is part of."""
+    """The id of the run to which this job belongs."""
 
     who: Callable[[], AuthorPart] = _who
     """The user of the job: the accounts of this process, or the user for whom a service runs the job."""
@@ -208,10 +211,10 @@ class Host:
     open_store: OpenStore = _open_store
 
     journal_disk: JournalDisk | None = None
-    """The writer of the journals; None: the disk of this host."""
+    """The writer of the journals (None: a writer to the disk of this host)."""
 
     has_ended: Callable[[Holder], bool] = _has_ended
-    """Returns whether the holder of a lease is certain to have ended."""
+    """Function that returns whether the holder of a lease has certainly ended."""
 
 
 THIS_HOST = Host()
@@ -223,9 +226,9 @@ def fresh_server_id() -> int:
 
 
 def fresh_password() -> SecretStr:
-    """Return a new password. Its last characters satisfy validate_password and simple_password_check.
+    """Return a new password. Its last characters satisfy the plugins validate_password and simple_password_check.
 
-    A server on a copy has the password rules of its source, so the password has several characters of each kind. MySQL
-    accepts at most 32 characters for a replication source (refman 8.4, "CHANGE REPLICATION SOURCE TO").
+    A server on a copy enforces the password rules of its source, so the password contains several characters of each
+    kind. MySQL accepts at most 32 characters for a replication source (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     return SecretStr(secrets.token_urlsafe(16) + "-._bB7cC8A")

@@ -33,7 +33,7 @@ FIRST_LEVEL = 3
 
 
 def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
-    """Return the error for an address at which no repository was found. It contains the address."""
+    """Return the error for an address at which no repository was found. The error contains the address."""
     return NotFound(
         f"no repository was found at the address of repository {repository!r}, {url}: {error.message}",
         hint=error.hint,
@@ -50,9 +50,9 @@ class Instance:
     events: Events = SILENT
     host: Host = THIS_HOST
     is_own_repository: bool = True
-    """Whether `repository` is the one in which this host stores the instance's backups."""
+    """Whether `repository` is the repository in which this host stores the instance's backups."""
     copies: Mapping[str, RepositorySettings] = field(default_factory=dict)
-    """The other repositories in the objectives of the instance."""
+    """The repositories of copies in the objectives of the instance."""
     vms: MachineSettings = field(default_factory=MachineSettings)
     """The connection settings of libvirt."""
     restores: Path = Path("/var/lib/zsnapdb/restores")
@@ -64,7 +64,7 @@ class Instance:
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
-        """Return the named (or only) instance.
+        """Return the instance with this name (None: the only instance).
 
         Raises ConfigError if the instance is not configured, or has an unknown lock strategy.
         """
@@ -88,7 +88,7 @@ class Instance:
 
     @classmethod
     def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
-        """Return the instance with the named repository (None: its own one).
+        """Return the instance with the repository of this name (None: its own repository).
 
         Retention policy and objectives of another repository have precedence over those of the instance. Objectives for
         copies apply only to the instance's own repository. Raises UsageError if the repository is not configured.
@@ -120,7 +120,7 @@ class Instance:
         return None if self.is_own_repository else self.settings.repository
 
     def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
-        """Return the instance with the repository of a plan: `other`, or its own one if `other` is None.
+        """Return the instance with the repository of a plan: `other`, or its own repository if `other` is None.
 
         Raises UsageError if the repository is no longer configured.
         """
@@ -138,7 +138,7 @@ class Instance:
         )
 
     def impatient(self, seconds: float) -> Instance:
-        """Return the instance with repositories that retry requests for at most this many seconds."""
+        """Return the instance with a limit in seconds for the retries of all its repositories."""
 
         def limited(settings: RepositorySettings) -> RepositorySettings:
             return settings.model_copy(update={"patience": min(settings.patience, seconds)})
@@ -147,7 +147,7 @@ class Instance:
         return replace(self, repository=limited(self.repository), copies=copies)
 
     def retention_policy(self) -> KeepSettings:
-        """Return the retention policy of the instance, else that of its repository.
+        """Return the retention policy of the instance, else the policy of its repository.
 
         Raises ConfigError if neither is configured.
         """
@@ -257,7 +257,7 @@ class Instance:
         )
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to the instance's server. Callers may use the server's paths as paths on this host.
+        """Open a session to the instance's server. The server's paths are valid on this host.
 
         Raises PreflightError if the instance is a virtual machine.
         """
@@ -267,7 +267,10 @@ class Instance:
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
 
     def session_inside(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to the server inside the instance's virtual machine. The paths are those of the guest."""
+        """Open a session to the server inside the instance's virtual machine.
+
+        The server's paths are valid only in the guest.
+        """
         from zsnapdb.mysql.session import Session
 
         return Session.open(self.address_inside, self.settings.password(), read_timeout=read_timeout)
@@ -316,7 +319,10 @@ class Instance:
         return forms_of(self.repository.stream.send) == (SendForm.RAW,)
 
     def summaries(self, repository: Repository) -> Summaries:
-        """Return the instance's backups in the repository, without chunk tables. They are cached on this host."""
+        """Return the instance's backups in the repository, without chunk tables.
+
+        The summaries are cached on this host.
+        """
         from zsnapdb.repository.catalogue import Cache, summaries
 
         return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))

@@ -1,4 +1,7 @@
-"""Reading of an instance's snapshots on this host. Each command reads only those that it needs; a cache helps."""
+"""Reading of an instance's snapshots on this host.
+
+Each command reads only the snapshots that it needs, with the help of a cache.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,11 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _GENERATION_FILE = ".generation"
 _CHANGING = "changing"
-"""The generation during a change of a set, or after a run was killed during such a change."""
+"""The content of the generation file while a run changes a set, and after a run was killed during such a change."""
 _PATIENCE = 10.0
 
 HOLDS = "userrefs"
-"""The number of holds (zfsprops(7)). It must be read before a snapshot is recorded."""
+"""The number of holds of a snapshot (zfsprops(7)). It must be read before the snapshot is recorded."""
 
 
 def _folder(instance: Instance) -> Path:
@@ -43,14 +46,14 @@ def _folder(instance: Instance) -> Path:
 
 
 def _file(instance: Instance, place: str) -> Path:
-    # The name of a dataset may be as long as a file name, so slashes are not escaped.
+    # The name of a dataset may be as long as a file name may be. Escaped slashes would make it longer.
     return _folder(instance) / hashlib.sha256(place.encode()).hexdigest()
 
 
 def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
-    """Return the snapshots, by short name, that were recorded as local and are still the same.
+    """Return the short names of the snapshots that were recorded as local and are still the same.
 
-    A file of another account and a link are ignored.
+    A record that is a link or belongs to another account is ignored.
     """
     try:
         opened = os.open(_file(instance, place), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -67,7 +70,10 @@ def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> 
 
 
 def read_generation(instance: Instance) -> str:
-    """Return the present id of the cache, which `changing_sets` replaces. Read it before the snapshots, for `note`."""
+    """Return the present id of the cache, which `changing_sets` replaces.
+
+    Read the id before the snapshots, for `note`.
+    """
     try:
         return (_folder(instance) / _GENERATION_FILE).read_text()
     except (OSError, ValueError):
@@ -77,10 +83,10 @@ def read_generation(instance: Instance) -> str:
 def note_snapshots(
     instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable[OwnedSnapshot], generation_before: str
 ) -> None:
-    """Record the local snapshots among `seen`, in addition to recorded ones that still exist.
+    """Record the local snapshots among `seen`. Earlier records of existing snapshots stay.
 
-    Nothing is recorded if a run changed a set since `generation_before`, or is changing one now. `names` must be listed
-    before the snapshots are read, and `seen` must be read with `HOLDS`. Write errors are ignored.
+    Nothing is recorded if a run changed a set since `generation_before`, or is changing a set now. The caller listed
+    `names` before it read the snapshots, and read `seen` with `HOLDS`. Write errors are ignored.
     """
     with contextlib.suppress(BusyError, OSError, PreflightError), _alone(instance, 0.0):
         current = read_generation(instance)
@@ -107,10 +113,10 @@ def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable
 
 @contextlib.contextmanager
 def changing_sets(instance: Instance, places: Collection[str]) -> Iterator[None]:
-    """Change local sets in the block. Until its end, snapshots of these datasets are not recorded.
+    """Let the block change local sets. Until the block ends, snapshots of these datasets are not recorded.
 
-    Results that were read before the end are not recorded later either. Raises PreflightError if a record cannot be
-    removed.
+    Snapshots that were read before the end of the block are not recorded later either. Raises PreflightError if a
+    record cannot be removed.
     """
     with _alone(instance, _PATIENCE):
         try:
@@ -139,15 +145,15 @@ def _line(name: str, number: int) -> str:
 
 
 _MOST_BY_NAME = 1000
-"""The maximum number of snapshots queried by name. Above it, listing all snapshots is no slower."""
+"""The maximum number of snapshots queried by name. For more snapshots, a listing of all snapshots takes no longer."""
 
 
 @dataclass(frozen=True)
 class SetsHere:
-    """The snapshots on some datasets whose name is that of a snapshot set, from one listing.
+    """The snapshots on some datasets that have the name of a snapshot set, from one listing.
 
-    `listed` is None if they cannot be listed without starting a program. `generation` is that of the cache before the
-    listing.
+    `listed` is None if the snapshots cannot be listed without starting a program. `generation` is the id of the cache
+    before the listing.
     """
 
     instance: Instance
@@ -161,7 +167,7 @@ class SetsHere:
         return cls(instance, tuple(places), snapshot_names(places), generation)
 
     def note(self, seen: Iterable[OwnedSnapshot]) -> None:
-        """Record the local snapshots among `seen`, so that other runs need not read them.
+        """Record the local snapshots among `seen`, so that other runs need not read these snapshots.
 
         `seen` must have been read with `HOLDS`.
         """
@@ -171,7 +177,7 @@ class SetsHere:
     def read(self, more: Sequence[str] = (), states: Collection[str] | None = None) -> list[OwnedSnapshot]:
         """Return the snapshots of the instance's sets in one of the states (None: any), oldest first.
 
-        They have the properties `MARKS` and `more`. Raises NotFound if a dataset does not exist.
+        The result includes the properties `MARKS` and `more`. Raises NotFound if a dataset does not exist.
         """
         if states is not None and LOCAL not in states:
             return [one for one in self.all_but_noted(more) if _is_in(one, states)]
@@ -189,7 +195,7 @@ class SetsHere:
         return frozenset(one for one in named_here if one is not None)
 
     def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
-        """Yield the result of `read` in parts, newest sets first, in ZFS's order of creation.
+        """Yield the result of `read` in several lists, newest sets first, in ZFS's order of creation.
 
         Sets without a snapshot of every volume are left out.
         """
@@ -204,10 +210,10 @@ class SetsHere:
             size = min(8 * size, _MOST_BY_NAME)
 
     def torn_after(self, group: int, states: Collection[str], volumes: int) -> list[OwnedSnapshot]:
-        """Return the snapshots in one of the states that ZFS made after the group and whose set lacks a volume.
+        """Return the snapshots of incomplete sets in one of the states that were created after the transaction group.
 
-        `volumes` is the number of snapshots of a whole set. zsnapdb makes a set at once. Another program renamed or
-        destroyed the missing snapshot, or renamed its dataset.
+        `volumes` is the number of snapshots of a complete set. zsnapdb creates all snapshots of a set at once. So
+        another program renamed or destroyed the missing snapshot, or renamed its dataset.
         """
         if self.listed is None:
             known = {one.snapshot.full_name: one for one in self.read((), states)}
@@ -229,7 +235,10 @@ class SetsHere:
         return [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
 
     def _oldest_first(self) -> list[str]:
-        """Return the names of sets that exist on all datasets, in ZFS's order of creation, as clocks may be wrong."""
+        """Return the names of sets that exist on all datasets, in ZFS's order of creation.
+
+        The times in them may be wrong.
+        """
         if not self.listed:
             return []
         everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))
@@ -256,7 +265,7 @@ def own_snapshots(
     states: Collection[str],
     only: str | None = None,
 ) -> list[OwnedSnapshot]:
-    """Return the result of `SetsHere.read` for a new listing.
+    """List the snapshots, and return the result of `SetsHere.read`.
 
     With `only`, only the snapshots of the set with this id are read, so the number of snapshots does not matter.
     """

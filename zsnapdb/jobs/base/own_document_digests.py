@@ -1,8 +1,8 @@
-"""The digests of documents that this host stored or adopted, in files below the folder of its records.
+"""The digests of documents that this host stored or adopted, in files below the folder `Host.records`.
 
-`documents.json` has the digests of an instance's small documents for all repositories, because each document names its
-repository. The backup and binlog records in the same folder have the digests of manifests and of rotated binlogs'
-descriptions.
+`documents.json` contains the digests of an instance's small documents in all repositories, because each document names
+its repository. The backup and binlog records in the same folder contain the digests of manifests and of rotated
+binlogs' descriptions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class _Read:
 
 @dataclass(eq=False)
 class OwnDocumentFiles:
-    """The digests of an instance's documents. `folder` has the instance's records. Files are read only when needed."""
+    """The digests of an instance's documents. `folder` contains the instance's records.
+
+    Files are read only when needed.
+    """
 
     folder: Path
     events: Events = SILENT
@@ -98,13 +101,13 @@ class OwnDocumentFiles:
             self._read.digests.add(bytes.fromhex(digest))
 
     def forget(self, place: str) -> None:
-        """Remove the documents of a deleted place. Warn if the record cannot be written."""
+        """Remove the documents of a deleted place from the record. Warn if the record cannot be written."""
         if self.has_begun:
             with self._warning():
                 self.change(lambda own: own.without(place))
 
     def begin(self, places: Mapping[str, Sequence[str]]) -> None:
-        """Create the record with these documents, unless there is one. Warn if it cannot be written."""
+        """Create the record with these documents, unless a record exists. Warn if the record cannot be written."""
         with self._warning():
             self.change(lambda own: own if self.has_begun else own.with_places(places))
 
@@ -183,7 +186,7 @@ def files_of(instance: Instance) -> OwnDocumentFiles:
 
 
 def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:
-    """Return the small documents in the repository that are verified, by place."""
+    """Return the verified small documents in the repository, by place."""
     places: DocumentPlaces = {}
     for one in archive.incarnations:
         kinds: tuple[tuple[str, Key], ...] = (

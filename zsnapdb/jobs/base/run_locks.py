@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zsnapdb.repository.repository import Repository
 
 _HOLDER = re.compile(r"([0-9]{1,20}) ([^\n]{1,200})\n")
-"""The content of a lock file: the process that has the lock, and the current action of that process."""
+"""The content of a lock file: the process that holds the lock, and the current action of that process."""
 _LONGEST = 1000
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
@@ -38,7 +38,7 @@ def exclusive(
 ) -> Iterator[None]:
     """Run the block as the only holder of the lock `name` on this host.
 
-    `folder` contains the lock files (None: the folder of this host). If this run has to wait, `tell` gets a line.
+    `folder` contains the lock files (None: the folder of this host). If this run has to wait, `tell` receives a line.
     Afterwards the lock file is removed. Raises BusyError if another run still holds the lock after `patience` seconds,
     PreflightError if the lock file cannot be created.
     """
@@ -59,7 +59,7 @@ def exclusive(
 def shared(name: str, *, patience: float, folder: Path | None = None) -> Iterator[None]:
     """Run the block with a shared lock `name`. Meanwhile no run holds the lock exclusively (flock(2)).
 
-    The last holder removes the lock file. The errors are those of `exclusive`.
+    The last holder removes the lock file. Raises the errors of `exclusive`.
     """
     folder, deadline = folder or THIS_HOST.run, time.monotonic() + patience
     while True:
@@ -92,8 +92,8 @@ def exclusive_with_child(
 ) -> Iterator[int]:
     """Take the lock like `exclusive`, and yield its descriptor.
 
-    A child that inherits the descriptor also holds the lock until it ends, even if this process dies (flock(2)). So the
-    lock file is not removed.
+    A child process that inherits the descriptor also holds the lock until the child ends, even if this process dies
+    (flock(2)). So this function does not remove the lock file.
     """
     deadline, is_told = time.monotonic() + patience, False
     while True:
@@ -110,8 +110,8 @@ def exclusive_with_child(
                     tell(f"waiting up to {patience:g} s for another zsnapdb: {_holder(file)}")
                     is_told = True
             else:
-                # If the last holder removed the file after this run had opened it, the lock does not exclude other
-                # runs.
+                # If the last holder removed the file after this run had opened it, a lock on that file does not exclude
+                # other runs.
                 if os.fstat(file.fileno()).st_nlink:
                     file.truncate(0)
                     file.write(f"{os.getpid()} {doing}\n")
@@ -137,8 +137,8 @@ def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
 def is_held(name: str, folder: Path | None = None) -> bool:
     """Return whether a run of this host holds the lock now, according to the kernel. The lock is not taken.
 
-    False if the kernel does not list locks. /proc/locks lists each lock with its process and inode (proc_locks(5)). The
-    device number there differs from that of stat(2), so only the inode is compared.
+    False if the kernel does not list locks. /proc/locks lists each lock with its process and inode (proc_locks(5)). Its
+    device number differs from the device number of stat(2), so only the inode is compared.
     """
     path = lock_file(folder or THIS_HOST.run, _file_name(name))
     try:
@@ -158,7 +158,7 @@ def _file_name(name: str) -> str:
 
 
 def _holder(file: TextIO) -> str:
-    """Return the holder that the file names. Another run may be about to write the file."""
+    """Return the holder that the lock file names. Another holder may not have written the file yet."""
     file.seek(0)
     match = _HOLDER.fullmatch(file.read(_LONGEST))
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
@@ -167,7 +167,7 @@ def _holder(file: TextIO) -> str:
 def lock_server_work(instance: Instance) -> contextlib.AbstractContextManager[None]:
     """Exclude other runs of this host that lock the instance's server or clean up after a killed run.
 
-    Such a lock ends within lock.budget, so other runs wait for it.
+    These runs end within lock.budget, so other runs wait for them.
     """
     return exclusive(
         f"source-{instance.name}",

@@ -27,7 +27,7 @@ VERSION_PROPERTY = f"{PROPERTY}:version"
 
 
 RESTORED_PROPERTY = f"{PROPERTY}:restored"
-"""The id of a restore, on each of its datasets and step snapshots."""
+"""The id of a restore, on each dataset and step snapshot of the restore."""
 
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
@@ -39,7 +39,7 @@ RUN_PROPERTY = f"{PROPERTY}:run"
 
 
 REPOSITORY_PROPERTY = f"{PROPERTY}:repository"
-"""The id of the repository, set once the backup is stored there."""
+"""The id of the repository. It is set once the backup is stored there."""
 
 
 TAKEN = "taken"
@@ -59,7 +59,10 @@ LOCAL = "local"
 
 
 REPLACED = "replaced"
-"""State of the snapshots of datasets that a restore replaced: the last state of the old server. It is not a backup."""
+"""State of snapshots of the datasets that a restore replaced.
+
+They contain the last data of the old server, and are not a backup.
+"""
 
 
 BASE_TAG = f"{PROPERTY}:base"
@@ -72,7 +75,7 @@ def snapshot_name(backup_id: str) -> str:
 
 
 def set_named(name: str) -> str | None:
-    """Return the id of the set whose snapshots have this short name; None if zsnapdb gives no such name."""
+    """Return the id of the set whose snapshots have this short name; None if zsnapdb uses no such names."""
     backup_id = name.removeprefix(SNAPSHOT_PREFIX)
     return backup_id if backup_id != name and is_backup_id(backup_id) else None
 

@@ -37,7 +37,7 @@ from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import mounted
 
 _AGAIN = 300.0
-"""The time in seconds between a failed backup and the next start. Another run may be in progress."""
+"""The time in seconds between a failed backup and the next attempt."""
 
 
 def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
 
 
 def start_command(command: Sequence[str]) -> Running:
-    """Start the command, which continues if the archiver ends."""
+    """Start the command. It continues even if the archiver ends."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -59,9 +59,9 @@ def start_command(command: Sequence[str]) -> Running:
 
 
 class NewHistoryWatch:
-    """A watch for histories that no backup begins.
+    """A watch for new binlog histories from which no backup can be rolled forward yet.
 
-    It warns once about each, and starts a backup if `backup_on_new_history` is set.
+    It warns once about each history, and starts a backup if `backup_on_new_history` is set.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class NewHistoryWatch:
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
-        """Consider the result of a round of the archiver.
+        """Warn or start a backup if the result of a round requires it.
 
         Raises:
             RepositoryError: the repository cannot be read.
@@ -150,7 +150,7 @@ def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
 
 
 def archive_once(instance: Instance) -> Round:
-    """Archive everything that is in the server's binlogs now.
+    """Archive the present content of the server's binlogs.
 
     Raises:
         PreflightError: the newest binlog cannot be archived; the other binlogs were archived.
@@ -178,11 +178,11 @@ def archive_once(instance: Instance) -> Round:
 
 
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
-    """Archive until `stop` is set, then once more.
+    """Archive in rounds until `stop` is set, then for one more round.
 
-    If no backup leads to the newly archived binlogs, warn, and call `start_backup` if `backup_on_new_history` is set.
-    While the repository is reachable, it gets every transaction within `binlog.interval` of the commit. Errors of
-    server and repository are reported, and archiving continues.
+    If no backup can be rolled forward with the newly archived binlogs, warn, and call `start_backup` if
+    `backup_on_new_history` is set. While the repository is reachable, every transaction is stored within
+    `binlog.interval` after its commit. Errors of server and repository are reported, and archiving continues.
     """
     with lock_instance(instance, "binlog", "archiving the binlogs of"):
         with instance.session() as session:
@@ -240,7 +240,7 @@ def _current(
 
 
 def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:
-    """Return an archiver that reads the archive again. After an error, the effect of the last request is unknown.
+    """Return a new archiver that reads the archive again. After an error, the effect of the last request is unknown.
 
     If the archive cannot be read, return the old archiver.
     """
@@ -259,7 +259,7 @@ class Notes:
         self._problems: set[str] = set()
 
     def of(self, result: Round) -> None:
-        """Report the new results of a round."""
+        """Report the results of a round that were not reported before."""
         if self._trouble:
             self._events.tell("archiving continues")
             self._trouble = ""

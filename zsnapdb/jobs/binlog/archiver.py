@@ -1,8 +1,8 @@
 """The archiver of one server's binlogs. It stores rotated binlogs as complete files, and the active binlog in segments.
 
-It archives no bytes that the server could still lose, and reports every gap. A segment is archived only after the file
-was synced, because bytes that a reader sees may not be on disk yet. A server that loses bytes in a power failure gives
-their GTIDs to other transactions. The archive is read again at every start. The decisions are in
+It archives no bytes that the server could still lose, and reports every gap. A segment is archived only after the
+binlog file was synced, because bytes that a reader sees may not be on disk yet. A server that loses transactions in a
+power failure assigns their GTIDs to other transactions. The archive is read again at every start. The decisions are in
 `planning/binlog/archive.py`. No binlog records the engine of a table that was created without ENGINE. So the archiver
 queries the server for the tables in its newest statements.
 """
@@ -76,10 +76,10 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 def made_parts(
     instance: Instance, source: BinlogSource, tables: Iterable[CreatedTable]
 ) -> tuple[CreatedTablePart, ...]:
-    """Return the server's answers about tables that still have the engine of their creation.
+    """Return the server's answers about the tables whose engine is unchanged since their creation.
 
-    Attributes that a later ALTER may have changed are left out. The result is empty if the server does not answer or
-    has been replaced. A restore then lists the tables without a record.
+    Attributes that a later ALTER TABLE may have changed are left out. The result is empty if the server does not answer
+    or has been replaced. A restore then lists the tables whose engine is not recorded.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -114,9 +114,10 @@ def _word(value: object) -> str | None:
 
 @dataclass(frozen=True)
 class Round:
-    """The result of one round over the binlogs of the server.
+    """The result of one round over the server's binlogs.
 
-    Sizes are in bytes, times in microseconds UTC. `end` is the present end of the archive, in `incarnation`.
+    Sizes are in bytes, times in microseconds UTC. `end` is the present end of the archive, in the history
+    `incarnation`.
     """
 
     new_incarnation: str | None = None
@@ -126,27 +127,30 @@ class Round:
     gaps: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     blocked: str | None = None
-    """The reason why the newest binlog cannot be archived; None if it can."""
+    """The reason why the newest binlog cannot be archived; None if it can be archived."""
     end: BinlogCoordinates | None = None
     gtids: Gtids | None = None
     last_commit: int | None = None
     incarnation: str | None = None
     complete_until: int | None = None
-    """The time until which the archive is complete, if it was recorded after this round."""
+    """The time up to which the archive is complete, if this time was recorded after this round."""
     unprotected: RouteEnd | None = None
-    """The reason why no backup leads to the newly archived binlogs, if this round began a history or found a gap."""
+    """The reason why no backup can be rolled forward with the new binlogs.
+
+    Set if this round began a history or found a gap.
+    """
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigns a second time, if this round began a history or found a gap."""
+    """GTIDs that the server assigns a second time. Set if this round began a history or found a gap."""
 
 
 _SECOND = 1_000_000
 
 
 class CompletenessRecorder:
-    """A recorder of the time until which the archive is complete.
+    """A recorder of the time up to which the archive is complete.
 
-    It queries the server before a round, and writes the record after the round. `interval` is the time in seconds
-    between two records.
+    The recorder queries the server before a round, and writes the record after the round. `interval` is the time in
+    seconds between two records.
     """
 
     def __init__(self, events: Events, interval: float, steady: Callable[[], float] = time.monotonic) -> None:
@@ -159,7 +163,7 @@ class CompletenessRecorder:
     def before(self, session: Session) -> CommitHorizon | None:
         """Return the horizon of the server's commits; None if no record is due, or the server does not answer.
 
-        After the repository refused a record, none is due for `interval` seconds.
+        After the repository has refused a record, no other record is due for `interval` seconds.
         """
         if self._refused is not None and self._steady() - self._refused < self._interval:
             return None
@@ -176,14 +180,14 @@ class CompletenessRecorder:
             return None
 
     def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
-        """Record the horizon if the round reached it. Return the round with the recorded time.
+        """Record the horizon if the round archived all commits up to it. Return the round with the recorded time.
 
         If the repository refuses the record, only warn, because the archive itself was written.
         """
         if result.new_incarnation:
             # The old record does not apply to the new incarnation, so the next round records again.
             self._recorded = None
-        # The horizon may be in a binlog that could not be archived.
+        # The commits up to the horizon may be in a binlog that could not be archived.
         is_whole = result.blocked is None and not result.problems
         if not is_whole or horizon is None or result.end is None or result.incarnation is None:
             return result
@@ -215,7 +219,7 @@ class CompletenessRecorder:
 
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 _MERGED = 32
-"""The number of segments of an active binlog that are merged into one."""
+"""The number of segments of an active binlog that are merged into one segment."""
 
 
 @dataclass
@@ -228,7 +232,7 @@ class _RoundResults:
 
 
 class Archiver:
-    """The archiver of one server's binlogs, which works in rounds. No other process writes to its incarnation."""
+    """The archiver of one server's binlogs, which works in rounds. No other process writes to the same incarnation."""
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._instance = instance
@@ -253,11 +257,11 @@ class Archiver:
         newest = self._kept[-1] if self._kept else None
         seen = last_seen(newest, contents.state.complete) if newest is not None else None
         self._last_look = None if seen is None else ArchiverObservation(seen)
-        """The last look at the binlogs after which all bytes found were archived."""
+        """The last observation of the binlogs of which all bytes were archived."""
         self._look = self._look_now()
         rotated = [file for file in self._kept if file.is_rotated]
         if rotated:
-            # A killed run may have left segments of a file that is archived completely.
+            # A killed run may have left segments of a file whose complete copy is archived.
             self._remove_unneeded(rotated[-1])
 
     def _look_now(self) -> ArchiverObservation:
@@ -269,12 +273,11 @@ class Archiver:
         return CommitTimeEvidence(seen) if known is None else CommitTimeEvidence(seen, known.span.stretches, known.end)
 
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
-        """Archive everything that the server has written since the last round.
+        """Archive all bytes that the server has written to its binlogs since the last round.
 
-        Afterwards these bytes are in the repository. After an error none of them is treated as archived. `ask` queries
-        the server's identity again (None: no answer). A restore first replaces the files, and then starts the restored
-        server with another identity. So a new incarnation begins only if the server still reports the known identity;
-        else the round does nothing.
+        After an error, none of these bytes is treated as archived. `ask` queries the server's identity again (None: no
+        answer). A restore first replaces the files, and then starts the restored server with another identity. So a new
+        incarnation begins only if the server still reports the known identity; else the round does nothing.
         """
         self._look = self._look_now()
         local = self._files.list()
@@ -315,7 +318,7 @@ class Archiver:
         )
 
     def _note(self, newest: ArchivedFile) -> None:
-        """Record the newest archived position on this host. The repository already has it."""
+        """Record the newest archived position on this host. The repository already contains the archived bytes."""
         position = ArchivedPosition(
             incarnation=newest.incarnation, file=newest.name, end=newest.end, last_commit=newest.last_commit
         )
@@ -343,7 +346,8 @@ class Archiver:
             return
         number = next_sequence(self._instance, self._archive.repository, self._numbers)
         self._numbers.append(number)
-        # An unreadable incarnation has only its id, so the times in the ids should be in order too, as far as possible.
+        # Only the id of an unreadable incarnation is known, so the times in the ids should also be in order, if
+        # possible.
         began = self._host.now()
         if self._newest_began is not None and self._newest_began < _END_OF_TIME:
             began = max(began, self._newest_began + timedelta(seconds=1))
@@ -524,9 +528,9 @@ class Archiver:
             keys=(key.part,) if key else (),
             seen=None if self._last_look is None else self._last_look.wall,
         )
-        # The chunks may be old by now, and without a description nothing protected them from a sweep.
+        # The chunks may be old by now. Without a description, a sweep may have removed them.
         self._archive.confirm(self._id(), step.name, attempt, chunks)
-        # The record comes first: if the run is killed before the commit, the next run archives and records the file
+        # Write the record first: if the run is killed before the commit, the next run archives and records the file
         # again.
         note_archived_files(self._instance, self._archive.repository, [rotated])
         self._archive.commit(rotated)
@@ -540,9 +544,9 @@ class Archiver:
         done.plain_size += span.end - (known.end if known else 0)
 
     def _put_chunks(self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None) -> tuple[Chunk, ...]:
-        """Store the bytes of the file up to `end` in chunks, read each chunk back, and return their descriptions.
+        """Store the bytes of the file up to `end` in chunks, read each chunk back, and return the chunk descriptions.
 
-        This uses as much memory as storing a volume's stream.
+        This needs as much memory as the storing of a volume's stream.
         """
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         starts = range(0, end, self._settings.chunk_size)

@@ -37,7 +37,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class FindRequest:
-    """The search, as the command line gives it. Each period has two times, each with its zone."""
+    """The search that the command line requests. A period is two times, each with a time zone."""
 
     table: str | None = None
     kinds: str | None = None
@@ -82,7 +82,7 @@ def _period(times: tuple[str, str] | None) -> Period | None:
 
 @dataclass(frozen=True)
 class ReadBinlog:
-    """A binlog that was read: its name, its history in the archive (None: on the server), and its bytes."""
+    """A binlog that was read: its name, its history in the archive (None: it was read on the server), and its bytes."""
 
     name: str
     history: str | None
@@ -115,7 +115,7 @@ class _LiveBinlog:
 
 @dataclass
 class _Reading:
-    """A search in progress: its conditions, and the binlogs that it has read."""
+    """A search in progress: its conditions, and the binlogs that were read so far."""
 
     conditions: ChangeFilter
     selected: TransactionList
@@ -138,8 +138,8 @@ class _Reading:
 def find(instance: Instance, request: FindRequest) -> Search:
     """Return the transactions that the request selects; change nothing.
 
-    The binlogs of the server are read. Archived binlogs are read too if the server has none, or if a period begins
-    before the server's oldest binlog.
+    The binlogs of the server are read. Archived binlogs are read too if the server has no binlogs, or if a period
+    begins before the server's oldest binlog.
     """
     request.filter()
     problems: list[ZsnapdbError] = []
@@ -157,7 +157,7 @@ def search(
 ) -> Search:
     """Return the result of `find` for these binlogs of the server.
 
-    `files` is None if the server does not answer; `problems` then has the reason.
+    `files` is None if the server does not answer; `problems` then contains the reason.
     """
     conditions = request.filter()
     selected = TransactionList(request.limit, by_size=request.largest)
@@ -190,7 +190,7 @@ def _begins_before(conditions: ChangeFilter, moment: int) -> bool:
 
 
 def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
-    """Return the readable binlogs of the server, oldest first. The other ones are added to the problems."""
+    """Return the readable binlogs of the server, oldest first. The unreadable binlogs are added to the problems."""
     live: list[_LiveBinlog] = []
     for binlog in files.list():
         if binlog.problem:
@@ -244,7 +244,7 @@ Report = Callable[[ListedTransaction], None]
 
 @dataclass(frozen=True)
 class _Place:
-    """The read part of a binlog: its name, its fingerprint, and the end of the last transaction (None: none yet)."""
+    """The part of a binlog that was read: the binlog's name and fingerprint, and the end of the last transaction."""
 
     name: str
     fingerprint: str
@@ -293,7 +293,7 @@ def _present(files: LocalFiles) -> _Place | None:
 
 
 def _read_on(files: LocalFiles, place: _Place | None, report: Report) -> _Place | None:
-    """Report the transactions after this place, in its binlog and in later binlogs. Return the new place."""
+    """Report the transactions after this place, in the same binlog and in later binlogs. Return the new place."""
     binlogs = files.list()
     problem = next((binlog.problem for binlog in binlogs if binlog.problem), None)
     if problem is not None:

@@ -1,14 +1,13 @@
 """`zsnapdb binlog purge`: removes archived binlogs from the server in small batches, with the server's own statement.
 
-A binlog is removed only if the repository has it:
+A binlog is removed only if the repository contains a good copy:
 
 - All objects of its archived copy are listed with their sizes.
-- No check found damage.
+- No check found damage in the copy.
 - The purge reads the copy completely.
 - The server's own file has the same bytes.
 
-With `binlog.read_within`, a copy that was checked recently is not read again, if the host trusts the signature of that
-check.
+With `binlog.read_within`, a recently checked copy is not read again, if the host trusts the signature of the check.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ def plan_now(instance: Instance) -> PurgePlan:
 
 
 def purge(instance: Instance) -> PurgePlan:
-    """Remove the binlogs of the plan. An error names the statement that the server refused.
+    """Remove the binlogs in the plan. If the server refuses a statement, the error contains the statement.
 
     Raises:
-        DamagedError: an archived copy that is read first is damaged; that binlog and all later ones stay.
+        DamagedError: an archived copy is damaged; that binlog and all later binlogs stay on the server.
     """
     with lock_instance(instance, "purge", "purging binlogs of"), instance.session() as session:
         planned, archived = _look(instance, session)
@@ -81,7 +80,7 @@ class _Archived:
     local: LocalFiles
 
     def is_believed(self, instance: Instance, name: str) -> bool:
-        """Return whether this host recognises the description of the copy, by its own record or by a signature."""
+        """Return whether this host's own record or a trusted signature proves the copy's description."""
         file = self.files[name]
         return (file.incarnation, file.name) in own_archived_binlogs.known_binlogs(
             instance, self.archive.repository, [file]
@@ -89,7 +88,7 @@ class _Archived:
 
 
 def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
-    """Return the plan, and the archived copies on which it is based."""
+    """Return the plan, and the archived copies that the plan uses."""
     source = find_source(session)
     files = LocalFiles(source)
     local = files.list()
@@ -128,7 +127,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:
-    """Return the damage of these binlogs' archived copies, from the object listing and from known damage."""
+    """Return the damage of these binlogs' archived copies, from the listing of objects and from earlier checks."""
     files = [archived.files[name] for name in names]
     sizes = stored_sizes(archived.archive, files)
     known = known_damage(archived.archive.repository, instance.name)
@@ -142,7 +141,9 @@ def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> d
 
 
 def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the binlogs whose archived copy must be read first: all, or those without a check in `binlog.read_within`.
+    """Return the binlogs whose archived copy must be read before the purge.
+
+    With `binlog.read_within`, copies that were checked within that time are left out.
 
     An account that can write to the bucket can replace a copy after its check.
     """
@@ -162,7 +163,7 @@ def _digests(archived: _Archived) -> dict[str, str]:
 
 
 def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None:
-    """Read the archived copies and record the findings.
+    """Read the archived copies completely, and record the findings.
 
     Raises:
         DamagedError: a copy is damaged; the message names the first one.
@@ -185,7 +186,7 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
 def _damage(instance: Instance, archived: _Archived, name: str) -> tuple[str, ...]:
     """Read the archived copy, and return its damage.
 
-    If the description of the copy is not trusted, the copy is also decrypted, which requires the keys.
+    If this host does not trust the description of the copy, the copy is also decrypted. Decryption requires the keys.
     """
     if archived.is_believed(instance, name):
         return stored_damage(archived.archive, archived.files[name])

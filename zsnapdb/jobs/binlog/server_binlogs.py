@@ -106,7 +106,7 @@ def find_source(session: Session) -> BinlogSource:
 
 @dataclass(frozen=True)
 class Opening:
-    """The head of a binlog file, the fingerprint from it, and whether the server encrypts the file."""
+    """The head of a binlog file, the fingerprint of the head, and whether the server encrypts the file."""
 
     head: BinlogHeader
     fingerprint: str
@@ -114,13 +114,13 @@ class Opening:
 
 
 _FileState = tuple[int, int, int]
-"""Inode, size and time of the last change of a file. They stay the same once the server has closed the file."""
+"""Inode, size and time of the last change of a file. All three stay the same once the server has closed the file."""
 
 
 class LocalFiles:
     """The binlogs in the index. The head of a file is read again only if the file changed.
 
-    After RESET a new file may have the name and even the inode of an old one.
+    After a RESET statement, a new file may have the name and even the inode of an old file.
     """
 
     def __init__(self, source: BinlogSource) -> None:
@@ -136,7 +136,7 @@ class LocalFiles:
         binlogs = []
         paths = {}
         for entry in index_entries(self.source.index):
-            # The path of the folder may contain links, like the server's own paths. The file itself must not be a link.
+            # Like the server's own paths, the path of the folder may contain links. The file itself must not be a link.
             named = self.source.datadir / entry
             if not is_archivable(named.name):
                 raise PreflightError(
@@ -211,7 +211,7 @@ def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
 
 @dataclass(frozen=True)
 class SegmentCut:
-    """A segment to archive: bytes `start` to `end`, the span of its transactions, and tables made without ENGINE."""
+    """A segment to archive: bytes `start` to `end`, the span of its transactions, and tables created without ENGINE."""
 
     start: int
     end: int
@@ -271,8 +271,8 @@ class KnownHistory:
 def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> KnownHistory:
     """Return the archived part of the server's binlogs, in its newest incarnation.
 
-    This is the newest incarnation with the server's name. A newer one with any server_id has precedence if the server's
-    own binlogs contain all of it, which proves that the server continues it.
+    This is the newest incarnation with the server's name. A newer incarnation with any server_id has precedence if the
+    server's own binlogs contain it completely. Then the server certainly continues that incarnation.
 
     Raises:
         PreflightError: the server's binlogs are needed for this decision and cannot be read.

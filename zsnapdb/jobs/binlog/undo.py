@@ -1,9 +1,9 @@
 """`zsnapdb undo`: shows the changes of a transaction, and writes a script that undoes it.
 
 The server is not changed. `jobs/clone/undo_trial.py` proves the script on clones, and `apply` runs it on the server.
-The binlogs of the server are read in place, earlier ones in the archive. The definitions of the server's tables show
-how to read the values, after a proof that they are those of the transaction. The tables also show whether the rows were
-changed since.
+The binlogs of the server are read in place, earlier binlogs in the archive. The values are decoded with the present
+table definitions, after a proof that the definitions are the same as at the transaction. The tables also show whether
+the rows were changed after the transaction.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class LoggedTransaction:
 
     @property
     def began(self) -> int:
-        """The begin of the transaction in seconds since 1970: its first statement, or its commit if that is earlier."""
+        """The start of the transaction in seconds since 1970: the earlier of its first statement and its commit."""
         return min(self.transaction.began, self.transaction.committed) // 1_000_000
 
 
 def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> LoggedTransaction:
-    """Return the transaction with this GTID, in the form of the server.
+    """Return the transaction with this GTID (in the server's notation).
 
     The archive is read only if the server's own binlogs lack the transaction.
 
     Raises:
-        NotFound: the transaction is in neither of them.
+        NotFound: the transaction is neither in the server's binlogs nor in the archive.
     """
     live = [binlog for binlog in files.list() if not binlog.problem]
     for binlog in live:
@@ -73,7 +73,7 @@ def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> Logged
 
 
 def _found_in(file: BinaryIO, name: str, gtid: str) -> LoggedTransaction | None:
-    """Return the transaction from a binlog; None if the binlog does not have it."""
+    """Return the transaction from a binlog; None if the binlog does not contain it."""
     for transaction in transaction_changes(file, name):
         if transaction.gtid == gtid:
             _check_rows(transaction, gtid)
@@ -127,7 +127,7 @@ def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A row that differs from the result of the transaction.
+    """A row that was changed after the transaction.
 
     `is_new`: the transaction deleted the row, and a row with its key exists again.
     """
@@ -138,11 +138,11 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Undo:
-    """A transaction that may be undone: its changes, and the rows that prevent it now.
+    """A transaction that may be undone: its changes in the order of the binlog, and the rows that prevent the undo now.
 
-    The changes are those in the binlog, in their order. After the proof (`is_tried`) they are all changes of the
-    transaction, with each row once. The proof also showed that their undo returns a clone to the state before the
-    transaction. `file` is the written script; None: not written. `is_applied`: the script ran on the server too.
+    After the proof (`is_tried`) each changed row occurs once, and no change is missing. The proof also showed that the
+    undo returns a clone to the state before the transaction. `file` is the written script; None: not written.
+    `is_applied`: the undo ran on the server too.
     """
 
     instance: str
@@ -172,7 +172,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
 
     Raises:
         NotFound: the transaction is neither in the server's binlogs nor in the archive.
-        PreflightError: the transaction cannot be undone; the message has the reason.
+        PreflightError: the transaction cannot be undone; the message contains the reason.
     """
     with instance.session() as session:
         logged = find_transaction(instance, LocalFiles(find_source(session)), gtid)
@@ -191,7 +191,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
 def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Instance:
     """Return `own` if its account can see triggers, else `other`.
 
-    If the user did not name the other account, it is used only if the server accepts it.
+    If the user did not name the other account, it is used only if the server accepts its login.
     """
     with own.session() as session:
         if _sees_triggers(session):
@@ -273,7 +273,7 @@ _READ_ONLY = ("read_only", "super_read_only")
 def check(instance: Instance) -> None:
     """Raise PreflightError if the server is read-only; change nothing.
 
-    Changes on a replica itself would give it another history than its source.
+    A change on a replica itself would make its history differ from the history of its source.
     """
     with instance.session(read_timeout=_LONGEST_SECONDS) as session:
         seen = global_variables(session, _READ_ONLY)
@@ -288,8 +288,8 @@ def check(instance: Instance) -> None:
 def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
     """Undo the transaction on the server in one transaction: all its rows, or none.
 
-    The account must be able to change these rows. Before the commit, the tables must have the same definitions as in
-    the clone. Every row must equal the clone's row directly before the transaction.
+    The account must be able to change these rows. Before the commit, every table must have the same definition as in
+    the clone. Every row must equal the row that the clone had directly before the transaction.
 
     Raises:
         PreflightError: nothing was undone.

@@ -43,7 +43,10 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class CloneBranches:
-    """The branches of a clone and its commits by id. `made` is the commit created for a new branch, if any."""
+    """The branches of a clone, and its commits by id.
+
+    `made` is the commit that was created for a new branch, if any.
+    """
 
     info: CloneInfo
     branches: Branches
@@ -53,7 +56,7 @@ class CloneBranches:
 
 @dataclass(frozen=True)
 class SwitchedBranch:
-    """A clone after a switch: the old branch, its head, and whether the switch created that head."""
+    """A clone after a switch to another branch: the old branch, its head, and whether the switch created that head."""
 
     info: CloneInfo
     branches: Branches
@@ -107,7 +110,7 @@ def create(
     """Create a branch of the clone that begins at the branch or commit `start`.
 
     Without `start`, the present state of the clone is committed first, and the branch begins there. The clone stays on
-    its current branch. The errors are those of `planning.refuse_new`, `resolve` and `commit`.
+    its current branch. Raises the errors of `planning.refuse_new`, `resolve` and `commit`.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
@@ -159,7 +162,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
     """Return the clone.
 
     Raises:
-        PreflightError: the clone is part of a set, or was never started and has data that is not a commit.
+        PreflightError: the clone belongs to a set of clones, or was never started and its data is not a commit.
     """
     if info.set_name:
         raise PreflightError(
@@ -167,7 +170,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
             hint="use a clone that is not part of a set",
             about=(info.owner,),
         )
-    # After an interrupted reset, a clone has also never been started. Its data is then not the head of its branch.
+    # A clone with new data from an interrupted reset was never started either. That data is not the head of the branch.
     if info.phase is CopyPhase.NEW and read_branches(info).head != info.backup_id:
         raise PreflightError(
             f"the server of clone {info.label} was never started",
@@ -180,11 +183,11 @@ def _usable(info: CloneInfo) -> CloneInfo:
 def switch(
     settings: Settings, host: Host, name: str, branch: str, events: Events
 ) -> CloneVerb[Intention, SwitchedBranch]:
-    """Give the clone the newest commit of that branch; port, credentials and lease stay.
+    """Replace the clone's data with the newest commit of that branch; the port, credentials and lease stay.
 
     Changes since the newest commit of the old branch are committed first, so that a switch back restores them.
     Afterwards the clone's server is running. An interrupted switch leaves the clone on the old branch with the old
-    data, or on the new branch with the new data. The same command then continues.
+    data, or on the new branch with the new data. The same command then continues the switch.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], SwitchedBranch]]:
@@ -232,7 +235,7 @@ def switch(
 def _locked_clone(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
     """Yield the clone under its lock.
 
-    If a change was interrupted before it activated the new data, the clone has the old data.
+    If a change was interrupted before it activated the new data, the clone still has the old data.
     """
     with locked_clone(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
@@ -265,8 +268,8 @@ def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
 def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     """Return the end of the running server's binlog at the time when its data was the head; None if unknown.
 
-    A reset that undoes rows writes nothing to the binlog, and records where the binlog ends. A commit with the same end
-    is therefore older than the reset.
+    A reset that undoes rows writes nothing to the binlog, and records the end of the binlog. So a commit that recorded
+    the same end is older than the reset.
     """
     state = reset_baseline.read(host, info)
     if state is None:
@@ -280,9 +283,9 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
 
 
 def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Return whether the running server certainly wrote no data since its binlog ended at `end`.
+    """Return whether the running server certainly wrote no data after its binlog had reached `end`.
 
-    A server that was never started has written nothing.
+    The result is True for a server that was never started.
     """
     if info.phase is CopyPhase.NEW:
         return True
@@ -305,9 +308,9 @@ _LONG_SECONDS = 6 * 3600.0
 class ComparedTable:
     """A table in two states: the row counts (None: the table does not exist) and the differences.
 
-    `added`, `removed` and `changed` count rows by primary key. `changes` has the first changed rows, and `shape` their
-    columns. If rows cannot be compared by key, `reason` says why. `is_same` then compares the number and checksum of
-    the rows.
+    `added`, `removed` and `changed` count rows by primary key. `changes` contains the first changed rows, and `shape`
+    describes the columns of the rows. If rows cannot be compared by key, `reason` says why, and `is_same` says whether
+    the number and checksum of the rows are equal.
     """
 
     name: TableName
@@ -323,7 +326,7 @@ class ComparedTable:
 
     @property
     def compared_by(self) -> str:
-        """The kind of comparison: `key`, `checksum`, or `presence` if only one state has the table."""
+        """The kind of comparison: `key`, `checksum`, or `presence` if the table exists in only one state."""
         if self.shape is not None:
             return "key"
         return "checksum" if self.before is not None and self.after is not None else "presence"
@@ -336,9 +339,9 @@ class ComparedTable:
 
 @dataclass(frozen=True)
 class BranchDifference:
-    """The differences of two commits of a clone: all definitions in the format of diff(1), and every table.
+    """The differences between two commits: in all definitions, in the format of diff(1), and in every table.
 
-    `is_whole`: no difference was left out.
+    `is_whole`: the result contains every difference.
     """
 
     info: CloneInfo
@@ -356,7 +359,7 @@ class BranchDifference:
 
 @dataclass(frozen=True)
 class _Side:
-    """A commit on its ephemeral clone: definitions, tables, and a read-only session."""
+    """An ephemeral clone of a commit: its definitions, its tables, and a read-only session."""
 
     definitions: dict[str, str]
     names: frozenset[TableName]
@@ -370,8 +373,8 @@ def compare(
 
     Rows are matched by primary key. A table without a primary key, or with different keys in the two states, is
     compared by the number and checksum of its rows. Sequences are compared by their definitions. Memory use does not
-    grow with the tables. Both ephemeral clones are destroyed afterwards. The errors are those of `branches.resolve` and
-    of `create`.
+    grow with the tables. Both ephemeral clones are destroyed afterwards. Raises the errors of `branches.resolve` and
+    `create`.
     """
     seen = listing(settings, host, name)
     before, after = resolve(seen, first), resolve(seen, second)

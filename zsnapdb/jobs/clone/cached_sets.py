@@ -1,9 +1,9 @@
 """Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
 
-A received set comes from the repository, or is a point that a replay reached. A prepared set was recovered once, masked
-if clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without files, whose
-local properties contain all records. The copy `c` is below the anchor. An anchor in phase `making` is a leftover if its
-process no longer runs.
+A received set comes from the repository, or from a replay up to a point. A prepared set was recovered once, masked if
+clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without files, whose local
+properties contain all records. The copy is the dataset `c` below the anchor. An anchor in phase `making` is a leftover
+if the process that created it no longer runs.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ PREPARED = "prepared"
 class SetRecord:
     """The record on the anchor of a received or prepared set.
 
-    `name` is the name of the anchor, and `set_id` the set whose data the copy has. `rules` is the digest of the rules
-    that masked the data ("": not masked). `used` is the time of the last clone. `point` is the identity of a point that
-    a replay reached, else `-`. `key` is the identity of the data from which a prepared set was created ("": not
-    recorded). `caused_by` is the subject for whom the set was received ("": an administrator).
+    `name` is the name of the anchor. `set_id` is the id of the set whose data was copied. `rules` is the digest of the
+    rules that masked the data ("": not masked). `used` is the time when the set was last cloned. `point` is the
+    identity of a point that a replay reached, else `-`. `key` is the identity of the data from which a prepared set was
+    created ("": not recorded). `caused_by` is the subject for whom the set was received ("": an administrator).
     """
 
     name: str
@@ -106,7 +106,7 @@ class ReusableSet(SetRecord):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether the set was received for a subject and has no clones any more."""
+        """Whether the set was received for a subject, and all its clones were destroyed."""
         return bool(self.caused_by) and self.phase is CopyPhase.READY and not self.clones
 
     @property
@@ -116,7 +116,7 @@ class ReusableSet(SetRecord):
 
 
 def _beside(home: str, kind: str) -> str:
-    """Return the dataset above all sets of the kind, next to the dataset of the clones."""
+    """Return the parent dataset of all sets of the kind. It is next to the dataset of the clones."""
     return f"{home.rpartition('/')[0]}/{kind}"
 
 
@@ -126,9 +126,9 @@ def anchor_of(home: str, kind: str, name: str) -> str:
 
 
 def name_of(source: CloneSource, rules: str) -> str:
-    """Return the name of the prepared set of a source that is masked by the rules with this digest (empty: unmasked).
+    """Return the name of the prepared set of a source, masked by the rules with this digest (empty: unmasked).
 
-    Sets of two instances or of two moments can have the same id; the key distinguishes them.
+    Sets of two instances or of two moments can have the same id; the source's key in the name distinguishes them.
     """
     return "-".join((source.set.backup_id, source.key[:8], *([rules[:8]] if rules else [])))
 
@@ -136,7 +136,7 @@ def name_of(source: CloneSource, rules: str) -> str:
 def received_name(set_id: str, guids: Mapping[str, int]) -> str:
     """Return the name of the received set of a backup, whose snapshots have these GUIDs by role.
 
-    Backups of two instances can have the same id; the GUIDs distinguish them.
+    Backups of two instances can have the same id, so the name depends on the GUIDs too.
     """
     return f"{set_id}-{key_of(guids)[:8]}"
 
@@ -221,7 +221,7 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
 
 
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
-    """Return the complete point with this id below this home of clones; None if there is none.
+    """Return the complete set of a reached point with this id, below this home of clones; None if there is none.
 
     The home may not exist yet.
     """
@@ -230,9 +230,9 @@ def find_ready_point(home: str, set_id: str) -> CloneSource | None:
 
 
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
-    """Return the point with this id that was reached for a clone; None if there is none.
+    """Return the set with this id that a replay reached for a clone; None if there is none.
 
-    Repositories do not know the id.
+    No repository contains the id.
     """
     return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
 
@@ -249,10 +249,10 @@ def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]
 
 
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
-    """Return the prepared set of the source that the rules with this digest masked (empty: unmasked).
+    """Return the prepared set of the source that was masked by the rules with this digest (empty: not masked).
 
-    If it does not exist, return the unmasked prepared set; if that does not exist either, the source itself. A prepared
-    set with the same name but other data is not used.
+    If no such set exists, return the unmasked prepared set; if that does not exist either, return the source itself. A
+    prepared set with the same name but other data is not used.
     """
     for wanted in dict.fromkeys((rules, "")):
         stored = find(home, PREPARED, name_of(source, wanted))
@@ -264,13 +264,13 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
     """Record that a clone of the set was created at `at`. The reaper then keeps the set longer.
 
-    Clones of subjects keep the set for at most `clones.max_age` after its creation, because it keeps production's
-    snapshots.
+    Clones of subjects keep the set for at most `clones.max_age` after its creation, because the set prevents the
+    removal of production's snapshots.
     """
     set_id = source.set.backup_id
     received = anchor_of(home, RECEIVED, f"{set_id}-{source.key[:8]}")
     if not datasets.exists(received):
-        # A point, or a set that an earlier version received.
+        # The set is a point, or was received by an earlier version.
         received = anchor_of(home, RECEIVED, set_id)
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
@@ -321,7 +321,7 @@ def refuse_clones(stored: ReusableSet) -> None:
 
 
 def remove(stored: ReusableSet) -> None:
-    """Destroy the set, after a proof that every dataset has the set's mark.
+    """Check that every dataset has the set's mark, then destroy the set.
 
     Raises:
         PreflightError: the set has clones; nothing was destroyed.
@@ -346,9 +346,9 @@ def remove_if_exists(home: str, kind: str, name: str) -> None:
 
 
 def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
-    """Remove the instance's sets that were received for subjects and have no clones any more.
+    """Remove the instance's sets that were received for subjects and whose clones were all destroyed.
 
-    The caller has removed a clone whose source had the kind `was_source`. Only some kinds can leave such a set. If
+    The caller has removed a clone whose source had the kind `was_source`. Only sources of some kinds use such a set. If
     another process is about to clone a set, or a set cannot be removed, it stays until the next sweep.
     """
     if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
@@ -402,7 +402,7 @@ def oldest_first(
     groups: dict[tuple[str, str], tuple[int, int]] = {}
     pools: dict[str, int] = {}
     for place, ids in names.items():
-        # Datasets of a production that was moved or removed give no order.
+        # If production was moved or removed, its datasets do not show the order of the sets.
         with contextlib.suppress(ZsnapdbError):
             pool = pools[place] = version.pool_guid(pool_of(place))
             shorts = {one: snapshot_name(one) if is_backup_id(one) else one for one in ids}
@@ -419,7 +419,7 @@ def oldest_first(
 
 
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
-    """Return the time since which the data of this source is kept for subjects, if a clone gets it now.
+    """Return the time since which this source's data is kept for subjects, if a clone is created from it now.
 
     `known` are the other clones. Clones of root are ignored.
     """
@@ -431,7 +431,7 @@ def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
 
 
 def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSource) -> str:
-    """Return the result of `kept_since` for a clone whose data is replaced with the data of this source.
+    """Return the result of `kept_since` for a clone whose data will be replaced with the data of this source.
 
     Raises:
         PreflightError: the new data is older than the present data, and a subject may not keep it for the whole lease.
@@ -464,7 +464,7 @@ def require(settings: Settings, lease: CloneLease, before: CloneLease | None, si
     """Return the lease.
 
     Raises:
-        PreflightError: a subject requests the lease, and it ends after the maximum age of the data.
+        PreflightError: a subject requests the lease, and the data would exceed its maximum age before the lease ends.
     """
     if not expected_clone.current_causer():
         return lease

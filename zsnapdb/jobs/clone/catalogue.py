@@ -46,10 +46,10 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 
 @contextlib.contextmanager
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
-    """Raise the quotas of these revisions by `most` bytes within the block, so that they can take over commits.
+    """Raise the quotas of these revisions by `most` bytes during the block, so that they can take over commits.
 
-    ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. Afterwards each clone may
-    write as much as before. A revision without a quota stays without one. The caller holds the locks of the clones.
+    ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. After the block, each
+    clone may write as much as before. A revision without a quota gets none. The caller holds the locks of the clones.
     """
     begun = []
     for revision in revisions:
@@ -69,7 +69,7 @@ def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
 def settle_adopted_commits(revision: str) -> None:
     """Set the quota of a revision after a takeover: the earlier quota plus the size of the adopted commits.
 
-    Without a note, nothing is changed. Only the growth of the commits is added, not later writes of users.
+    If no takeover is recorded, nothing is changed. Later writes of users do not raise the quota.
     """
     seen = datasets.properties(revision, [TAKES_OVER_PROPERTY, GROWN_PROPERTY])
     note = _NOTE.fullmatch(seen[TAKES_OVER_PROPERTY].value) if seen[TAKES_OVER_PROPERTY].is_local else None
@@ -102,7 +102,7 @@ CloneVerb = Verb[CloneInfo, P, R]
 
 @dataclass(frozen=True)
 class Intention:
-    """The steps of a change, one line each; without steps nothing would change.
+    """The steps of a change, one line each; empty if nothing would change.
 
     `clone` is None if the change affects no clone.
     """
@@ -263,7 +263,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone whose dataset has that name. Its label does not matter. The errors are those of `find`."""
+    """Return the clone whose dataset has that name, whatever its label is. Raises the errors of `find`."""
     one = _of_dataset(settings, host, name)
     if one is None:
         raise no_such_clone(name)
@@ -292,7 +292,7 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
     """Return the present state of the clone.
 
     Raises:
-        UnknownNameError: the name now belongs to another clone.
+        UnknownNameError: another clone now has the name.
     """
     if now.guid != meant.guid:
         raise UnknownNameError(
@@ -311,13 +311,13 @@ def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
-    """Raise ExistsError if one of these clones, its set or its dataset has that name."""
+    """Raise ExistsError if one of these clones, its set or its dataset already has that name."""
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
             f"the name {label} is taken by another clone" + ("" if other.is_called(label) else f", {other.label}"),
             hint=f"choose another name, or run `zsnapdb clone destroy {other.label}`",
-            # The clone may belong to another owner. Only that owner may read its label.
+            # The clone may belong to another owner. Only that owner may see the label.
             about=() if other.is_called(label) else None,
         )
 
@@ -326,7 +326,7 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
 def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
     """Lock the clone with that label or name, and yield its current state.
 
-    The errors are those of `ready`.
+    Raises the errors of `ready`.
     """
     dataset = name if is_dataset(settings, name) else find(settings, host, name).name
     while True:
@@ -335,14 +335,15 @@ def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInf
             if info is not None and info.is_called(name):
                 yield _settled(settings, host, _refuse_unusable(info, name))
                 return
-        # The clone was renamed, got another dataset by a reset, or this dataset is not a clone. Take the other lock.
+        # The clone was renamed, got another dataset by a reset, or this dataset is not a clone. Take the lock of the
+        # new dataset.
         dataset = find(settings, host, name).name
 
 
 def verb(
     settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
 ) -> CloneVerb[P, R]:
-    """Return the verb on the clone with that label or name. Errors before `decide` are those of `ready`."""
+    """Return the verb on the clone with that label or name. Before `decide`, raise the errors of `ready`."""
     return Verb(
         lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: locked_clone(settings, host, name), decide
     )
@@ -364,7 +365,7 @@ def is_dataset(settings: Settings, name: str) -> bool:
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
     """Return the settings with this server program for the instance of the clone; unchanged if `binary` is None.
 
-    The errors are those of `find`.
+    Raises the errors of `find`.
     """
     return settings if binary is None else settings.with_binary(find(settings, host, name).instance, binary)
 
@@ -403,9 +404,9 @@ ROOT = "root"
 
 
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
-    """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set.
+    """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set with that name.
 
-    For a clone of another owner, the answer and the work are the same as for a missing clone. Root may use all clones.
+    If another account owns the clone, answer and effort are the same as for a missing clone. Root may use all clones.
     """
     if account == ROOT:
         return
@@ -419,7 +420,7 @@ def _is_meant(info: CloneInfo, name: str) -> bool:
 
 
 def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the instances of the clone with that name, or of all clones in the set; empty if nothing has it."""
+    """Return the instances of the clone with that name, or of all clones in the set; empty if neither exists."""
     return {info.instance for info in listing(settings, host) if _is_meant(info, name)}
 
 

@@ -56,7 +56,10 @@ from zsnapdb.zfs.destruction import Mark
 
 
 def heartbeat_file(host: Host, name: str) -> Path:
-    """Return the file with the boot id and steady clock of the clone's newest heartbeat. Its time is the wall clock."""
+    """Return the file of the clone's newest heartbeat.
+
+    It contains the boot id and the steady clock; its modification time is the wall clock.
+    """
     return host.run / "heartbeats" / name
 
 
@@ -73,7 +76,7 @@ def beat(host: Host, name: str) -> None:
         try:
             reading = host.reading()
             text = f"{reading.boot} {reading.steady:018.6f}\n" if reading is not None else ""
-            # One write of one length: no reader sees a part of it.
+            # A single write of constant length: no reader sees an incomplete record.
             os.pwrite(opened, text.encode(), 0)
             os.ftruncate(opened, len(text.encode()))
         finally:
@@ -114,7 +117,7 @@ def forget_heartbeat(host: Host, name: str) -> None:
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 LABEL_PROPERTY = f"{PROPERTY}:label"
-"""On the anchor: the clone's name for users. Not set: it is the name of the dataset, which never changes."""
+"""On the anchor: the clone's name for users. If not set, the name of the dataset, which never changes."""
 ROLE_PROPERTY = f"{PROPERTY}:role"
 REVISION_PROPERTY = f"{PROPERTY}:revision"
 SOURCE_PROPERTY = f"{PROPERTY}:source"
@@ -124,35 +127,38 @@ MESSAGE_PROPERTY = f"{PROPERTY}:message"
 PARENT_PROPERTY = f"{PROPERTY}:parent"
 """On a commit: the previous commit on its branch, else the snapshot set from which the clone's data was cloned."""
 LOG_END_PROPERTY = f"{PROPERTY}:log-end"
-"""On a commit: the end of the clone's binlog at that moment (`LogEnd`)."""
+"""On a commit: the end of the clone's binlog at the moment of the commit (`LogEnd`)."""
 BRANCHES_PROPERTY = f"{PROPERTY}:branches"
-"""On the anchor: the branches of the clone and the current one (`Branches`). Not set: the first branch."""
+"""On the anchor: the branches of the clone, and the current branch (`Branches`).
+
+If not set, the clone has only the first branch.
+"""
 KEPT_PROPERTY = f"{PROPERTY}:kept"
 """On every dataset of a received or prepared set: the id of the set."""
 
 BEGUN_PROPERTY = f"{PROPERTY}:begun"
-"""On the anchor: the time when the data was first cloned from an instance. Clones of commits inherit it."""
+"""On the anchor: the time when the data was first cloned from an instance. Clones of commits inherit this time."""
 CAUSER_PROPERTY = f"{PROPERTY}:caused-by"
 """On the anchor of a received set: the subject for whom the set was received. Not set: an administrator."""
 
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
-"""On the anchor of a set's replica: the port of the clone that is its replication source."""
+"""On the anchor of a replica in a set: the port of its replication source, which is a clone too."""
 SET_PROPERTY = f"{PROPERTY}:set"
-"""On the anchor of a clone in a set: the name of the set and the part of the clone (source, replica, member)."""
+"""On the anchor of a clone in a set: the name of the set, and the clone's role there (source, replica, member)."""
 SOURCE_PART = "source"
 POINT_PROPERTY = f"{PROPERTY}:point"
 """On the anchor of a received set that was reached by replay: the identity of the point (`point_identity`)."""
 MASKED_PROPERTY = f"{PROPERTY}:masked"
-"""On every volume of a masked clone: the time when masking was complete. On a commit: the same, or `no`."""
+"""On every volume of a masked clone: the time when masking was complete. On a commit: this time, or `no`."""
 NOT_MASKED = "no"
 KEY_PROPERTY = f"{PROPERTY}:key"
 """The identity of data (`CloneSource.key`).
 
-On a prepared set and its snapshots: the identity of its unprepared source. On the anchor of a clone: the identity of
-its present data.
+On a prepared set and its snapshots: the identity of the unprepared source. On the anchor of a clone: the identity of
+the clone's present data.
 """
 HISTORY_PROPERTY = f"{PROPERTY}:history"
-"""On the anchor of a clone that waits in a pool: the state of production at its creation (`production_history`)."""
+"""On the anchor of a clone that waits in a pool: production's state at the clone's creation (`production_history`)."""
 MASKED_BY_PROPERTY = f"{PROPERTY}:masked-by"
 """On the volumes of a masked clone and on its commits: the digest of the rules that masked the data."""
 RULES_PROPERTY = f"{PROPERTY}:rules"
@@ -161,18 +167,18 @@ RULES_PROPERTY = f"{PROPERTY}:rules"
 Also on the anchor of a clone that waits in a pool.
 """
 GROWN_PROPERTY = f"{PROPERTY}:grown"
-"""On a revision: the bytes that were added to its quota for data that users did not write.
+"""On a revision: the bytes by which its quota was raised for data that users did not write.
 
-The data is a copy made by a detach, or the commits of other clones.
+That data is a copy from a detach, or the commits of other clones.
 """
 TAKES_OVER_PROPERTY = f"{PROPERTY}:takes-over"
-"""On a revision that is taking over commits: the former quota, and the size of its commits then.
+"""On a revision that is taking over commits: the quota and the size of its commits before the takeover.
 
-Meanwhile its quota is larger.
+During the takeover the quota is larger.
 """
 TAKES_NOTHING_OVER = "no"
 POOL_PROPERTY = f"{PROPERTY}:pool"
-"""On the anchor of a clone that was created for a pool: its state in the pool (`PoolMark`)."""
+"""On the anchor of a clone that was created for a pool: the clone's state in the pool (`PoolMark`)."""
 
 OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
 """On the datasets of a revision. A handout and a swap keep these properties. A reset removes them with the datasets."""
@@ -216,9 +222,10 @@ _STAYS, _TAKEN, _EXCHANGED = PropertyTransition.STAYS, PropertyTransition.TAKEN,
 
 
 def _called(name: str) -> Form[str]:
-    """Return the form of a property that names the clone.
+    """Return the reader and writer of a property that contains the clone's name.
 
-    If the property is not set or not a valid name, the name is that of the dataset, which never changes.
+    If the property is not set or contains no valid name, the reader returns the name of the dataset, which never
+    changes.
     """
 
     def value(found: CopyDatasets) -> str:
@@ -247,7 +254,10 @@ def _mount(found: CopyDatasets) -> Path:
 
 
 def _lease(found: CopyDatasets) -> CloneLease:
-    """Return the lease. Heartbeats count from the clone's creation, because properties do not record later ones."""
+    """Return the lease.
+
+    Its last heartbeat is the clone's creation, because properties do not record later heartbeats.
+    """
     recorded = found.facts[_HEARTBEAT]
     if not recorded.is_local or recorded.value == _NONE:
         return found.lease()
@@ -279,8 +289,8 @@ _BRANCHES = Form(
 class CloneClaim:
     """The exclusive properties of a clone, and its owner. They are all on the anchor, `top`.
 
-    `name` is the name of the dataset, `label` the present name for users. `id` stays the same for the holder, even if a
-    swap gives the clone another dataset. Labels and ids are unique.
+    `name` is the name of the dataset, `label` the present name for users. `id` never changes, even if a swap moves the
+    clone to another dataset. Labels and ids are unique.
     """
 
     name: str
@@ -289,14 +299,17 @@ class CloneClaim:
     id: str = field(default="", metadata=_of(_called(f"{PROPERTY}:id"), _STAYS, _EXCHANGED, _STAYS))
     port: int = field(metadata=_of(number(f"{PROPERTY}:port", _LAST_PORT), _STAYS, _STAYS, _STAYS))
     kept_port: int | None = field(default=None, metadata=_of(_PORT, _TAKEN, _EXCHANGED, _STAYS))
-    """The port at which HAProxy listens for this clone. It stays when the server gets another port."""
+    """The port at which HAProxy listens for this clone. It stays the same when the port of the server changes."""
     owner: str = field(metadata=_of(OWNER, _TAKEN, _EXCHANGED, _STAYS))
     set_words: str = field(default="", metadata=_of(text(SET_PROPERTY), _STAYS, _STAYS, _STAYS))
-    """The name of the clone's set and its part (source, replica, member); "" outside a set."""
+    """The name of the clone's set, and the clone's role there (source, replica, member); "" outside a set."""
     key: str = field(default="", metadata=_of(own_text(KEY_PROPERTY), _STAYS, _STAYS, _TAKEN))
     """The identity of the present data (`CloneSource.key`); "" if an older version created the clone."""
     begun: str = field(default="", metadata=_of(own_text(BEGUN_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """The time when the data was first cloned from an instance; "": at `created`. Clones of commits inherit it."""
+    """The time when the data was first cloned from an instance ("": at `created`).
+
+    Clones of commits inherit this time.
+    """
     created: str = field(metadata=_of(CREATED, _TAKEN, _TAKEN, _STAYS))
 
     def is_called(self, word: str) -> bool:
@@ -312,30 +325,30 @@ class CloneClaim:
 
     @property
     def since(self) -> str:
-        """The time since which the data is kept."""
+        """The time since which zsnapdb keeps the data."""
         return self.begun or self.created
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloneRecord(CloneClaim):
-    """All properties on the anchor of a clone. Missing properties have a default here.
+    """All properties on the anchor of a clone. The fields have defaults for missing properties.
 
-    Each field says what happens to its property in three cases:
+    Each field defines how these three operations change its property:
     - `hand_out`: a pool hands out the clone.
-    - `swap`: the clone takes the place of another clone.
-    - `reset`: the data of the clone is replaced. A first start then records position and use.
+    - `swap`: the clone replaces another clone.
+    - `reset`: the data of the clone is replaced. The first start on the new data then records position and use.
     """
 
     instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))
     guid: str = field(default="", metadata=_of(_OWN_GUID, _STAYS, _EXCHANGED, _STAYS))
-    """The GUID of the holder's first anchor. It differs from the GUID of any other clone with the same name."""
+    """The GUID of the clone's first anchor. It stays after a swap, and no other clone with the same name has it."""
     backup_id: str = field(metadata=_of(text(BACKUP_PROPERTY), _STAYS, _STAYS, _TAKEN))
     source: str = field(metadata=_of(text(SOURCE_PROPERTY), _STAYS, _STAYS, _TAKEN))
     """The kind of source of the data."""
     requested: str = field(metadata=_of(text(f"{PROPERTY}:requested"), _STAYS, _TAKEN, _TAKEN))
     """The source or point of the data, as the user named it."""
     original_words: str = field(metadata=_of(text(f"{PROPERTY}:original"), _STAYS, _TAKEN, _STAYS))
-    """The snapshot set from which the clone was created, in the form of `--from`, and the source named by the user."""
+    """The set from which the clone was created, in the notation of `--from`, and the source that the user named."""
     original_key: str = field(default="", metadata=_of(own_text(f"{PROPERTY}:original-key"), _STAYS, _TAKEN, _STAYS))
     """The identity of the data from which the clone was created; later renames do not change it."""
     flavour: Flavour = field(metadata=_of(choice(f"{PROPERTY}:flavour", Flavour), _STAYS, _STAYS, _STAYS))
@@ -355,7 +368,7 @@ class CloneRecord(CloneClaim):
     is_ephemeral: bool = field(metadata=_of(flag(f"{PROPERTY}:ephemeral"), _STAYS, _STAYS, _STAYS))
     """Whether a command created the clone for its own use.
 
-    The clone is removed after that command ends (`locks.ephemeral_owner`).
+    The clone is removed after that command ends (`locks.lock_ephemeral_maker`).
     """
     follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
     """The port of the clone that is its replication source."""
@@ -366,14 +379,14 @@ class CloneRecord(CloneClaim):
     history: str | None = field(default=None, metadata=_of(_HISTORY, _STAYS, _STAYS, _STAYS))
     """The value of `sources.production_history` when the clone was created for a pool.
 
-    None: an older version created it.
+    None: an older version created the clone.
     """
     asks_for_masking: bool = field(metadata=_of(flag(f"{PROPERTY}:mask"), _TAKEN, _TAKEN, _STAYS))
-    """Whether the request asks for masking at every first start on new files."""
+    """Whether masking was requested. The clone is then masked at each first start on new files."""
     branches: str = field(default="", metadata=_of(_BRANCHES, _STAYS, _STAYS, _TAKEN))
-    """The branches of the clone, and its current branch (`Branches`); "" if it is on the first branch."""
+    """The branches of the clone, and its current branch (`Branches`); "" if the clone has only the first branch."""
     run_id: str = field(default="", metadata=_of(own_text(RUN_PROPERTY), _TAKEN, _EXCHANGED, _STAYS))
-    """The id of the run that created the clone or handed it out; "" if an older version did."""
+    """The id of the run that created the clone or handed it out; "" if that run had an older version."""
 
     @property
     def client_file(self) -> Path:
@@ -387,7 +400,7 @@ class CloneRecord(CloneClaim):
 
     @property
     def original(self) -> str:
-        """The snapshot set from which the clone was created, in the form of `--from`."""
+        """The snapshot set from which the clone was created, in the notation of `--from`."""
         return self.original_words.partition(" ")[0]
 
     @property
@@ -402,9 +415,9 @@ class CloneInfo(CloneRecord):
 
     `datasets` are the anchor and all datasets below it that have the clone's name, outer datasets first. `volumes` (by
     role) are the datasets of the current revision. `origins` (by role) are the snapshots from which the volumes were
-    cloned ("-" or empty if the volume depends on no snapshot). `leftovers` are the datasets of other revisions.
-    `masked` is the time when masking was complete (None: not masked). `own_bytes` is the space in bytes that only the
-    clone occupies, including its snapshots. `quota` is the limit of that space in bytes (0: no limit).
+    cloned ("-" or "" if the volume depends on no snapshot). `leftovers` are the datasets of other revisions. `masked`
+    is the time when masking was complete (None: not masked). `own_bytes` is the space in bytes that only the clone
+    occupies, including its snapshots. `quota` is the limit of that space in bytes (0: no limit).
     """
 
     masked: str | None
@@ -419,13 +432,16 @@ class CloneInfo(CloneRecord):
     is_led_to: bool = False
     """Whether HAProxy forwards the kept port to the clone's server."""
     kept_bytes: int = 0
-    """The part of `own_bytes` that belongs to earlier data, which the commits keep."""
+    """The part of `own_bytes` that belongs to earlier data. The commits keep that data."""
     takes_over: tuple[str, ...] = ()
-    """Revisions whose process was killed during a takeover (`catalogue.settle_adopted_commits`)."""
+    """Revisions for which a takeover was interrupted (`catalogue.settle_adopted_commits`)."""
     grown: int = 0
-    """The part of the quota for data from a detach or a takeover, in bytes. A reset to new data removes it."""
+    """The part of the quota, in bytes, that was added for data from a detach or a takeover.
+
+    A reset to new data removes this part.
+    """
     elsewhere: str = ""
-    """The location of a server whose process this host does not show, as text; "": unknown (`isolation_check`)."""
+    """The location, as text, of a server whose process is not visible on this host; "": unknown (`isolation_check`)."""
 
     @property
     def waits(self) -> bool:
@@ -434,7 +450,7 @@ class CloneInfo(CloneRecord):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether the clone is in the pool of its instance, in any state, so that no user has its login."""
+        """Whether the clone is in the pool of its instance, in any state. No user has its login then."""
         return self.pool is not None and self.pool.is_of_nobody
 
     @property
@@ -455,7 +471,7 @@ class CloneInfo(CloneRecord):
 
     @property
     def has_original(self) -> bool:
-        """Whether the data is that of the snapshot set from which the clone was created."""
+        """Whether the clone has the data of the snapshot set from which it was created."""
         if self.original_key:
             return self.key == self.original_key
         # Older versions recorded only the set's name.

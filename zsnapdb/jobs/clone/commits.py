@@ -1,7 +1,7 @@
 """Commits of a clone: a snapshot set of its volumes at one moment, while nothing writes.
 
 The head of the current branch is the newest commit of the present data in ZFS, else the head that the anchor records.
-So the snapshots of a commit move the head by themselves.
+So the creation of a commit's snapshots alone already moves the head.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, destruction
 
 _LOCK_SECONDS = 10.0
-"""The time in seconds that a commit waits for its lock.
+"""The time in seconds for which a commit waits for its lock.
 
-While a statement is running that is already older than that, the lock is not requested.
+If a statement has already run for longer, the lock is not requested.
 """
 _DEADLINE_SECONDS = 30.0
-"""The limit in seconds from the lock's first statement to its release. The snapshot is created in this time."""
+"""The maximum time in seconds from the first statement of the lock to its release.
+
+It includes the creation of the snapshot.
+"""
 _PATIENCE_SECONDS = 60.0
 """The time in seconds during which a commit retries its lock, like the default of `lock.budget`."""
 _MESSAGE_BYTES = 1000
@@ -47,7 +50,7 @@ _MESSAGE_BYTES = 1000
 
 @dataclass(frozen=True)
 class Committed:
-    """A new commit: a snapshot set of a clone. `clone create --from` accepts its `set.backup_id`."""
+    """A new commit: a snapshot set of a clone. `clone create --from` accepts the id `set.backup_id`."""
 
     info: CloneInfo
     set: SnapshotSet
@@ -107,7 +110,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
         masked=info.masked or clone_info.NOT_MASKED,
         masked_by=masking_requirement.masked_by(info.volumes.values()) or None,
     )
-    # The volume records the GTIDs that are no longer in its binlogs.
+    # A property of the volume contains the GTIDs that are no longer in the binlogs.
     volume = next(iter(info.volumes.values()))
     origin = {ORIGIN_PROPERTY: datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value}
     short = snapshot_name(commit_id)
@@ -131,10 +134,10 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
 
 @contextlib.contextmanager
 def writes_paused(info: CloneInfo) -> Iterator[None]:
-    """Prevent writes of the clone's server during the block, if it is running.
+    """If the clone's server is running, prevent its writes during the block.
 
-    The lock has a deadline and a watchdog, like the lock of a backup. While a running statement blocks the lock, it is
-    requested again for up to a minute.
+    The lock has a deadline and a watchdog, like the lock of a backup. If a running statement blocks the lock, the lock
+    is requested again for up to a minute.
 
     Raises:
         LockNotGranted: a statement blocked the lock for the whole time.
@@ -165,7 +168,7 @@ def _write_lock(info: CloneInfo) -> Iterator[None]:
 def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Commit | None:
     """Return the newest commit of the clone's present data; None if there is none.
 
-    The commit from which the data was cloned is left out, even if a takeover moved it to this clone. `made` are the
+    The commit from which the data was cloned is ignored, even if a takeover moved it to this clone. `made` are the
     commits of the present data, oldest first (None: they are read here).
     """
     made = commits(info.current) if made is None else made
@@ -177,7 +180,7 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
     """Return the present branches of the clone. `made`: see `newest_commit`.
 
     Raises:
-        DamagedError: the anchor's property is not readable.
+        DamagedError: the anchor's property with the branches is unreadable.
     """
     try:
         recorded = decode(info.branches) if info.branches else Branches()
@@ -194,7 +197,7 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
 def parent_of(info: CloneInfo) -> str:
     """Return the parent of a new commit.
 
-    It is the newest commit of the branch, else the set from which the data was cloned.
+    The parent is the newest commit of the branch, else the set from which the data was cloned.
     """
     with contextlib.suppress(DamagedError):
         return read_branches(info).head or info.backup_id
@@ -204,7 +207,7 @@ def parent_of(info: CloneInfo) -> str:
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
     """Return the branches that the anchor must record before the clone gets other data (empty: no change).
 
-    A reset changes the data but no branch. A detach changes neither. `made`: see `newest_commit`.
+    A reset changes the data but no branch. A detach changes neither data nor branches. `made`: see `newest_commit`.
     """
     with contextlib.suppress(DamagedError):
         known = read_branches(info, made)

@@ -1,7 +1,4 @@
-"""Creation of a clone: clone its datasets, start its server and check it.
-
-After an error nothing of the clone is left.
-"""
+"""Creation of a clone: clone its datasets, start its server and check it."""
 
 from __future__ import annotations
 
@@ -65,8 +62,8 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     """Create a clone and start its server.
 
     Afterwards the server answers on its own port, with a new account. It shares no identity, path, account or
-    replication with its source, and is at exactly the recorded position. After an error the datasets of the clone are
-    removed. A set that was prepared for the clone is kept for later clones.
+    replication with its source, and its data has exactly the recorded position. After an error the datasets of the
+    clone are removed. A set that was prepared for the clone is kept for later clones.
     """
     configured, instance = instance, with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
@@ -87,7 +84,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     chosen = planned_source(settings, instance, request)
             prepares = chosen.masking.way is MaskingWay.PREPARES
             if prepares or not isinstance(chosen.source, CloneSource):
-                # All refusals come before a set is created, received or prepared.
+                # Check everything that may refuse the clone before a set is created, received or prepared.
                 plan_for(settings, instance, request, chosen)
         source = _obtain(settings, instance, chosen.source, locked)
         prepared = _prepare(settings, instance, source, rules) if prepares else None
@@ -126,7 +123,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 def _facts_of(
     configured: Instance, planned: ClonePlan, position: Position, rules: str, origin: SourceServer
 ) -> dict[str, str]:
-    """Return the properties of a created clone: the position, the phase, and the properties that the pool checks."""
+    """Return the properties to set on a created clone: position, phase, and the properties that the pool checks."""
     facts = {
         POSITION_PROPERTY: position.short(POSITION_BYTES),
         copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
@@ -174,9 +171,9 @@ def _obtain(
     planned: CloneSource | RemoteBackup | RestorePlan | None,
     locked: contextlib.ExitStack,
 ) -> CloneSource:
-    """Return the snapshots to clone: the planned ones, or new ones that are created, received or replayed now.
+    """Return the snapshots to clone: the planned ones, or snapshots that are created, received or replayed now.
 
-    A new live set stays locked until `locked` is left, so that no sweep removes it as a leftover.
+    A new live set stays locked until the context `locked` ends, so that no sweep removes the set as a leftover.
     """
     if planned is None:
         locked.enter_context(locks.lock_live_sets(instance.name))
@@ -192,12 +189,12 @@ def _obtain(
 def _make_datasets(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Create the anchor, which reserves name and port, then clone every volume below it. Return the plan.
+    """Create the anchor, which reserves name and port. Then clone every volume below the anchor. Return the plan.
 
     After an error nothing of the clone is left.
     """
     with locks.names_and_ports():
-        # This lock prevents two runs from taking the same name or port. The slow actions run after it.
+        # This lock prevents two runs from taking the same name or port. The slow actions run after its release.
         planned = plan_from(settings, instance, request, source, masking)
         datasets.ensure(planned.home.home)
         # Refuse if another run created something after the plan was made.
@@ -215,7 +212,7 @@ def _make_datasets(
 
 
 OWNER = "zsnapdb"
-"""The owner of ephemeral clones. The reaper removes a clone that a killed command left behind."""
+"""The owner of ephemeral clones. If the command is killed, the reaper removes its clone."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +248,7 @@ def make_running(settings: Settings, instance: Instance, request: CloneRequest) 
 
 @contextlib.contextmanager
 def ephemeral_clone(settings: Settings, instance: Instance, request: CloneRequest) -> Iterator[RunningClone]:
-    """Yield a running clone with a random name; the clone is destroyed after the block. It emits no events.
+    """Yield a running clone with a random name, and destroy the clone after the block. No events are emitted.
 
     If this process is killed, the next `zsnapdb reap` removes the clone.
     """

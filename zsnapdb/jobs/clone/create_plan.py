@@ -51,11 +51,10 @@ from zsnapdb.zfs import datasets
 class PlannedSource:
     """The source of a planned clone.
 
-    `source` is a snapshot set on this host, a backup that must be received, or the plan that restores a point in time.
-    None means a snapshot set that is taken now. `snapshots` (by role) are the existing snapshots. `receives` are the
-    backups to receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first.
-    `rules` is the digest of the rules that masked the source ("": not masked). `masking` is the way in which the clone
-    is masked.
+    `source` is a snapshot set on this host, a backup that must be received, or the plan of a point in time. None means
+    that a snapshot set is created now. `snapshots` (by role) are the existing snapshots. `receives` are the backups to
+    receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first. `rules` is the
+    digest of the rules that masked the source ("": not masked). `masking` says how the clone is masked.
     """
 
     kind: SourceKind
@@ -77,7 +76,7 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan(CloneRecord):
-    """The actions of `create` for a request with this source, and the record on the anchor during the creation.
+    """The actions of `create` for a request with this source, and the first record on the anchor.
 
     `home` is the state of the clones' home at planning time.
     """
@@ -91,7 +90,7 @@ class ClonePlan(CloneRecord):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The settings of the source that the clone does not get, with reasons."""
+        """The settings of the source that the clone's server does not use, with reasons."""
         zones = time.tzname if self.origin.zone is None else None
         return (
             *notes_on(self.origin.variables, self.copy.settings.options, zones),
@@ -103,7 +102,8 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
     """Return the plan of `create`; change nothing.
 
     Raises:
-        PreflightError: a quota, the lease, the ports, the server program or the account does not allow the clone.
+        PreflightError: the clone is impossible because of a quota, the lease, the ports, the server program or the
+            account.
         ExistsError: the name or the folder is in use.
     """
     instance = with_volumes(instance)
@@ -113,7 +113,7 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
 def plan_from(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Return the plan of a clone of exactly these snapshots. `instance` includes its volumes."""
+    """Return the plan of a clone from exactly these snapshots. `instance` includes its volumes."""
     return plan_for(settings, instance, request, _of_snapshots(source, masking))
 
 
@@ -185,14 +185,14 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 
 
 def _home_of(settings: Settings, made_from: PlannedSource) -> str:
-    """Return the dataset of the clones in the source's pool. Raise PreflightError if it has an alternate root."""
+    """Return the dataset of the clones in the source's pool. Raise PreflightError if the pool has an alternate root."""
     pool = made_from.pool or pool_for(settings, [place.dataset for place in made_from.origin.volumes.values()])
     refuse_alternate_root(pool)
     return home(settings, pool)
 
 
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
-    """Return the plan of `create` with this source; change nothing. The errors are those of `plan`."""
+    """Return the plan of `create` with this source; change nothing. Raises the errors of `plan`."""
     name, origin = request.name or random_name(instance), made_from.origin
     refuse_name(name)
     _check_host(settings, instance, origin)
@@ -254,7 +254,10 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
 
 
 def _check_host(settings: Settings, instance: Instance, origin: SourceServer) -> None:
-    """Raise an error if this host cannot run a server on a copy of these files. Warn if its time zone rules differ."""
+    """Raise an error if this host cannot run a server on a copy of these files.
+
+    Warn if the host's time zone rules differ from the source's.
+    """
     server = instance.settings.server
     programs.fitting_program(server, origin.flavour, origin.version)
     startup_requirements.refuse_unstartable(server, origin)
@@ -289,7 +292,7 @@ def _admitted(
     `free` is the free space of the pool in bytes, `known` the other clones.
 
     Raises:
-        PreflightError: a quota, the lease or the ports do not allow the clone.
+        PreflightError: the clone is impossible because of a quota, the lease or the ports.
         ExistsError: another clone has the name.
     """
     limits, clones = settings.clones, known.copies
@@ -297,7 +300,7 @@ def _admitted(
     quota = quota_of(settings, is_subject=bool(expected_clone.current_causer()))
     if request.waits or request.is_ephemeral:
         quota = replace(quota, per_owner=0)
-    # The owner of a clone that cannot be read is unknown, but the clone still counts.
+    # The owner of an unreadable clone is unknown, but the number of clones includes it.
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
     lease = first_lease(request.ttl, policy(limits), host.latest(), request.heartbeat)
@@ -314,8 +317,8 @@ _MAKE_ACCOUNT = "useradd --system --user-group --no-create-home --shell /usr/sbi
 def check_account(source: ServerSettings, clones: CloneSettings) -> None:
     """Raise PreflightError unless servers of clones can run under their account.
 
-    A configured account must exist, and file permissions must keep it from the source's files. So it is neither root
-    nor the account of the source's server, and has no group in common with these two.
+    A configured account must exist, and file permissions must deny it the source's files. So it must be neither root
+    nor the account of the source's server, and must not share a group with either.
     """
     name = clones.server_user
     if name is None:

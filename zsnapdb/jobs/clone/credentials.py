@@ -21,13 +21,13 @@ from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.planning.sql_quoting import only_below
 
 CLIENT_HOME = Path(__file__).parent / "client_home"
-"""The folder of the my.cnf that contains the account name of every clone.
+"""The folder of the my.cnf file with the account name that all clones use.
 
 Clients take host, port, socket and password from environment variables, but not the account (refman 8.4, "Environment
 Variables"). They read my.cnf in the folder MYSQL_HOME (seen with MySQL 9.7, MariaDB 10.11 and 11.8).
 """
 INTERNAL_FILE = "internal.cnf"
-"""The file in the private folder of a clone with the password of the internal account."""
+"""The name of the file that contains the internal account's password, in the private folder of a clone."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,15 @@ class Login:
     def option_file(self) -> str:
         """The text of an option file for clients.
 
-        A client of the same family refuses every server other than this clone.
+        With this file, a client of the same family connects to no other server.
         """
         return text(self.password, self.host, self.port) + only_below(str(_mount_of(self.socket)))
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables for clients on this host, including the password of the clone.
 
-        They disable login paths: those in the user's ~/.mylogin.cnf would override all variables and option files.
+        They also disable login paths, because a login path in the user's ~/.mylogin.cnf would override all variables
+        and option files.
         """
         return {
             **NO_LOGIN_PATHS,
@@ -95,7 +96,7 @@ def address_of(bind_address: str, port: int) -> str:
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read.
 
-    With this file, a client of the same family refuses servers that are not clones.
+    With this file, a client of the same family connects only to clones.
     """
     server.write_private(file, text(password, host, port) + only_below(str(_mount_of(file).parent)), user)
 
@@ -108,7 +109,7 @@ def text(password: SecretStr, host: str, port: int) -> str:
 def text_for_clones(login: Login) -> str:
     """Return the text of an option file that stays valid after resets.
 
-    Its client refuses servers that are not clones.
+    With this file, a client connects only to clones.
     """
     return text(login.password, login.host, login.port) + only_below(str(_mount_of(login.socket).parent))
 

@@ -40,10 +40,10 @@ from zsnapdb.zfs import datasets, snapshots
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """The plan of a reset: the clone, and the snapshots (by role) whose data it gets.
+    """The plan of a reset: the clone, and for each role the snapshot with the new data.
 
-    `snapshots` is empty if they must be created or received first. `is_original`: the clone was created from this data.
-    `drops` is the live set that is removed with the old data, unless another clone uses it ("": none).
+    `snapshots` is empty if the snapshots must be created or received first. `is_original`: the clone was created from
+    this data. `drops` is the live set that is removed with the old data, unless another clone uses it ("": none).
     """
 
     info: CloneInfo
@@ -80,7 +80,7 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
 
 
 def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
-    """Return the snapshot set from which the clone was created, even if the clone got other data since.
+    """Return the snapshot set from which the clone was created, even if the clone has other data now.
 
     If the clone must be masked, return the copy of the set that was masked by the current rules, if there is one.
 
@@ -96,7 +96,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
             return masked
         if not masking_requirement.have_rules(here.names):
             return here
-    # Data that was masked by other rules is masked again, from the unmasked source.
+    # If the data was masked by other rules, the unmasked source is masked again.
     instance = with_volumes(Instance.of(settings, info.instance).on_host(host))
     try:
         return _require_same_source(info, locate(settings, instance, info.original, rules))
@@ -110,12 +110,12 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
 
 
 def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
-    """Return the source that was found under the name of the clone's snapshot set.
+    """Return the source that has the name of the clone's snapshot set.
 
-    Other programs may rename their snapshots and reuse the name. Older versions recorded no identity.
+    Another program may have renamed its snapshots and reused the name. Older versions recorded no identity.
 
     Raises:
-        PreflightError: nothing proves that the source is that set.
+        PreflightError: it is not certain that the source is that set.
     """
     if info.original_key != found.key and (info.original_key or info.original.startswith("@")):
         raise PreflightError(
@@ -127,7 +127,7 @@ def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> 
 
 
 def _here(info: CloneInfo) -> CloneSource | None:
-    """Return the origin of the clone's datasets, if it is the set from which the clone was created."""
+    """Return the origin of the clone's datasets, if the origin is the set from which the clone was created."""
     names = info.origins
     if not names or not all("@" in name for name in names.values()):
         return None
@@ -154,7 +154,7 @@ def replace_data(
     settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
 ) -> CloneInfo:
     """Replace the data of the clone. The caller holds the clone's lock."""
-    # The quota of the clone is checked before new data is received for it.
+    # Check the clone's quota before receiving new data.
     quota_beside(settings, info)
     if requested != LIVE_STATE:
         with locks.using_received(info.instance):
@@ -189,8 +189,8 @@ def _source(
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made: Sequence[Commit]) -> int:
     """Clone the source as a new, unmounted revision next to the current revision; return its number.
 
-    The clone keeps its quota. `made` are the commits of the old data. If there are none, the old data is removed later,
-    so a clone without free space can be reset.
+    The clone keeps its quota. `made` are the commits of the old data. If there are none, the old data will be removed,
+    so that even a clone without free space can be reset.
     """
     quota = space_limits.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
@@ -202,11 +202,9 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made
 
 
 def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = False) -> int:
-    """Return the quota in bytes that new data of the clone would get.
+    """Return the quota in bytes for new data of the clone.
 
-    The errors are those of `space_limits.of_other_data`.
-
-    `is_committed`: the present data will be committed first.
+    `is_committed`: the present data will be committed first. Raises the errors of `space_limits.of_other_data`.
     """
     return space_limits.of_other_data(settings, info, keeps_data=is_committed or bool(commits(info.current)))
 
@@ -214,7 +212,10 @@ def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = Fa
 def put_data(
     settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
 ) -> CloneInfo:
-    """Give the clone the data of this source and these branches. The caller holds the clone's lock."""
+    """Replace the clone's data with the data of this source, and record these branches.
+
+    The caller holds the clone's lock.
+    """
     revision = _clone_beside(settings, info, source, commits(info.current))
     of, branches = f"branch {known.current}", known.encode()
     begun = cached_sets.begun_after(settings, host, info, source)
@@ -234,9 +235,9 @@ def _replace_data(
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
-    If this is interrupted before the server has started, the clone has the new data. The next start continues, and
-    removes the old data. `branches` are the clone's branches afterwards. `begun` is the time since which the data is
-    kept.
+    After an interruption before the server has started, the clone has the new data. Its next start completes the
+    replacement, and removes the old data. `branches` are the clone's branches afterwards. `begun` is the time since
+    which the data is kept.
     """
     password = credentials.read(info.client_file)
     new = replace(

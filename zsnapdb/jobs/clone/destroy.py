@@ -49,9 +49,9 @@ from zsnapdb.zfs.mounts import ForeignMount
 class CloneRemoval:
     """The plan to destroy a clone.
 
-    `prepared` are prepared forms of its commits, which are destroyed first. `obstacles` say why it cannot be destroyed.
-    `has_detaching`: an interrupted detach left snapshots on it. `foreign` datasets depend on it, such as production
-    after `zfs promote` of the clone.
+    `prepared` are prepared sets of the clone's commits, which are destroyed first. `obstacles` prevent the removal.
+    `has_detaching`: an interrupted detach left snapshots on the clone. `foreign` datasets depend on the clone, such as
+    production after `zfs promote` of the clone.
     """
 
     steps: Removal
@@ -129,9 +129,9 @@ def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
 def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRemoval | None = None) -> None:
     """Stop the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
-    Every dataset must first be proved to have the mark of the clone. A commit on which another clone depends is handed
-    over to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock
-    (None: plan here).
+    First, each dataset is checked for the clone's mark. If another clone depends on a commit, the commit is handed over
+    to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock (None:
+    make it here).
 
     Raises:
         PreflightError: another dataset depends on the clone; nothing was changed.
@@ -171,7 +171,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
 
 
 def _revision_of(anchor: str, dataset: str) -> str:
-    """Return the revision's dataset for a volume of another clone in the same home."""
+    """Return the dataset of the revision to which this volume of another clone in the same home belongs."""
     return "/".join(dataset.split("/")[: anchor.count("/") + 2])
 
 
@@ -185,8 +185,8 @@ def _destroy_commits(steps: Removal, dataset: str) -> None:
 class DestroyPlan:
     """The plan of `destroy`: the clone, its commits, and the plan of their removal or handover.
 
-    `foreign` are snapshots of other programs on the clone's datasets. `elsewhere` are mounts of these datasets in other
-    mount namespaces; they end with the clone.
+    `foreign` are snapshots that other programs created on the clone's datasets. `elsewhere` are mounts of these
+    datasets in other mount namespaces; the destroy removes these mounts too.
     """
 
     info: CloneInfo
@@ -203,11 +203,11 @@ class DestroyPlan:
 def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Return the plan of `destroy` for each clone with that name; change nothing.
 
-    The name is that of a clone or of a set. Replicas of a set come first. The result is empty if nothing has the name.
+    The name belongs to a clone or a set of clones. Replicas of a set come first. The result is empty if neither exists.
 
     Raises:
-        PreflightError: a dataset depends on a clone and cannot take over its origin, or a clone has foreign snapshots
-            and `also` does not allow their removal.
+        PreflightError: a dataset that cannot take over its origin depends on a clone, or a clone has foreign snapshots
+            whose removal `also` does not allow.
     """
     found = find_clones(settings, host, name)
     for info in found:
@@ -216,7 +216,7 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemova
 
 
 def find_clones(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
-    """Return the clone with that name, or the clones of that set, replicas first; empty if nothing has the name."""
+    """Return the clone with that name, or the clones of the set, replicas first; empty if neither exists."""
     with contextlib.suppress(NotFound):
         return [find(settings, host, name)]
     members = [info for info in listing(settings, host) if info.set_name == name]
@@ -232,8 +232,8 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
     elsewhere = [
         mount
         for mount in mounts.mounted_elsewhere(frozenset(info.datasets))
-        # The mounts in the server's sandbox end with the server. Mounts that receive unmount events from ours end with
-        # ours.
+        # Mounts in the server's sandbox end with the server. Mounts that receive unmount events from this namespace end
+        # with its mounts.
         if not mount.follows and mounts.namespace_of(mount.pid) != own
     ]
     return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going), tuple(elsewhere))
@@ -242,21 +242,21 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
 def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with that name.
 
-    The result is empty if nothing has the name, so the command can be repeated. If a dataset does not have the mark of
-    the clone, nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
+    The result is empty if neither exists, so the command can be repeated. If a dataset does not have the mark of the
+    clone, nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
 
     Raises:
         UnknownNameError: another clone has the name now (`expected_clone.require`).
     """
     if is_dataset(settings, name):
-        # The clone is read under its lock. The name of the dataset suffices to take the lock.
+        # The clone's properties are read under its lock. The name of the dataset suffices to take the lock.
         with locks.lock_clone(name):
             gone = destroy_locked(settings, host, name, also, called=name)
         if gone:
             return tuple(gone)
     names = [info.name for info in find_clones(settings, host, name)]
     if len(names) > 1:
-        # If one clone of a set cannot be destroyed, the whole set stays.
+        # If one clone of a set cannot be destroyed, destroy no clone of the set.
         plan(settings, host, name, also)
     done = []
     for one in names:
@@ -273,7 +273,7 @@ def destroy_locked(
 ) -> list[DestroyPlan]:
     """Destroy the clone whose dataset has this name, if it exists. The caller holds the clone's lock.
 
-    `called`: destroy the clone only if it or its set has this name (None: its name does not matter).
+    `called`: destroy the clone only if it or its set has this name (None: whatever its name is).
     """
     try:
         found = of_dataset(settings, host, name)
@@ -291,7 +291,8 @@ def destroy_locked(
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
     """Destroy the clone whose dataset has this name, if it exists. This process created the clone.
 
-    The check of `expected_clone` is left out, because its variable names the clone of the user's request, not this one.
+    The check of `expected_clone` is left out, because the variable names the clone of the user's request, not this
+    clone.
     """
     with locks.lock_clone(name), contextlib.suppress(NotFound):
         _destroy(settings, host, of_dataset(settings, host, name), ())
@@ -330,7 +331,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
 
 
 def drop_live(source: CloneSource) -> None:
-    """Remove the live set that was created for a clone whose creation failed. Other sources stay."""
+    """If the source is a live set, remove it, because the creation of its clone failed."""
     if source.kind is SourceKind.LIVE:
         destruction.destroy_set(source.names, source.set.backup_id)
 

@@ -1,4 +1,4 @@
-"""Detaching a clone: its data is copied, so that it depends on no snapshot of its source."""
+"""Detaching a clone from its source: the data is copied, so that the clone depends on no snapshot of the source."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
     if info.is_independent:
         raise PreflightError(f"clone {info.label} is independent already", hint="there is nothing to detach")
     if info.phase is CopyPhase.NEW and masking_requirement.is_of_prepared(info.volumes.values()):
-        # Before its first start, only the origin of the clone records that its data is masked.
+        # Before the clone's first start, only its origin records that the data is masked.
         raise PreflightError(
             f"clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}` first"
         )
@@ -85,7 +85,7 @@ def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
 def _refuse_clear(info: CloneInfo) -> None:
     """Raise PreflightError if the copy of an encrypted volume would not be encrypted.
 
-    A clone inherits encryption from its origin, a received dataset from its parent dataset.
+    A clone inherits encryption from its origin. A received dataset inherits encryption from its parent dataset.
     """
     seen = encryption.at_rest([info.top, *info.volumes.values()])
     if seen[info.top].cipher is not None:
@@ -157,7 +157,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
 
 
 def _of_data(dataset: str) -> dict[str, str]:
-    """Return the properties of the volume's data: its masking, and the GTIDs that are no longer in a binlog."""
+    """Return the properties about the volume's data: its masking, and the GTIDs that are no longer in any binlog."""
     seen = datasets.properties(dataset, [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
     return {name: found.value for name, found in seen.items() if found.is_local}
 

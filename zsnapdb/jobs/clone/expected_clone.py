@@ -1,8 +1,8 @@
-"""The expected clone, and the account for which root runs a command, from environment variables.
+"""The environment variables with the expected clone, and with the account for which root runs a command.
 
 Between the check of a clone's owner and the command's lock, the clone can be destroyed and another clone can take its
-name. So the command gets the owner and the clone that were checked, and checks again. Only root can set a variable for
-a command that runs as root: `zsnapdb-clone` and the sudo rule pass no variables on.
+name. So these variables tell the command which owner and clone were checked, and the command checks again. Only root
+can set a variable for a command that runs as root: `zsnapdb-clone` and the sudo rule pass no variables on.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class ExpectedClone(BaseModel):
 
 
 def expected_clone() -> ExpectedClone | None:
-    """Return the expected clone; None if the environment contains none, so that any clone is allowed.
+    """Return the expected clone. If the variable is not set, return None: any clone is allowed.
 
     Raises:
-        UsageError: the variable has another form.
+        UsageError: the value of the variable is invalid.
     """
     given = os.environ.get(MEANT_VARIABLE)
     if given is None:
@@ -67,7 +67,7 @@ def expected_clone() -> ExpectedClone | None:
 def require(info: CloneInfo, name: str) -> None:
     """Raise UnknownNameError, as for a missing name, unless this is the expected clone.
 
-    A caller that changes the clone holds its lock, so the clone stays the same.
+    A caller that will change the clone holds its lock, so that no other clone can take the name.
     """
     meant, guid = expected_clone(), os.environ.get(GUID_VARIABLE)
     if (meant is not None and not meant.is_this(info)) or guid not in (None, info.guid):
@@ -81,7 +81,7 @@ CAUSER_VARIABLE = "ZSNAPDB_CAUSED_BY"
 
 
 def current_causer() -> str:
-    """Return the subject for whom this process runs, in the form of a copy's owner; "" for an administrator.
+    """Return the subject for whom this process runs, in the notation of owners; "" for an administrator.
 
     Raises:
         PreflightError: the subject in the environment cannot be the owner of a copy, and is not an administrator.

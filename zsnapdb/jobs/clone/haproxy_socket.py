@@ -26,7 +26,7 @@ def routes(settings: AddressSettings) -> KeptRoutes:
     """Return the routes of all clone ports at which HAProxy listens.
 
     Raises:
-        PreflightError: HAProxy does not answer, or its answer has an unknown form.
+        PreflightError: HAProxy does not answer, or its answer cannot be parsed.
     """
     try:
         return read_state(_ask(settings, (STATE_COMMAND,)), settings.ports)
@@ -40,7 +40,7 @@ def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> 
     """Forward the port to the route (None: to no server), and end all earlier sessions.
 
     Raises:
-        PreflightError: afterwards HAProxy does not listen at the port or has another route.
+        PreflightError: HAProxy then does not listen at the port, or has another route for it.
     """
     _ask(settings, switching(port, route))
     seen = routes(settings)
@@ -70,7 +70,7 @@ def _ask(settings: AddressSettings, commands: Sequence[str]) -> str:
             with opened.makefile("rb") as answer:
                 return answer.read().decode(errors="replace")
     except OSError as error:
-        # A timeout has no error number.
+        # The exception of a timeout has no error number.
         reason = error.strerror or "no answer"
         raise PreflightError(f"HAProxy does not answer at {place}: {reason}", hint=HINT) from error
 
@@ -93,12 +93,12 @@ def _refuse_foreign(settings: AddressSettings) -> None:
 
 
 def routed_ports(settings: AddressSettings | None) -> set[int]:
-    """Return the server ports to which HAProxy forwards, rightly or wrongly. No other server may get these ports."""
+    """Return all server ports to which HAProxy forwards, even wrongly. No new server may get one of these ports."""
     return {route.port for route in routes_or_none(settings).values() if route is not None}
 
 
 def routes_or_none(settings: AddressSettings | None) -> KeptRoutes:
-    """Return the routes of HAProxy; empty if it does not answer or if clones keep no ports."""
+    """Return the routes of HAProxy; empty if HAProxy does not answer or if clones keep no ports."""
     if settings is not None:
         with contextlib.suppress(PreflightError):
             return routes(settings)

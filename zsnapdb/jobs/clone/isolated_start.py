@@ -1,7 +1,4 @@
-"""The start of a clone's server with its own identity, and the check that it is separate from its source.
-
-A server that is not separate is stopped.
-"""
+"""The start of a clone's server with its own identity, and the check that it is separate from its source."""
 
 from __future__ import annotations
 
@@ -64,8 +61,8 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     """Remove the source's identity from the files before a server starts on them. Return the recorded position.
 
     `known` is the last proved tail of the source's newest binlog, if there is one. Afterwards the files belong to the
-    account of the clone's server. The private folder of an earlier server on these files, such as a committed clone, is
-    removed too.
+    account of the clone's server. If another server ran on these files earlier, such as the server of a committed
+    clone, its private folder is removed too.
     """
     copy = clone.copy
     safe_open.remove_tree(copy.folder)
@@ -78,11 +75,11 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
 def first_start(
     clone: CloneServer, position: Position, password: SecretStr, before_users: Callable[[Session], None] | None = None
 ) -> Position:
-    """Start the server, check its position and its separation from the source. An error stops the server.
+    """Start the server, and check its position and its separation from the source. After an error, stop the server.
 
-    The server must start at exactly `position`. Return the position with all GTIDs, because `position` lacks those that
-    are in no binlog of the copy. For example, masking removes the binlogs. `before_users` is called while no user can
-    log in. After the check the users' account is created with this password and the clone's rights.
+    The server must start at exactly `position`. Return the position with all GTIDs. `position` lacks the GTIDs that are
+    in no binlog of the copy, for example because masking removed the binlogs. `before_users` is called while no user
+    can log in. After the checks, the users' account is created with this password and the clone's rights.
     """
     internal = fresh_password()
     with (
@@ -103,8 +100,8 @@ def first_start(
 def start_again(clone: CloneServer) -> None:
     """Start and check the server of a clone that was started before.
 
-    If a password file is lost, a new password is created. A new internal account also requires a new account for the
-    users.
+    If a password file is lost, a new password is created. If the internal account is created again, so is the account
+    of the users.
     """
     give_files(clone.copy)
     clone.copy.make_private()
@@ -132,7 +129,7 @@ def make_users(session: Session, clone: CloneServer, password: SecretStr) -> Non
 
 
 def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
-    """Start the server with an init file, which it runs before it accepts connections."""
+    """Start the server with an init file. The server runs the file before it accepts connections."""
     sql = credentials.internal_account_sql(clone.record.origin, password, lock=clone.locks_accounts)
     init_file = clone.copy.write_init_file(sql)
     return clone.start(clone.identity(str(init_file)), password)
@@ -147,7 +144,7 @@ def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, inter
 
 
 def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
-    """Check that the started server shares nothing with its source and that nothing in it runs by itself.
+    """Check that the started server shares nothing with its source and that it runs nothing by itself.
 
     Raises:
         ConsistencyError: a check failed; the message lists all failures.
@@ -172,7 +169,10 @@ _FLOCK = struct.Struct("@hhqqi")
 
 
 def with_servers_elsewhere(clones: Collection[CloneInfo]) -> Iterator[CloneInfo]:
-    """Yield the clones. If a clone's server is not visible here, record its namespace in the clone, if it is known."""
+    """Yield the clones.
+
+    If a clone's server runs in another namespace and the namespace is known, add it to the clone.
+    """
     silent = [one for one in clones if one.pid is None and one.phase in (CopyPhase.READY, CopyPhase.CHANGING)]
     there = mounts.mounted_elsewhere({name for one in silent for name in one.volumes.values()}) if silent else []
     for info in clones:

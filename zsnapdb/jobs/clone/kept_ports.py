@@ -1,8 +1,8 @@
 """The kept ports of clones. HAProxy forwards each kept port to the present server of its clone.
 
-The properties of the datasets record which clone keeps which port, and the target of that port. HAProxy is changed only
-under the lock of names and ports, after these properties were read. A run may die between the change of a clone and the
-change of HAProxy. The next call of `follow` then repairs the route.
+Dataset properties record the kept port of each clone, and its target. HAProxy is changed only under the lock of names
+and ports, after these properties were read. If a run dies after it changed a clone but before it changed HAProxy, the
+next call of `follow` repairs the route.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def route_of(info: CloneInfo) -> KeptRoute:
 def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
     """Forward the kept port of the clone to its server, and end all earlier sessions of the port.
 
-    The caller holds the lock of names and ports. If HAProxy fails, only warn. Return the clone with the new value of
-    `is_led_to`.
+    The caller holds the lock of names and ports. If HAProxy does not accept the route, only warn. Return the clone with
+    the new value of `is_led_to`.
     """
     configured = settings.clones.address
     if configured is None or info.kept_port is None:
@@ -89,10 +89,10 @@ def close(settings: Settings, host: Host, info: CloneInfo) -> None:
 
 @dataclass(frozen=True)
 class KeptPort:
-    """The kept port of a clone, or a port for which HAProxy has a route.
+    """The kept port of a clone, or another port for which HAProxy has a route.
 
-    `clone` is None if no clone keeps the port. `seen` is the route that HAProxy has. `is_listened_at`: HAProxy listens
-    at the port. Its configuration may be older than the settings of zsnapdb.
+    `clone` is None if no clone keeps the port. `seen` is the present route in HAProxy. `is_listened_at`: HAProxy
+    listens at the port. HAProxy may not listen if its configuration is older than the settings of zsnapdb.
     """
 
     port: int
@@ -102,18 +102,18 @@ class KeptPort:
 
     @property
     def wanted(self) -> KeptRoute | None:
-        """The route that HAProxy must have; None: none."""
+        """The correct route of the port in HAProxy; None: no route."""
         return route_of(self.clone) if self.clone is not None else None
 
     @property
     def is_right(self) -> bool:
-        """Whether HAProxy has the route that it must have."""
+        """Whether the route in HAProxy is correct."""
         return self.seen == self.wanted
 
 
 @dataclass(frozen=True)
 class KeptPorts:
-    """All ports in use, and the error of the query to HAProxy (None: HAProxy answered)."""
+    """All ports in use, and the error of the query to HAProxy, if any."""
 
     ports: tuple[KeptPort, ...]
     error: ZsnapdbError | None = None

@@ -1,6 +1,6 @@
-"""Jobs on an existing clone: start or stop its server, change its lease, connect to it, hold it for a program.
+"""Jobs on an existing clone: start or stop its server, change its lease, connect to it, send heartbeats for a program.
 
-A program that resets its clone for each of its tests can write one word per reset, instead of starting a command.
+A test program can reset its clone by writing one line, instead of starting a command for each reset.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
 
 @dataclass(frozen=True)
 class FirstStart:
-    """The files of a clone without the source's identity, perhaps after the first start of its server.
+    """The result of `start_first`: the clone's files no longer contain the source's identity.
 
-    `masking` is the report of the masking (None: not masked). `separate_at` is the monotonic time in seconds when
-    identity and masking were done.
+    `masking` is the report of the masking (None: not masked). `separate_at` is the monotonic time in seconds at which
+    the identity had been removed and the masking was complete.
     """
 
     position: Position
@@ -132,8 +132,8 @@ def start_first(
 ) -> FirstStart:
     """Remove the source's identity from the files, mask them by these rules (empty: do not mask), and start the server.
 
-    `password` is the password for the users; None: do not mask, and do not start the server. `is_noted`: record the
-    state of the clone for a fast reset.
+    `password` is the password for the users. Without a password, neither mask nor start. `is_noted`: record the state
+    of the clone for a fast reset.
     """
     position = isolated_start.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
     if password is None:
@@ -149,8 +149,8 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVer
     """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
     A running server is not changed. Only the clone's datasets are needed, because a lost option file or credentials
-    file is written again. Lost credentials are replaced with a new password. Afterwards no reset, detach or switch is
-    incomplete.
+    file is written again. If the credentials are lost, a new password is created. An interrupted reset, detach or
+    switch is completed or reverted.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneInfo]]:
@@ -165,8 +165,8 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVer
 def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     if info.pid is None:
         start_locked(settings, host, info)
-    # An interrupted reset may leave new data that was never started, old data next to it, or new data next to a running
-    # server's data.
+    # An interrupted reset may leave new data on which no server was started, next to it old data, or new data next to
+    # the data of a running server.
     if info.leftovers or info.phase is CopyPhase.CHANGING:
         volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
     return kept_ports.open_to(settings, of_dataset(settings, host, info.name), events)
@@ -214,7 +214,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     isolated_start.start_again(clone)
     if info.follows is not None:
         with session(info) as opened:
-            # A replica of a set continues to replicate. A replica that was reset has no source any more.
+            # A replica of a set continues to replicate. After a reset, it no longer has a source.
             channels.continue_applier(opened)
     datasets.set_properties(info.top, {clone_info.USED_PROPERTY: stamp(host.latest())})
 
@@ -246,7 +246,7 @@ def extend(
 ) -> CloneVerb[Intention, CloneInfo]:
     """Extend the lease to `seconds` from now (None: `clones.ttl`). A longer lease stays.
 
-    A `quota` is the new limit in bytes for the clone's own data. With a quota but no `seconds`, the lease stays.
+    `quota` is the new limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease stays.
     """
     longer = copy_properties.extension(settings, seconds, host.latest())
 
@@ -274,7 +274,7 @@ def _with_lease(
     """Decide on a new lease.
 
     Raises:
-        PreflightError: the data of a subject's clone would get too old, or the change is not allowed.
+        PreflightError: the change is not allowed, or the clone belongs to a subject and its data would get too old.
     """
     time = removal_time(host)
     now = cached_sets.settled(info, time)
@@ -289,7 +289,7 @@ def _with_lease(
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
-    """Give the clone another label; its id, port, login and lease stay.
+    """Change the label of the clone; the id, port, login and lease stay.
 
     Raises:
         UsageError: the name is not allowed.
@@ -321,10 +321,10 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
-    """Send heartbeats until that process of this host has ended. Return the last observed state of the clone.
+    """Send heartbeats for the clone until that process on this host has ended.
 
-    The first heartbeat has the errors of `beat`. Later, only the end of the clone is an error. Other errors while
-    reading the clone are ignored, because they do not concern its holder.
+    Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. Later, only the end of
+    the clone is an error. Other errors while reading the clone are ignored, because they do not concern its holder.
 
     Raises:
         NotFound: there is no such process.
@@ -344,13 +344,13 @@ def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> 
 
 
 def heartbeat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
-    """Send heartbeats until `has_ended` returns True. It waits for the given seconds. See `heartbeat_while`.
+    """Send heartbeats until `has_ended` returns True. The argument is the time for which it waits.
 
-    Return the last observed state of the clone.
+    See `heartbeat_while`. Return the last observed state of the clone.
     """
     info = beat(settings, host, name)
     every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
-    # Send three heartbeats per interval, so that one late heartbeat does not end the clone.
+    # Send three heartbeats per interval, so that the clone does not expire after one late heartbeat.
     while not has_ended(every / 3):
         with contextlib.suppress(PreflightError):
             clone_info.beat(host, info.name)
@@ -377,7 +377,8 @@ def login(settings: Settings, host: Host, name: str) -> Login:
     masking_requirement.refuse_unmasked(settings, info)
     require_running(info)
     password = _password(info, info.client_file)
-    # The credentials file is in the folder of a dataset. It belongs to this clone if the clone still has that dataset.
+    # The credentials file is in the folder of a dataset. If this is still the clone's dataset, the file belongs to the
+    # clone.
     again = ready(settings, host, info.id)
     if (again.name, again.guid) != (info.name, info.guid):
         raise UnknownNameError(
@@ -422,10 +423,10 @@ def session(info: CloneInfo) -> Iterator[Session]:
 
 
 def open_client(settings: Settings, host: Host, name: str, login: Login, words: Sequence[str]) -> NoReturn:
-    """Replace this process with the client, which logs in to the clone with `login`. `words` are its arguments.
+    """Replace this process with the client, which logs in to the clone with `login`.
 
-    The client gets its option file as an open file, because the clone's server can replace the credentials file in the
-    clone. Such a file could name a plugin, which the client would load as root.
+    `words` are the client's arguments. The client gets its option file as an open file, because the clone's server can
+    replace the credentials file. A replaced file could name a plugin, which the client would load as root.
 
     Raises:
         PreflightError: this host has no client program.
@@ -448,7 +449,10 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
 
 @dataclass(frozen=True)
 class ServerLog:
-    """The last lines of the log, at most 64 KiB. The text is not trusted: the clone's server and users wrote it."""
+    """The last lines of the log, at most 64 KiB.
+
+    The text is not trusted, because the clone's server and users wrote it.
+    """
 
     info: CloneInfo
     lines: tuple[str, ...]
@@ -462,7 +466,7 @@ def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
 
 
 LOGIN_FOLDER = Path("/run/zsnapdb-clone")
-"""The folder of the login files. Other accounts may pass through it to their own files, but cannot list it."""
+"""The folder of the login files. Other accounts can reach their own files in the folder, but cannot list the folder."""
 
 
 def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, folder: Path = LOGIN_FOLDER) -> Path:
@@ -524,7 +528,7 @@ class RequestLines:
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
     """Send heartbeats for the clone. For each line `reset`, call `reset` with the clone's first state.
 
-    The errors of heartbeats are those of `heartbeat_while`. No heartbeats are sent if the lease requires none.
+    Heartbeats raise the errors of `heartbeat_while`. No heartbeats are sent if the lease requires none.
 
     Raises:
         UsageError: a line asks for another action.

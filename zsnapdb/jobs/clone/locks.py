@@ -30,7 +30,7 @@ def name_of_clone(name: str) -> str:
 def lock_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
     """Take the lock for changes of the clone whose dataset has that name.
 
-    The process reads the clone's properties again under the lock, because they may have changed.
+    Callers read the clone's properties again under the lock, because another process may have changed them.
     """
     return exclusive(name_of_clone(name), doing=f"working on clone {name}", patience=patience)
 
@@ -43,7 +43,7 @@ def name_of_maker(name: str) -> str:
 def lock_ephemeral_maker(name: str) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of the command that creates the ephemeral clone for itself.
 
-    Without the lock, `reap` removes the clone.
+    Once the lock is released, `reap` removes the clone.
     """
     return exclusive(name_of_maker(name), doing=f"using clone {name}")
 
@@ -65,12 +65,15 @@ def lock_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManag
 
 
 def using_received(instance: str) -> contextlib.AbstractContextManager[None]:
-    """Keep unused received sets of the instance from being removed. Several processes may hold this lock."""
+    """Prevent the removal of unused received sets of the instance. Several processes may hold this lock."""
     return shared(f"received-of-{instance}", patience=PATIENCE)
 
 
 def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bool]:
-    """Yield whether no process is about to clone a received set of the instance. Keep such processes out meanwhile."""
+    """Yield True if no process is about to clone a received set of the instance.
+
+    Such processes wait for the end of the block.
+    """
     return if_free(f"received-of-{instance}")
 
 
@@ -78,11 +81,11 @@ def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bo
 def wait_for_turn(
     places: int | None = None, *, patience: float = _TURN_SECONDS, folder: Path | None = None
 ) -> Iterator[None]:
-    """Wait for one of this host's turns, and hold it. A process needs one to clone volumes or to start a server.
+    """Wait for one of this host's turns, and hold it. A process needs a turn to clone volumes or to start a server.
 
-    There are `places` turns (None: the number of processors of this process). On one processor, ten servers take longer
-    to start together than one after the other, and the source's commits wait for all of them. During its turn a process
-    must not wait for another lock.
+    There are `places` turns (None: as many as this process has processors). On one processor, ten servers start faster
+    one after the other than together, and delay the source's commits less. A process that has a turn must not wait for
+    another lock.
 
     Raises:
         BusyError: no turn was free for `patience` seconds.

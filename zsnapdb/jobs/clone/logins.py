@@ -1,7 +1,7 @@
 """The login of a clone: an owner can see it again, or get a new password.
 
 The password is stored once: in the credentials file of the clone, which root and the account of the server can read.
-The server itself stores a hash.
+The server itself stores only a hash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zsnapdb.planning.clone.isolation import ACCOUNT
 from zsnapdb.planning.clone.lease import require_lease
 
 _LOCK_SECONDS = 5
-"""The time in seconds that the change of the account waits for a lock of the clone's users."""
+"""The time in seconds for which the change of the account waits for a lock that the clone's users hold."""
 
 
 def known_login(settings: Settings, host: Host, name: str) -> Login:
@@ -36,13 +36,13 @@ def known_login(settings: Settings, host: Host, name: str) -> Login:
 
 
 def new_login(settings: Settings, host: Host, name: str, events: Events) -> Login:
-    """Give the account of the clone's users a new password, and return the login.
+    """Set a new password for the account of the clone's users, and return the login.
 
-    The account is created again with the rights of the clone. Sessions of the account are ended before and after that,
-    so none with the former password is left. Files of `zsnapdb-clone login` with the former password are removed.
+    The account is created again with the clone's rights. Its sessions are ended before and after that, so that no
+    session with the former password is left. Files of `zsnapdb-clone login` with the former password are removed.
 
     Raises:
-        ServerError: the server is not running, a session does not end, or a lock is held
+        ServerError: the server is not running, a session does not end, or another session holds a lock
         PreflightError: the lease of the clone has ended
     """
     with locked_clone(settings, host, name) as info:

@@ -1,6 +1,6 @@
-"""The masking of a server's copy, before anyone can connect to it.
+"""The masking of a server's copy, before anyone can connect to the copy.
 
-First the site's SQL files and scripts run. Then the remains of old rows are removed from the files.
+First the site's SQL files and scripts run. Then remaining bytes of old rows are removed from the files.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def refuse_canaries(root: Path, canaries: tuple[Canary, ...]) -> None:
 
 
 def numbers_in(file: Path, canaries: tuple[Canary, ...]) -> list[int]:
-    """Return the numbers of those canaries that the file contains."""
+    """Return the numbers of the canaries that the file contains."""
     missing, numbers, rest = list(canaries), [], b""
     overlap = longest(canaries) - 1
     with safe_open.open_to_read(file) as opened:
@@ -100,7 +100,7 @@ _LOOKS = 20
 
 @dataclass(frozen=True)
 class _RuleFile:
-    """A file of the rules with its inode data. Every write updates `changed_ns`, and no program can set it back."""
+    """A file of the rules, and its inode data. Every write updates `changed_ns`, which no program can set."""
 
     device: int
     inode: int
@@ -138,7 +138,7 @@ def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
     A file that was changed and then changed back is treated as changed.
 
     Raises:
-        PreflightError: the rules differ before the block, or a file was written or replaced during it.
+        PreflightError: the rules differ before the block, or a file was written or replaced during the block.
     """
     before = _settled(masking)
     if digest(masking) != rules:
@@ -149,7 +149,7 @@ def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
 
 
 def _settled(masking: MaskingSettings) -> list[_RuleFile]:
-    """Return the files once none of them was changed just before.
+    """Return the files once the last change of each file is older than `MARGIN_NS`.
 
     A second change within one tick of the kernel's clock leaves no trace (inode(7)).
 
@@ -185,7 +185,7 @@ def _files(masking: MaskingSettings) -> list[_RuleFile]:
 
 _ACCOUNT = "zsnapdb_mask"
 _NO_GTIDS = "sql_log_bin = 0"
-"""The changes of a script must not get GTIDs, so that the copy keeps its source's GTIDs."""
+"""The changes by a script must not get GTIDs, so that the copy keeps its source's GTIDs."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def mask(
         had_histograms = row_remnants.forget_values(session, facts.flavour)
         row_remnants.purge(session)
     _remove_logs(copy, facts)
-    # The slow shutdown has written every change to the files.
+    # The slow shutdown wrote every change to the files.
     changes = Changes(before, tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns)
     renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
     with _running(renewing, masking.timeout, fresh_password()) as session:
@@ -297,7 +297,7 @@ def mask(
 
 
 def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState], int]:
-    """Prepare the server. Return the states of the table files before masking, and their time."""
+    """Prepare the server. Return the states of the table files before masking, and the time of these states."""
     row_remnants.leave_no_binlog(session)
     row_remnants.settle(session)
     # Files that were written earlier get an older time than files that masking writes.
@@ -321,7 +321,7 @@ def _steps(
 def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Session]:
     """Run the copy's server without a network during the block. Then purge its binlogs and shut it down cleanly.
 
-    After an error the server is killed. The session's account with `password` exists only while the server runs.
+    After an error the server is killed. The account of the session, with `password`, exists only while the server runs.
     """
     init_file = copy.folder / "init.sql"
     socket = copy.process().socket
@@ -423,7 +423,7 @@ def _page_size(facts: ServerFacts) -> int:
 def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
     """Remove the logs of the copy after a slow shutdown.
 
-    `facts` are those of the copy's server, so every path is in the copy.
+    `facts` describe the copy's server, so every path is in the copy.
     """
     names = facts.variables
     logs = [binlog_paths(names, kind) for kind in ("log_bin", "relay_log")]
@@ -436,7 +436,7 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
 
 
 def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:
-    """Return the log files in the copy that may contain statements of its own server or of the source's server."""
+    """Return the log files in the copy that may contain statements of the copy's server or of the source."""
     logs = [Path(path) for path in row_remnants.text_logs(running)]
     for path in row_remnants.text_logs(copy.variables):
         # A log outside the volumes was not copied.

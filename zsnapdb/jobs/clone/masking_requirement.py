@@ -1,4 +1,4 @@
-"""The decision whether a clone is masked, and its masking before the first start.
+"""The decision whether a clone must be masked, and the masking before the clone's first start.
 
 If masking is required, no unmasked clone is handed out.
 """
@@ -39,9 +39,9 @@ def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
 
 
 def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
-    """Return the digest of the rules by which a clone must be masked; "" if it need not be.
+    """Return the digest of the rules by which a clone must be masked; "" if it need not be masked.
 
-    The errors are those of `masks_new_clone`.
+    Raises the errors of `masks_new_clone`.
     """
     return masking.digest(settings) if masks_new_clone(settings, requested=requested) else ""
 
@@ -49,7 +49,7 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 def rules_of_clone(settings: Settings, info: CloneInfo) -> str:
     """Return the digest of the rules by which the clone must be masked.
 
-    It is "" if the clone need not be masked, or if its instance is not configured.
+    Return "" if the clone need not be masked, or if its instance is not configured.
     """
     configured = settings.instance.get(info.instance)
     return rules_of(configured.masking, requested=info.asks_for_masking) if configured is not None else ""
@@ -59,7 +59,7 @@ def rules_for(source: CloneSource, rules: str) -> str:
     """Return the digest of the rules by which the source must still be masked; "" for a commit of a masked clone.
 
     Raises:
-        PreflightError: that commit was masked with other rules.
+        PreflightError: the commit was masked by other rules.
     """
     if not rules or not is_masked_commit(source):
         return rules
@@ -82,9 +82,9 @@ def masked_by(names: Collection[str]) -> str:
 
 
 def refuse_other_rules(commit: Collection[str], rules: str) -> None:
-    """Raise PreflightError if the snapshots of the commit were masked with rules that have another digest.
+    """Raise PreflightError if the snapshots of the commit were masked by rules with another digest.
 
-    A commit of an earlier version does not record its rules, and is accepted.
+    A commit that an earlier version created does not record the rules, and is accepted.
     """
     if masked_by(commit) not in ("", rules):
         raise PreflightError(
@@ -98,11 +98,11 @@ def ensure(
 ) -> MaskingReport | None:
     """Mask the clone with these volumes by the rules with this digest (empty: do not mask).
 
-    Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone of a
-    masked clone's commit is already masked. So is a clone of a prepared set that was masked by the same rules.
+    Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone is
+    already masked if its source is a commit of a masked clone, or a prepared set that was masked by the same rules.
 
     Raises:
-        PreflightError: a volume has an earlier snapshot, or the data was masked with other rules.
+        PreflightError: a volume has a snapshot from before the masking, or the data was masked by other rules.
     """
     name, origin = clone.record.name, clone.record.origin
     is_of_commit = clone.record.source == SourceKind.COMMIT
@@ -134,7 +134,7 @@ def ensure(
 
 
 def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
-    """Return whether the clone is masked at its first start: masking is required, and the source is not masked."""
+    """Return whether the clone must be masked at its first start: masking is required, and the source is unmasked."""
     rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []
     return bool(rules) and not (origins and are_masked(origins, rules))
@@ -154,9 +154,9 @@ def refuse_snapshots(volumes: Collection[str]) -> None:
 
 
 def without_binlogs(origin: SourceServer, position: Position) -> SourceServer:
-    """Return the origin of a copy whose binlogs were removed: its GTIDs up to the position are in no binlog.
+    """Return the origin of a copy whose binlogs were removed. No binlog contains its GTIDs up to the position.
 
-    MySQL keeps them in mysql.gtid_executed (refman 8.4, "mysql.gtid_executed Table").
+    MySQL keeps these GTIDs in mysql.gtid_executed (refman 8.4, "mysql.gtid_executed Table").
     """
     if not isinstance(position.gtids, GtidSet):
         return origin
@@ -164,7 +164,7 @@ def without_binlogs(origin: SourceServer, position: Position) -> SourceServer:
 
 
 def _origins(volumes: Collection[str]) -> list[str]:
-    """Return the snapshots from which these datasets were cloned; empty if one of them is independent."""
+    """Return the snapshots from which these datasets were cloned; empty if one of the datasets has no origin."""
     origins = [values["origin"].value for values in datasets.properties_of(list(volumes), ["origin"]).values()]
     return [] if any(origin in ("", datasets.UNSET) for origin in origins) else origins
 
@@ -172,8 +172,8 @@ def _origins(volumes: Collection[str]) -> list[str]:
 def are_masked(made: Collection[str], rules: str) -> bool:
     """Return whether each of these snapshots records that its data is masked.
 
-    The snapshots must belong to a commit, or to a prepared set that was masked by the rules with this digest. An
-    inherited property proves nothing, because a masked clone may have become a normal server since then.
+    The snapshots must belong to a commit, or to a prepared set that was masked by the rules with this digest. Inherited
+    properties are ignored, because a masked clone may have become a normal server.
     """
     marks = datasets.properties_of(list(made), [MASKED_PROPERTY, RULES_PROPERTY])
     return all(
@@ -192,7 +192,7 @@ def have_rules(made: Collection[str]) -> bool:
 
 
 def is_of_prepared(volumes: Collection[str]) -> bool:
-    """Return whether these datasets were cloned from a prepared set that is masked."""
+    """Return whether these datasets were cloned from a masked prepared set."""
     origins = _origins(volumes)
     return bool(origins) and have_rules(origins)
 

@@ -1,8 +1,8 @@
-"""The trial of a site's migration on two ephemeral clones, before it runs on production.
+"""The trial of a site's migration on two ephemeral clones, before the migration runs on production.
 
-On the first clone the migration runs alone. The server is shut down slowly before and after the migration, so that its
-table files show which tables were changed. On the second clone the migration runs next to a reader and a writer of each
-changed table and, if requested, production's recorded load. Then the migration runs once more.
+On the first clone the migration runs alone. Before and after the migration, a slow shutdown writes all changes to the
+table files, which then show the changed tables. On the second clone the migration runs next to a reader and a writer of
+each changed table and, if requested, production's recorded load. Then the migration runs a second time.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 _ALL = 1 << 62
-"""A batch size in bytes that is larger than all binlogs together."""
+"""A batch size in bytes that exceeds the size of all binlogs together."""
 _LATEST = "latest"
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The recorded load of some seconds after a snapshot set: the binlogs and their location."""
+    """The load that was recorded for some seconds after a snapshot set: the binlogs and their location."""
 
     manifest: Manifest
     step: Replay
@@ -91,12 +91,12 @@ class PlannedLoad:
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load of the `seconds` after the named set, or after the newest set that is old enough.
+    """Return the load of the `seconds` after the named set, or after the newest set that is at least `seconds` old.
 
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
             masked (the binlogs contain the rows that masking hides).
-        NotFound: the binlogs do not reach that far.
+        NotFound: the binlogs do not contain the load.
     """
     if masking_requirement.rules_of(instance.settings.masking, requested=False):
         raise PreflightError(
@@ -162,7 +162,7 @@ class RunningLoad:
     def end(self, migration_began: float) -> LoadFindings:
         """Stop the load and return its findings.
 
-        `migration_began` is the time in seconds from the begin of the load to the begin of the migration.
+        `migration_began` is the time in seconds from the start of the load to the start of the migration.
         """
         self.replay.end()
         recorded = _recorded(self.planned.step, self.logs, self.first)
@@ -223,16 +223,16 @@ def _recorded(step: Replay, logs: RelayLogs, first: int) -> Iterator[RecordedTra
 _LONG_SECONDS = 6 * 3600.0
 Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
-"""The time in seconds for which readers and writers are measured before the migration begins."""
+"""The seconds for which readers and writers are measured before the migration starts."""
 
 
 @dataclass(frozen=True)
 class MigrationRequest:
     """The migration to check, and the data for the check.
 
-    `words` are the command (empty: the configured one), which runs in `folder`. The clones are created from the set
-    `source`. During the migration, `load` seconds of the load recorded after the set are replayed (None: no load). With
-    a load, `latest` is the newest set that is old enough.
+    `words` are the command (empty: the configured command), which runs in `folder`. The clones are created from the set
+    `source`. `load` is the number of seconds after the set whose recorded load is replayed during the migration (None:
+    no load). With a load, `latest` is the newest set that is at least `load` seconds old.
     """
 
     words: Sequence[str]
@@ -243,7 +243,7 @@ class MigrationRequest:
 
 @dataclass(frozen=True)
 class CheckedMigration:
-    """The effects of a migration on the data of a set and on its other users.
+    """The effects of a migration on a copy of the data, and on other sessions that use the data.
 
     `difference` shows all definitions (tables, views, triggers, routines, events) in the format of diff(1). `unwatched`
     is the number of changed tables without readers and writers. `own_bytes` is the growth of the clone's own space in
@@ -274,11 +274,11 @@ class _TableState:
 def check(settings: Settings, instance: Instance, request: MigrationRequest) -> CheckedMigration:
     """Run the migration on clones of the snapshot set, and return its effects. The clones are destroyed afterwards.
 
-    The migration finds the login of its clone in its environment. The errors are those of `create`, and of `plan_load`
-    if a load was requested.
+    The migration finds the login of its clone in environment variables. Raises the errors of `create`, and of
+    `plan_load` if a load was requested.
 
     Raises:
-        UsageError: no migration command is given, or the set is the live state, which ends with its first clone.
+        UsageError: no migration command is given, or the source is `live`, whose set is destroyed with its first clone.
         ConfigError: the program does not exist.
     """
     source, limits = request.source, instance.settings.migration
@@ -295,7 +295,7 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
         tables, sizes, first = _touched_tables(settings, clone, hook)
     if first.failure:
         return _check_result(clone, hook, limits, tables, MigrationFindings(first, (), 0.0, SecondRun.NONE))
-    # Use the same set, even if a newer one was created meanwhile.
+    # Use the same set for both clones, even if a newer set was created meanwhile.
     seen = clone.info
     with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=seen.original)) as clone:
         catalogue.refuse_other_data(seen, clone.info)
@@ -317,7 +317,7 @@ def _hook(words: Sequence[str], limits: MigrationSettings, folder: Path, instanc
 
 
 def _missing_program(named: Path) -> ConfigError:
-    """Return the error for a command that cannot be started. The usual reason is a script that is not executable."""
+    """Return the error for a command that cannot be started. The usual cause is a script that is not executable."""
     if named.is_file():
         return ConfigError(
             f"{named} is not executable", hint=f"run `chmod +x {named}`, or name its interpreter: `-- python3 {named}`"
@@ -386,7 +386,7 @@ def _state(clone: RunningClone) -> _TableState:
         folder = Path(variables.global_variables(session, ["datadir"])["datadir"])
         variables.shut_down_slowly(session)
     clone.process.stop(timeout=_LONG_SECONDS)
-    # A file that was written less than this margin before its state is read is treated as changed.
+    # If a file was written less than this margin before its state was read, treat the file as changed.
     time.sleep(2 * MARGIN_NS / 1e9)
     return _TableState(definitions, stored, tablespace_overwrite.states(folder), time.time_ns())
 

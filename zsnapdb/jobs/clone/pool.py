@@ -1,7 +1,7 @@
-"""The pool of an instance: clones that are created in advance and can be handed out in the time of a statement.
+"""The pool of an instance: clones that are created in advance, so that a handout takes only as long as a statement.
 
-A slot is an ordinary clone with a mark. A single change of properties removes the mark and sets the owner. A process
-that is killed before this change leaves a slot; after it, a clone with an owner.
+A slot is an ordinary clone with a mark. A handout removes the mark and sets the owner in a single change of properties,
+so a killed process leaves either a slot or a clone with an owner.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.zfs import datasets
 
 OWNER = "the pool"
-"""The owner of waiting clones. No account can have this name, because it contains a space."""
+"""The owner of waiting clones. No account has this name, because the name contains a space."""
 
 
 def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
-    """Hand out a suitable slot of the pool, else create a clone. The errors are those of `create`."""
+    """Hand out a suitable slot of the pool, else create a clone. Raises the errors of `create`."""
     slot = hand_out(settings, instance, request)
     if slot is not None:
         return slot
-    # The code that creates clones takes longer to load than the handout of a slot.
+    # Import late: the code that creates clones takes longer to load than the handout of a slot takes.
     from zsnapdb.jobs.clone.create import create
 
     return create(settings, instance, request)
@@ -71,7 +71,7 @@ def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> CloneInfo | None:
     """Return the slot that the request would get; None if no slot is suitable. Change nothing.
 
-    The errors are those of `hand_out`.
+    Raises the errors of `hand_out`.
     """
     info = next(_candidates(settings, instance, request), None)
     if info is not None:
@@ -82,7 +82,7 @@ def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> 
 def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> Created | None:
     """Give a suitable slot to the owner of the request, with a new password; None if no slot is suitable.
 
-    A slot is not handed out any more if its server does not answer or is not separate, or if the slot was used.
+    Slots that were used, and slots whose server does not answer or is not separate, are never handed out.
 
     Raises:
         UsageError: the name is not allowed.
@@ -128,7 +128,9 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
 def give_login(
     settings: Settings, instance: Instance, info: CloneInfo, rights: AccountRights, password: SecretStr
 ) -> None:
-    """Give the users' account of the slot this password and these rights. The caller holds the slot's lock.
+    """Create the users' account of the slot again, with this password and these rights.
+
+    The caller holds the slot's lock.
 
     Raises:
         ZsnapdbError: the slot is not masked or not separate, or was used since its creation.
@@ -143,7 +145,7 @@ def give_login(
 
 
 def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
-    """Mark the slot so that it is not handed out any more, and warn."""
+    """Mark the slot so that it is no longer handed out, and warn."""
     datasets.set_properties(info.top, {clone_info.POOL_PROPERTY: PoolMark.NOT_GOOD})
     instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
 
@@ -159,7 +161,7 @@ def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:
 
 
 def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> dict[str, str]:
-    """Return the properties that turn the slot into the requested clone. The errors are those of `hand_out`."""
+    """Return the properties that turn the slot into the requested clone. Raises the errors of `hand_out`."""
     label = request.name or info.name
     clone_info.refuse_name(label)
     others = _admitted_beside(settings, request, info, label)
@@ -183,10 +185,10 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
 def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo, label: str) -> list[CloneClaim]:
     """Return the names and ports of the other clones.
 
-    The slot already exists, so it needs no more space of the pool, and is included in the number of clones.
+    The slot already exists, so it needs no more space, and the number of clones already includes it.
 
     Raises:
-        PreflightError: the owner may have no more clones.
+        PreflightError: the owner has reached the maximum number of clones.
         ExistsError: another clone has the name.
     """
     known = catalogue.claims(settings)
@@ -208,7 +210,7 @@ def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -
 
 def _may_be_of_pool(request: CloneRequest) -> bool:
     newest = (request.source, request.at, request.point, request.requested) == (LATEST, None, None, None)
-    # A clone in the pool was created earlier, with the program that was configured then.
+    # The slot was created earlier, with the server program that was configured then.
     is_ordinary = (request.fresh, request.program, request.follows) == (False, None, None)
     return newest and is_ordinary and request.starts and not (request.is_ephemeral or request.waits)
 
@@ -223,7 +225,7 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
 
 
 def requested_slot(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
-    """Return the properties that the request requires of a slot.
+    """Return the properties that a slot must have for the request.
 
     Raises:
         ConfigError: the instance has no pool.
@@ -252,7 +254,7 @@ def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
 def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
     """Return the facts by which the pool judges a waiting clone at the time `now` (UTC)."""
     made = read_stamp(info.created)
-    # The clock was wrong if the set's time is later than the clone's: the set was created before the clone.
+    # If the set has a later time than the clone, the clock was wrong, because the set was created first.
     data_of = creation_order.earliest(made, backup_time(info.backup_id)) if is_backup_id(info.backup_id) else made
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0

@@ -70,9 +70,9 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
 
 
 def is_of_volumes(origin: SourceServer, volumes: Mapping[str, str]) -> bool:
-    """Return whether the data is of these datasets by role.
+    """Return whether the data comes from these datasets (role to dataset).
 
-    At the handout of a slot only configured datasets are compared, because discovering datasets is too slow there.
+    At a handout only configured datasets are compared, because a discovery of datasets would take too long.
     """
     return {role: place.dataset for role, place in origin.volumes.items()} == dict(volumes)
 
@@ -80,7 +80,7 @@ def is_of_volumes(origin: SourceServer, volumes: Mapping[str, str]) -> bool:
 def fill(settings: Settings, instance: Instance) -> FilledPool:
     """Destroy the slots that are no longer handed out, and create missing slots one after the other.
 
-    The errors are those of `create`.
+    Raises the errors of `create`.
 
     Raises:
         BusyError: another process fills the pool of the instance.
@@ -89,7 +89,7 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
         plan = plan_fill(settings, instance)
         dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
         made = []
-        # If the pool is no longer filled, its slots expire with their leases like other clones.
+        # Without further filling of the pool, its slots expire with their leases like other clones.
         ttl = min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
         for _ in range(plan.makes):
             request = CloneRequest(OWNER, name=random_name(instance), ttl=ttl, waits=True)
@@ -117,8 +117,8 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
 def read_host_room(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
     """Return the free memory and space of this host for clones below the dataset `above`.
 
-    `makes_form`: a masked prepared set of the newest set is created first. Its expected size is that of the largest
-    masked prepared set of the instance.
+    `makes_form`: a masked prepared set of the newest set must be created first. It is expected to be as large as the
+    instance's largest masked prepared set.
     """
     known = cached_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]
@@ -129,7 +129,7 @@ def read_host_room(settings: Settings, instance: str, above: str, *, makes_form:
 
 
 def refuse_pool(settings: Settings, instance: Instance) -> None:
-    """Raise ConfigError if this host has too little free memory or space for the full pool of the instance.
+    """Raise ConfigError if this host has too little free memory or space for all clones of the instance's pool.
 
     Space is checked only if the dataset of the clones is known without a server: `volumes` or `clones.dataset` is
     configured, or this host has only one ZFS pool.

@@ -1,4 +1,4 @@
-"""Queries about the past, answered by ephemeral clones, and the choice of the state for a requested moment."""
+"""Queries of past states on ephemeral clones, and the choice of the state for a requested moment."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Candidate:
 class MomentMatch(StrEnum):
     """How a state matches the requested moment.
 
-    - snapshot: a snapshot set of exactly the moment
-    - replay: archived binlogs lead to exactly the moment
-    - nearest: the nearest snapshot set before the moment
+    - snapshot: a snapshot set shows exactly the moment
+    - replay: a replay of archived binlogs ends at exactly the moment
+    - nearest: the snapshot set is the newest one before the moment
     """
 
     SNAPSHOT = "snapshot"
@@ -64,10 +64,10 @@ class MomentMatch(StrEnum):
 
 @dataclass(frozen=True)
 class Moment:
-    """The snapshot set that answers for a requested moment, and how it matches the moment.
+    """The snapshot set that is used for a requested moment, and how the set matches the moment.
 
-    `made` (UTC) is the time of the snapshot set. `reason` says why only the nearest set answers. `point` is the plan of
-    a replay. `history` is the binlog history of the moment, if the user named one.
+    `made` (UTC) is the time of the snapshot set. `reason` says why only the nearest set is available. `point` is the
+    plan of a replay. `history` is the binlog history of the moment, if the user named one.
     """
 
     requested: str
@@ -81,7 +81,7 @@ class Moment:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the state is exactly the state at the requested moment."""
+        """Whether the state is that of exactly the requested moment."""
         return self.match is not MomentMatch.NEAREST
 
     def describe(self) -> str:
@@ -103,16 +103,15 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
     """Return the state for the requested moment.
 
     The moment is written like a restore's point (`planning/restore/point_forms.py`), with the same meaning. `latest` is
-    the end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is that set. A
-    replay leads to a time or GTIDs between snapshot sets, if the archive contains the moment. Otherwise the nearest
-    earlier snapshot set on this host answers, with the reason. `history` is the id of the binlog history to which a
-    time or GTIDs belong; other histories are then ignored.
+    the end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is the newest
+    snapshot set. A time or GTIDs between snapshot sets are reached by replay, if the archive contains them. Otherwise
+    return the nearest earlier snapshot set on this host, with the reason. `history` is the id of the binlog history to
+    which the time or the GTIDs belong; other histories are then ignored.
 
     Raises:
         NotFound: no snapshot set on this host is early enough.
-        AmbiguousPointError: several histories of the server contain the moment with different states, and none is
-            named. This also applies to GTIDs of a snapshot set, because a server that was restored assigns the same
-            GTIDs again.
+        AmbiguousPointError: several histories of the server contain the moment with different states, and `history` is
+            None. This also applies to GTIDs of a snapshot set, because a restored server assigns the same GTIDs again.
     """
     instance = with_volumes(instance)
     candidates = _candidates(instance)
@@ -154,21 +153,22 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 
 
 def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
-    """Return whether the archive leads beyond the newest snapshot set on this host. `here` are the ids of its sets.
+    """Return whether the archive ends after the newest snapshot set on this host.
 
-    A set from the second of the last archived transaction may be older or newer, so the archive is preferred.
+    `here` are the ids of the host's sets. If the set has the same second as the last archived transaction, either may
+    be newer, so the archive is preferred.
     """
     if point is None or newest.made is None:
         return False
     last = point.point.last
-    # The plan chose by the order of backups and sets, so a backup that is not on this host is later than all sets here.
+    # The plan chose the newest backup or set, so a backup that is not on this host is newer than all sets on this host.
     return point.backup_id not in here or (last is not None and last.committed >= newest.made)
 
 
 def takes_history(requested: str) -> bool:
-    """Return whether the requested moment can be in a binlog history.
+    """Return whether a binlog history can be named for the requested moment.
 
-    That is a time or GTIDs, but neither a backup nor `latest`.
+    It can for a time or GTIDs, but neither for a backup nor for `latest`.
     """
     return not isinstance(parse_target(requested), Latest | AtBackup)
 
@@ -187,7 +187,7 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
-    """Return the set that answers if the archive does not lead to the moment. Raise the error if no set may answer."""
+    """Return the set to use because a replay to the moment is impossible. Raise the error if no set may be used."""
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -198,7 +198,7 @@ def _without_replay(
 
 
 def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
-    """Return the snapshot set from the list (oldest first) that answers for the requested moment.
+    """Return the snapshot set from the list (oldest first) to use for the requested moment.
 
     Raises:
         NotFound: no set is early enough.
@@ -221,7 +221,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
         return _before(candidates, target, requested)
     if isinstance(target, AtTime):
         early = [c for c in candidates if c.made <= target.moment]
-        # A set from the requested second may be older or newer than the moment, so it is not treated as exact.
+        # A set from the requested second may be older or newer than the moment, so the match is not exact.
         return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
     gtids = _gtids(target.text)
     assert gtids is not None, "a target of GTIDs has some"
@@ -236,7 +236,10 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
 
 
 def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
-    """Return the newest set that does not contain the transaction. Only a replay ends exactly before it."""
+    """Return the newest set that does not contain the transaction.
+
+    Only a replay can end exactly before it.
+    """
     gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
     assert gtids is not None, "a target before a transaction has its GTID"
     early = [
@@ -301,15 +304,15 @@ _BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
-"""Receives the column names, and the rows as they arrive."""
+"""Function that receives the column names, and the rows as they arrive."""
 
 Changes = Callable[[Shape, Iterator[Change]], None]
-"""Receives the compared columns, and the changes as they arrive."""
+"""Function that receives the compared columns, and the changes as they arrive."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a query: its moment, and the number of rows."""
+    """The result of a query: the moment, and the number of rows."""
 
     moment: Moment
     rows: int
@@ -317,7 +320,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Difference:
-    """The comparison of a table at two moments: the numbers of added, removed and changed rows."""
+    """The result of comparing a table at two moments: the numbers of added, removed and changed rows."""
 
     table: str
     begin: Moment
@@ -331,8 +334,8 @@ class Difference:
 def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows, history: str | None = None) -> Answer:
     """Run one statement on an ephemeral clone of the moment `at`, and pass its rows to `emit` as they arrive.
 
-    The statement runs in a read-only transaction, under an account that may only read. Afterwards the clone is
-    destroyed. `history`: see `find_moment`.
+    The account may only read, and the statement runs in a read-only transaction. Afterwards the clone is destroyed.
+    `history`: see `find_moment`.
     """
     moment = find_moment(settings, instance, at, history)
     counted = RowCount()
@@ -355,9 +358,9 @@ def diff(
 ) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
-    A name with a dot or a backtick must be in backticks, as for a rescue. Memory use does not grow with the table.
-    Afterwards both ephemeral clones are destroyed. `history` is the binlog history of each moment that is a time or
-    GTIDs. `end_history` is the history of the later moment if it differs.
+    As for a rescue, a name that contains a dot or a backtick must be written in backticks. Memory use does not grow
+    with the table. Afterwards both ephemeral clones are destroyed. `history` is the binlog history of each moment that
+    is a time or GTIDs. `end_history` is the history of the later moment if it differs.
 
     Raises:
         PreflightError: the table has no primary key, or the key differs between the moments.

@@ -1,7 +1,7 @@
 """The reaper removes expired clones and leftovers of killed runs.
 
-It keeps a clone if its running server does not report its clients. Commits do not keep a clone: they are destroyed with
-it, or handed over to the clones that were created from them.
+It keeps a clone whose running server does not report the connected clients. A clone with commits is removed too: the
+commits are destroyed, or handed over to the clones that were created from them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from zsnapdb.zfs import datasets, destruction
 
 
 def leaks(settings: Settings, host: Host, known: KnownCopies[CloneInfo]) -> list[Leak]:
-    """Return the leftovers of killed runs. A dataset that another process is using now is not a leftover.
+    """Return the leftovers of killed runs. A dataset that another process is using is not a leftover.
 
     `known` are the clones on this host, which the caller has just read.
     """
@@ -114,9 +114,9 @@ def reap(
 ) -> list[ReapOutcome]:
     """Remove the leftovers of killed runs, and at most `clones.reap_limit` expired clones in one sweep.
 
-    Each clone is judged under its lock, by its properties at that moment. A clone that another process is changing is
-    skipped. After an error with one clone the sweep continues. A clone with snapshots of other programs stays, unless
-    `also` allows their removal. `removed` is called after each removal.
+    Each clone is judged under its lock, by its properties under the lock. A clone that another process is changing is
+    skipped. After an error with one clone the sweep continues. A clone with snapshots that other programs created
+    stays, unless `also` allows their removal. `removed` is called after each removal.
     """
     outcomes = []
     for outcome in _sweep(settings, host, removal_time(host), act=True, also=also):
@@ -135,7 +135,7 @@ def _sweep(
     yield from sweep.sweep(clones, act=act, limit=settings.clones.reap_limit)
     for kind in (RECEIVED, PREPARED):
         yield from sweep.sweep(_reusable_sets(settings, kind, time, act=act), act=act)
-    # These come last, because their last clones may just have been removed.
+    # Remove these sets last, because their last clones may just have been removed.
     yield from _sweep_live(settings, host, act=act)
     yield from _sweep_replaced(settings, host, time, act=act)
 
@@ -171,7 +171,10 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval]
 ) -> JudgedLease:
-    """Judge one clone under its lock. `act`: repair it first if necessary, and record its use for the next sweep."""
+    """Judge one clone under its lock.
+
+    `act`: repair the clone first if necessary, and record its use for the next sweep.
+    """
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):
@@ -210,7 +213,7 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
 def _is_abandoned(info: CloneInfo) -> bool:
     """Return whether the clone is ephemeral and the command that created it no longer holds its lock.
 
-    Then the command or the host died.
+    In this case the command or the host died.
     """
     if not info.is_ephemeral:
         return False
@@ -225,7 +228,7 @@ def _let_foreign_go(top: str, name: str, also: Collection[ExtraRemoval]) -> None
 def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | None:
     """Repair a clone after an interrupted reset or detach: the clone keeps its old data, the new revision is removed.
 
-    A revision with snapshots of other programs stays. The returned error names these snapshots.
+    A revision with snapshots that other programs created stays. The returned error names these snapshots.
     """
     refused: ZsnapdbError | None = None
     try:
@@ -250,9 +253,9 @@ def _verdict(settings: Settings, info: CloneInfo, time: RemovalTime, *, notes: b
 
 
 def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneUse:
-    """Return the number of connected clients, and the time since which sweeps have seen no client.
+    """Return the number of connected clients, and the time since which sweeps have found no client.
 
-    `notes`: record that time and the server's number of connections for the next sweep.
+    `notes`: record this time and the server's connection count for the next sweep.
     """
     if info.is_of_nobody:
         # No user has the login of this clone.
@@ -265,7 +268,7 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
             use = server_use(opened)
     except ServerError:
         return CloneUse(None, None)
-    # This session is the only new connection since the last record.
+    # The session of this sweep is the only new connection since the last record.
     unused = not use.clients and counted.isdecimal() and use.connections == int(counted) + 1
     # The record must be valid for all later sweeps, so the later time is used.
     before = read_stamp(since)

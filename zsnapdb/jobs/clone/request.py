@@ -1,4 +1,4 @@
-"""The request for a clone, and its result: a new clone, or a clone from the pool."""
+"""The request for a clone, and the result: a new clone, or a clone from the pool."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ LATEST = "latest"
 class CloneRequest:
     """The request of a caller for a clone.
 
-    `history` is the id of the binlog history that contains the point `at`, if there are several. `name` None: a random
-    name. `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that restores `at`, if the
-    caller has already made it. `requested` is the source that the user named, if the caller replaced it with another
-    `source`.
+    `history` is the id of the binlog history that contains the point `at`, if there are several. `name` is None for a
+    random name. `ttl` (seconds) and `bind_address` are None for the configured values. `point` is the plan that
+    restores `at`, if the caller has already made this plan. `requested` is the source that the user named, if the
+    caller replaced it with another `source`.
     """
 
     owner: str
@@ -52,23 +52,26 @@ class CloneRequest:
     requested: str | None = None
     rights: AccountRights = AccountRights.SCHEMAS
     accepts_older: bool = False
-    """Whether the newest state may be older than a stored backup that cannot be used."""
+    """If the newest stored backup cannot be used, whether an older state is accepted."""
     is_ephemeral: bool = False
     """Whether the caller creates the clone for its own use.
 
-    The caller holds `locks.ephemeral_owner` of the clone until the clone is destroyed.
+    The caller holds `locks.lock_ephemeral_maker` until the clone is destroyed.
     """
     waits: bool = False
     """Whether the clone waits in the pool of its instance until a user requests it."""
     fresh: bool = False
-    """Whether the clone is created now, even if one waits in the pool."""
+    """Whether a new clone is created even if a clone waits in the pool."""
     program: Path | None = None
     """The server program that the caller chose for this clone; the settings contain it too.
 
     None: the configured program.
     """
     follows: int | None = None
-    """The port of the clone on this host that will be the replication source. The new clone may connect to it."""
+    """The port of the clone on this host that will be the replication source.
+
+    The new clone may connect to this port.
+    """
 
     @property
     def names_source(self) -> str:
@@ -97,7 +100,7 @@ class CreateDurations:
     """The durations of the parts of `create`, in seconds.
 
     `source`: find or create the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
-    source from the files. `start`: start and recover the server. None of them includes masking.
+    source from the files. `start`: start and recover the server. None of the durations includes masking.
     """
 
     source: float = 0.0
@@ -108,11 +111,10 @@ class CreateDurations:
 
 @dataclass(frozen=True)
 class Created:
-    """A new clone. `password` is None if its server was not started yet.
+    """A new clone. `password` is None if the clone's server was not started yet.
 
-    `masking` is the report of the masking of the clone or its set (None: nothing was masked now). `masked` is the way
-    in which the clone is masked. `is_of_pool`: the clone was created and masked earlier, and waited in the pool of its
-    instance.
+    `masking` is the report of the masking of the clone or its set (None: nothing was masked now). `masked` says how the
+    clone is masked. `is_of_pool`: the clone was created and masked earlier, and waited in the pool of its instance.
     """
 
     info: CloneInfo
@@ -124,7 +126,7 @@ class Created:
 
     @property
     def login(self) -> credentials.Login | None:
-        """The login of the clone's users; None if its server was not started yet."""
+        """The login of the clone's users; None if the clone's server was not started yet."""
         if self.password is None:
             return None
         info = self.info

@@ -1,7 +1,7 @@
 """Reset of a clone to the data of a snapshot set; the name, port, credentials and lease stay the same.
 
-The cheapest correct way is used: undo some rows, exchange the clone for a pool clone, or replace its data. The code of
-the expensive ways takes longer to load, so it is loaded only if needed.
+The cheapest possible way is used: undo some row changes, exchange the clone for a pool clone, or replace its data. The
+code of the expensive ways takes longer to load, so it is loaded only if needed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class ResetWay(StrEnum):
-    """The way in which a reset gives a clone its data."""
+    """The way in which a reset restores a clone's data."""
 
     UNDO = "undo"
     SWAP = "swap"
@@ -82,8 +82,7 @@ class ResetIntention:
 class ResetClone:
     """A clone after a reset: rows were undone, a swap took `swap_seconds`, or its data was replaced.
 
-    `reason` says why the cheaper ways were impossible. It is empty if there was no cheaper way, or if the request
-    excluded the cheaper ways.
+    `reason`: see `ResetIntention`.
     """
 
     info: CloneInfo
@@ -138,7 +137,7 @@ def _cheapest(
     replaces: bool,
     is_unchanged: Callable[[], bool] = lambda: True,
 ) -> W:
-    """Return the result of the cheapest possible way, with the reasons against the cheaper ways."""
+    """Return the result of the cheapest possible way, and why still cheaper ways are impossible."""
     reasons: list[str] = []
     cheaper = [] if replaces else [(undo, "")]
     if cheaper and is_offered(settings):
@@ -148,7 +147,7 @@ def _cheapest(
             return replace(way(), reason="; ".join(reasons))
         except (ZsnapdbError, OSError) as error:
             if what and not is_unchanged():
-                # The error came after the exchange, so the old dataset has no user any more.
+                # The error came after the exchange, so the old dataset no longer has a user.
                 raise
             text = error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
             reasons.append(f"{what}{text}")
@@ -166,12 +165,12 @@ def reset(
     replaces: bool = False,
     meant: CloneInfo | None = None,
 ) -> ResetClone:
-    """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
+    """Reset the clone to its original data (`requested` None), or to the data of the requested snapshot set.
 
-    The original data is that of the snapshot set from which the clone was created, even after other resets. The kept
-    port, credentials and lease stay the same. Afterwards a server of the clone is running on that data. The old data is
-    destroyed or has no user any more; the clone's commits stay. The cheapest way with a certain result is used, unless
-    `replaces` requires a replacement of the data. `accepts_older`: see `locate`.
+    The original data is the data of the snapshot set from which the clone was created, even after other resets. The
+    kept port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. The old
+    data is destroyed or no longer has a user; the clone's commits stay. The cheapest way with a certain result is used,
+    unless `replaces` requires a replacement of the data. `accepts_older`: see `locate`.
 
     Raises:
         UnknownNameError: another clone has the name now (`expected_clone.require`).
@@ -182,7 +181,7 @@ def reset(
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
         reset_baseline.note_reset(host, done.info, _reset_record(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
-            # While it waited for this reset, the holder may have sent no heartbeats. No sweep judges the clone before
+            # While the holder waited for this reset, it may have sent no heartbeats. No sweep judges the clone before
             # its lock is free.
             with contextlib.suppress(PreflightError):
                 clone_info.beat(host, done.info.name)
@@ -255,15 +254,15 @@ _HINT = "its data is replaced instead"
 
 
 def is_offered(settings: Settings) -> bool:
-    """Return whether clones have kept ports here, so that one clone can take the place of another."""
+    """Return whether clones on this host have kept ports, so that one clone can replace another."""
     return settings.clones.address is not None
 
 
 def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     """Replace the user's clone with a pool clone that has the original data. The caller holds the clone's lock.
 
-    Afterwards every session of the user is ended. The kept port and the password lead to the new data. Return the clone
-    on its new dataset.
+    Afterwards every session of the user is ended. With the same port and password, the user reaches the new data.
+    Return the clone on its new dataset.
 
     Raises:
         PreflightError: a swap is impossible. The clone has its old data, and its server may be stopped.
@@ -290,10 +289,10 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
 
 
 def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:
-    """Yield the pool clones that may take the clone's place.
+    """Yield the pool clones that may replace the clone.
 
     Raises:
-        PreflightError: no pool clone is suitable; the message has the reasons.
+        PreflightError: no pool clone is suitable; the message contains the reasons.
     """
     objection = planning.clone_objection(_case(settings, info))
     if objection is not None:
@@ -325,7 +324,7 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
 
 def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
     rules = masking_requirement.rules_of_clone(settings, info)
-    # A slot with too much data would fail when its quota is set, and would be lost for the pool.
+    # If a slot has too much data, setting its quota fails, and the slot is lost for the pool.
     wish, now = (SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota), host.latest())
     instance = Instance.of(settings, info.instance).on_host(host)
     return objection(pool.as_slot(instance, slot, now), wish, now)
@@ -348,7 +347,7 @@ def _make_ready(settings: Settings, instance: Instance, info: CloneInfo, slot: C
 
 def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, events: Events) -> CloneInfo:
     with locks.names_and_ports(), uninterrupted(events.warn):
-        # From here on nobody can read the old data, and login files in the old folder are no longer valid.
+        # From now on no user can read the old data, and login files in the old folder are no longer valid.
         info.process.kill()
         changed = datasets.set_together({slot.top: _of_user(host, info), info.top: _of_nobody(slot)})
         if not changed:

@@ -1,4 +1,4 @@
-"""The state of a clone at its handover or last reset: the end of its binlog, and the counters of its tables.
+"""The recorded state of a clone at its handover or last reset: the end of its binlog, and the counters of its tables.
 
 The record is a file below /run, because the server that wrote the binlog also ends at a reboot. If the record is lost,
 a reset replaces the data.
@@ -47,7 +47,7 @@ class Counter(BaseModel):
 
 
 class RecordedReset(BaseModel):
-    """The reset that gave the clone its data: the id of the run, and the values of the result (`ResetClone`)."""
+    """The reset that produced the clone's data: the id of the run, and the values of the result (`ResetClone`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -59,7 +59,7 @@ class RecordedReset(BaseModel):
 
 
 class ResetBaseline(BaseModel):
-    """The snapshot set of the data, the server process, and the end of the server's binlog.
+    """The state of a clone: the snapshot set of its data, its server process, and the end of the server's binlog.
 
     `started` is in clock ticks since boot. `rules` is the digest of the masking rules ("": no masking). `inode` is the
     file number of the binlog, and `digest` covers its bytes up to the end (`mysql.binlog.read.digest_of`).
@@ -81,9 +81,9 @@ class ResetBaseline(BaseModel):
     definitions: str
     locks_accounts: bool
     counters: tuple[Counter, ...] | None
-    """None if there are too many tables to record."""
+    """The counters; None if there are too many tables to record."""
     at: Annotated[int, Field(ge=0)] = 0
-    """The server's time at the record, in seconds since 1970; 0 if an older version wrote the record."""
+    """The server's time when the state was recorded, in seconds since 1970; 0 if an older version wrote the record."""
     reset: RecordedReset | None = None
 
     @property
@@ -101,7 +101,7 @@ def _file(host: Host, name: str) -> Path:
 def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
     """Record the present state of the running clone, before its users can log in.
 
-    If this fails, only the fast reset is lost. `rules` is the digest of the rules by which the clone must be masked.
+    If this fails, the next reset is only slower. `rules` is the digest of the rules by which the clone must be masked.
     """
     record, copy = clone.record, clone.copy
     forget(host, record.name)
@@ -153,10 +153,10 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
 
 
 def note_reset(host: Host, info: CloneInfo, reset: RecordedReset) -> None:
-    """Record which reset gave the clone its data, so that a repeated run does not reset it again.
+    """Record which reset produced the clone's data, so that a repeated run does not reset the clone again.
 
-    If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state stays the
-    same.
+    If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state cannot
+    change meanwhile.
     """
     state = read(host, info)
     if state is not None:
@@ -200,13 +200,13 @@ class LogEnd:
 
     @classmethod
     def parse(cls, text: str) -> LogEnd | None:
-        """Return the end that a property records; None if the text has an unknown form."""
+        """Return the end that a property records; None if the text cannot be parsed."""
         match = _FORM.fullmatch(text)
         return cls(match.group(1), int(match.group(2)), match.group(3)) if match is not None else None
 
 
 def running_binlog_end(session: Session) -> LogEnd | None:
-    """Return the end of the running server's binlog; None if it is unknown, or if the binlog may lack changes."""
+    """Return the end of the running server's binlog; None if the end is unknown, or if the binlog may lack changes."""
     status = binlog_status(session)
     if log_objection(status) is not None or routine_of_another(session) or has_prepared_transactions(session):
         return None

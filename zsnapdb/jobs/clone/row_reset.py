@@ -42,14 +42,14 @@ from zsnapdb.planning.clone.isolation import AccountRights
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 
 _LOCK_SECONDS = 2
-"""The time in seconds that a statement of the undo waits for a lock."""
+"""The time in seconds for which a statement of the undo waits for a lock."""
 _AFTER_ALL = 1 << 62
-"""A time that is later than each definition of a table.
+"""A time after every change of a table definition.
 
-Later changes of definitions are in the binlog, and prevent the undo.
+A definition that was changed after the recorded state is in the binlog, and prevents the undo.
 """
 _ROUNDS = 3
-"""The number of rounds. Later rounds undo commits that were made during earlier ones."""
+"""The maximum number of rounds. Each later round undoes the commits that were made during the previous one."""
 _HINT = "the data is replaced instead"
 
 
@@ -71,7 +71,7 @@ class _Since:
 
 
 def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
-    """Restore the data that the user got with the running clone, by undoing rows. The caller holds the clone's lock.
+    """Undo all row changes in the running clone since its recorded state. The caller holds the clone's lock.
 
     Afterwards every session of the users is ended, every row and counter has its old value, and the statistics match
     these rows.
@@ -98,7 +98,7 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
                 analyze_again(own, state.at)
                 state = state.model_copy(update={"at": server_time(own)})
                 _refuse(None if definitions(own) == state.definitions else "the definition of a table differs")
-                # The end of the binlog is not read from the server again, because writes from now on must be treated as
+                # Do not read the end of the binlog from the server again: writes from now on must be treated as
                 # changes.
                 reset_baseline.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
@@ -117,7 +117,7 @@ def _moved_baseline(copy: Copy, state: ResetBaseline, since: _Since) -> ResetBas
 def plan(settings: Settings, host: Host, info: CloneInfo) -> int:
     """Return the number of row changes that `undo_rows` would undo now; change nothing.
 
-    The errors are those of `undo_rows`.
+    Raises the errors of `undo_rows`.
     """
     state = _state(settings, host, info)
     with session(info) as own:
@@ -159,7 +159,7 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
     if info.follows is not None or info.part == SOURCE_PART:
         return "it replicates"
     if info.quota and 2 * info.own_bytes > info.quota:
-        # The space that the changes took in the files is not freed by an undo.
+        # An undo does not free the space that the changes occupy in the files.
         return f"it has {size(info.own_bytes)} of the {size(info.quota)} that it may have"
     return hides_changes(settings, info)
 
@@ -226,7 +226,7 @@ def _transactions(
 
 
 def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
-    """Return the reason if the recorded binlog's file was replaced; None if not, or if this is a later binlog."""
+    """Return the reason if another file replaced the recorded binlog; None if not, or if this is a later binlog."""
     if name != state.file:
         return None
     is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset
@@ -234,14 +234,14 @@ def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
 
 
 class _Tables:
-    """The definitions of the changed tables. Tables that prevent an undo of rows are refused."""
+    """The definitions of the changed tables. A table whose row changes cannot be undone is refused."""
 
     def __init__(self, own: Session) -> None:
         self._reader = TableShapes(own)
         self._known: dict[tuple[str, str], TableShape] = {}
 
     def change(self, row: LoggedRow) -> RowChange:
-        """Return the row change with column names.
+        """Return the row change, with the names of its columns.
 
         Raises:
             PreflightError: the change cannot be undone.

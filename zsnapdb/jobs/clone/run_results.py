@@ -21,7 +21,7 @@ from zsnapdb.planning.clone.pool import PoolMark
 def created(settings: Settings, instance: Instance) -> Created | None:
     """Return the clone that the run with this id created or got from the pool; None if there is none.
 
-    An incomplete clone of the run is destroyed first, because its name is requested again.
+    If the run left an incomplete clone, it is destroyed first, because its name is requested again.
 
     Raises:
         BusyError: another process has the lock of that clone.

@@ -50,9 +50,9 @@ def prepare(
 ) -> Verb[CloneSource | RemoteBackup, Intention, PreparedSet]:
     """Return the prepared set of the requested snapshot set. Create it if it does not exist.
 
-    It is masked if clones of the instance must be masked, or if the caller requests it (`masks`). A backup that is only
-    in the repository is received first. During the preparation the server runs without a network and without accounts.
-    After an error nothing of the prepared set is left. `accepts_older`: see `locate`.
+    The set is masked if clones of the instance must be masked, or if the caller requests masking (`masks`). A backup
+    that is only in the repository is received first. During the preparation the server runs without a network and
+    without accounts. After an error nothing of the prepared set is left. `accepts_older`: see `locate`.
 
     Raises:
         ConsistencyError: the recovered server does not have exactly the recorded GTIDs.
@@ -101,9 +101,9 @@ def prepare_source(
 ) -> PreparedSet:
     """Return the prepared set of a set on this host, masked by the rules with this digest (empty: unmasked).
 
-    If it does not exist and no other process is creating it, create it. An `unasked` prepared set may take at most as
-    much of the pool as one clone; meanwhile the limit of all clones is reduced by that amount. `instance` includes its
-    volumes. The errors are those of `prepare`.
+    Create the prepared set if it does not exist and no other process is creating it. An `unasked` prepared set may
+    occupy at most as much space as one clone. During its creation, the limit of all clones is lower by that amount.
+    `instance` includes its volumes. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.
@@ -125,7 +125,7 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the prepared sets with that id, or with the id of the newest one (`latest`), for their removal.
+    """Return the prepared sets to remove: those with that id, or with the id of the newest one (`latest`).
 
     Raises:
         UnknownNameError: the instance has no such prepared set.
@@ -147,7 +147,7 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
 
 
 def remove_forms(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Destroy the prepared sets with that id, and return them. The errors are those of `forms_of` and `remove`."""
+    """Destroy the prepared sets with that id, and return them. Raises the errors of `forms_of` and `remove`."""
     gone = forms_of(settings, instance, requested)
     for form in gone:
         with locks.lock_reusable_set(PREPARED, form.name):

@@ -1,6 +1,6 @@
 """The transfer of a clone's source to this host: a backup, or the state at a point between backups.
 
-Both run steps of a restore plan. The result is a received set (`cached_sets`), below its own anchor.
+Both transfers run steps of a restore plan. The result is a received set (`cached_sets`) with its own anchor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from zsnapdb.zfs import datasets
 def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBackup) -> CloneSource:
     """Receive the backup from the repository, once. Afterwards any number of clones can be created from it.
 
-    If the backup was received earlier, return that set. After an error nothing of the received backup is left.
+    If the backup was received earlier, return the existing set. After an error nothing of the received backup is left.
     """
     manifest = remote.manifest
     set_id, name = manifest.backup_id, cached_sets.received_name(manifest.backup_id, manifest.guids())
@@ -89,8 +89,8 @@ def point_plan(
 ) -> RestorePlan:
     """Return the plan by which `reach` restores the state at a time or GTID; change nothing.
 
-    `restore_id` in the plan is the id of the set that `reach` creates, and `layout` has the names of its datasets. The
-    errors are those of a restore.
+    In the plan, `restore_id` is the id of the set that `reach` creates, and `layout` contains the names of the set's
+    datasets. Raises the errors of a restore.
     """
     set_id = instance.host.new_backup_id()
     top = f"{cached_sets.anchor_of(home, RECEIVED, set_id)}/c"
@@ -105,10 +105,10 @@ def reach(
 ) -> CloneSource:
     """Create the state of a plan from `point_plan`, by exactly that plan.
 
-    If a set of the same point exists, return it. Otherwise clone the newest set before the point if it is on this host,
-    or receive the backup. Then replay the archived binlogs; only binlogs that the server on this host no longer has are
-    downloaded. The server is shut down cleanly and the set stays on this host, so its clones need neither replay nor
-    recovery. After an error nothing of the set is left.
+    If a set of the same point exists, return it. Otherwise, if the newest set before the point is on this host, clone
+    it, else receive the backup. Then replay the archived binlogs; only binlogs that the server on this host no longer
+    has are downloaded. The server is shut down cleanly and the set stays on this host, so its clones need neither
+    replay nor recovery. After an error nothing of the set is left.
     """
     reached = cached_sets.find_reached(settings, instance.name, planned.point_identity)
     if reached is not None:
@@ -141,7 +141,7 @@ def reach(
 
 
 def _with_own_mount_root(settings: Settings, name: str) -> Settings:
-    """Return the settings with a mount root for this set alone, so that it cannot collide with a restore."""
+    """Return the settings with a separate mount root for this set, so that its mounts cannot collide with a restore."""
     root = settings.clones.mount_root / f".{name}"
     return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
 
@@ -162,7 +162,7 @@ def _settle(work: ServerWork, step: MountVolumes) -> None:
     """Check the GUIDs of the volumes and restore their properties. The volumes are not mounted."""
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
-        # A clone has its own snapshot, and its origin is already proved.
+        # A cloned volume has its own snapshot with another GUID, and the origin of the clone is already proved.
         if not work.plan.clones and datasets.guid(name) != part.guid:
             raise DamagedError(
                 f"{name} was received with another GUID than {part.guid}",
@@ -178,9 +178,9 @@ VOLUME_STEPS: Handlers = {
     CloneSnapshot: clone_snapshot,
     MountVolumes: _settle,
 }
-"""The steps that create the volumes of a set, by receiving them or by cloning snapshots on this host."""
+"""The steps that receive the volumes of a set, or clone them from snapshots on this host."""
 SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
-"""The steps with the server of a set."""
+"""The steps that run the server of a set."""
 
 
 def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
@@ -217,7 +217,7 @@ def _replay(work: ServerWork) -> None:
 def _complete(
     instance: Instance, anchor: str, name: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> None:
-    """Mark the set as complete. From now on it is unused."""
+    """Mark the set as complete. From now on it can be cloned."""
     for role, dataset in volumes.items():
         datasets.set_properties(dataset, {clone_info.ROLE_PROPERTY: role, KEPT_PROPERTY: name, "readonly": "on"})
     used = {clone_info.USED_PROPERTY: stamp(instance.host.latest())}

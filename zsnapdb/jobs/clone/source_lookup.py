@@ -35,10 +35,10 @@ def locate(
 ) -> CloneSource | RemoteBackup:
     """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
 
-    If a set on this host has a prepared set, that is returned: the one masked by `rules` (`masking_policy.rules_of`),
-    else the unmasked one. Backups received earlier and points reached earlier are on this host. `latest` is at least as
-    new as the last backup that this host stored. If this host no longer has that backup, the repository is read.
-    Backups of a state that `zfs rollback` discarded are ignored.
+    If a set on this host was prepared, return the prepared set that was masked by `rules`
+    (`masking_requirement.rules_of`), else the unmasked one. Received backups and reached points are also sets on this
+    host. `latest` is at least as new as the last backup that this host stored. If that backup is no longer on this
+    host, the repository is read. If `zfs rollback` discarded the state of a backup, the backup is ignored.
 
     Raises:
         NotFound: neither this host nor the repository has the set.
@@ -97,9 +97,9 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
 def _newest_stored(
     instance: Instance, repository: Repository, local: CloneSource | None, *, accepts_older: bool
 ) -> str | None:
-    """Return the newest stored backup of production; None if the newest local set is no older.
+    """Return the newest stored backup of production; None if the newest local set is at least as new.
 
-    The errors are those of `locate`.
+    Raises the errors of `locate`.
     """
     try:
         newest = newest_backup(instance, repository, accepts_older=accepts_older)
@@ -119,13 +119,13 @@ def _newest_stored(
 
 
 def _group_here(instance: Instance, stored: Manifest) -> int | None:
-    """Return the transaction group of the backup in the pool of production; None if it was made in another pool."""
+    """Return the transaction group of the backup in the pool of production; None if it is from another pool."""
     pools = {pool_of(name) for name in instance.volumes.values() if datasets.exists(name)}
     return stored.createtxg if any(version.pool_guid(pool) == stored.pool_guid for pool in pools) else None
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
-    """Return whether ZFS created the stored backup before the local set or with it, in the same pool."""
+    """Return whether ZFS created the stored backup before or together with the local set, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
     return is_same_pool and not creation_order.made_before((local.set,), stored.createtxg)
 
@@ -133,8 +133,8 @@ def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     """Raise PreflightError if production is on this host, but has neither a snapshot nor a bookmark of the backup.
 
-    Other datasets were then configured since the backup, or the original datasets were replaced. If a restore replaced
-    them, its record names the backup from which production continues.
+    In this case other datasets were configured after the backup, or the original datasets were replaced. If a restore
+    replaced them, its record names the backup from which production continues.
     """
     volumes = instance.settings.volumes or {}
     places = [name for name in volumes.values() if datasets.exists(name)]
@@ -150,10 +150,10 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def take_back_hint(places: Collection[str]) -> str:
-    """Return a further hint for datasets that are clones: how they get the snapshots of a promoted clone back.
+    """Return a hint for datasets that are clones: how to get their snapshots back from a promoted clone.
 
-    `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). It is "" for other
-    datasets.
+    `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). For other datasets the
+    hint is "".
     """
     origins = {name: found["origin"].value for name, found in datasets.properties_of(list(places), ["origin"]).items()}
     moved = {name: origin for name, origin in origins.items() if origin not in ("", datasets.UNSET)}
@@ -176,7 +176,7 @@ def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> 
 
 
 def pool_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the pool for clones of these datasets: the configured pool, else the same pool, else the only pool.
+    """Return the pool for clones of these datasets: the configured pool, else the datasets' pool, else the only pool.
 
     Raises:
         PreflightError: no pool is suitable.
@@ -192,7 +192,7 @@ def home_for(settings: Settings, volumes: list[str]) -> str:
 
 
 def origin_of_live(instance: Instance) -> SourceServer:
-    """Return the origin that a live set would have, without creating the set.
+    """Return the origin that a new live set would have; create nothing.
 
     Raises:
         PreflightError: the server is not fit for a snapshot.

@@ -1,7 +1,7 @@
 """The sources of clones.
 
-A source is a snapshot set on this host, or a backup that is only in the repository. A set belongs to a backup or
-commit, is created now, or was created by another program.
+A source is a snapshot set on this host, or a backup that is only in the repository. A set belongs to a backup or a
+commit, or is created now. Other programs may also have created it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ _SNAPSHOT = re.compile(r"@[A-Za-z0-9_.:-]+")
 
 
 def key_of(guids: Mapping[str, int]) -> str:
-    """Return the identity of the data of snapshots: a digest of their GUIDs by role. Their names do not matter."""
+    """Return the identity of the data in snapshots: a digest of their GUIDs by role.
+
+    It does not depend on their names.
+    """
     text = "\n".join(f"{role} {guid}" for role, guid in sorted(guids.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -60,9 +63,9 @@ def key_of(guids: Mapping[str, int]) -> str:
 class CloneSource:
     """A snapshot set on this host, and the facts about its server.
 
-    `is_prepared`: the server was recovered and shut down cleanly before the snapshots. `rules` is the digest of the
-    rules that masked the data (`masking.digest`; empty if unmasked). `is_stored`: the set belongs to a stored backup.
-    `prepared_of` is the key of the unprepared source (empty if the set is not prepared).
+    `is_prepared`: the server was recovered and shut down cleanly before the snapshots were created. `rules` is the
+    digest of the rules that masked the data (`masking.digest`; empty if unmasked). `is_stored`: the set belongs to a
+    stored backup. `prepared_of` is the key of the unprepared source (empty if this set is not prepared).
     """
 
     kind: SourceKind
@@ -133,12 +136,12 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
 
     `requested` is one of:
     - the id of a backup, live set or commit
-    - the id of a restore, for the server that it replaced
+    - the id of a restore, for the server that the restore replaced
     - `latest`
     - @NAME for snapshots that another program created
 
     Raises:
-        UsageError: `requested` has an unknown form.
+        UsageError: `requested` is none of these.
     """
     if _SNAPSHOT.fullmatch(requested):
         return _foreign(instance, requested[1:])
@@ -170,7 +173,7 @@ def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
 
 
 def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -> SourceServer:
-    """Return the origin of the set: from its snapshots, else from the manifest of the backup.
+    """Return the origin of the set. It is read from the snapshots, else from the manifest of the backup.
 
     `known` is the origin property of its first snapshot, if the caller has just read it.
     """
@@ -190,11 +193,11 @@ def _decoded(recorded: str, snapshot: str) -> SourceServer | None:
 def origin_in(manifest: Manifest) -> SourceServer:
     """Return the origin of a backup, from its manifest.
 
-    The manifest does not say which GTIDs of the backup are in no binlog. So all of them are listed as such. They
-    include gtid_purged, and any copy of the backup has them.
+    The manifest does not say which GTIDs of the backup are in no binlog. So all GTIDs of the backup are listed,
+    including gtid_purged. Every copy of the backup has executed them.
 
     Raises:
-        PreflightError: the backup is not of a server.
+        PreflightError: the backup is not a backup of a server.
     """
     from zsnapdb.repository.manifest import server_source
 
@@ -223,7 +226,7 @@ def production_history(instance: Instance, origin: SourceServer) -> str:
     """Return a digest of production's identity: its address, its volumes, and the GUIDs of the datasets.
 
     A rewind, or a restore in place of production, replaces the datasets. Earlier sets then belong to a history that
-    production no longer has. The same applies if another server is configured. `instance` must have the configured
+    production no longer has. The same applies after another server was configured. `instance` must have the configured
     volumes, because discovered volumes are not compared.
     """
     settings = instance.settings
@@ -244,10 +247,11 @@ def _guids(names: Sequence[str]) -> list[int | None]:
 
 
 def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
-    """Return whether production still has a snapshot or bookmark of the set, which `zfs rollback` would destroy.
+    """Return whether production still has a snapshot or bookmark of the set.
 
-    Production's datasets are those of the origin. If they do not exist, as after `zfs rename`, they are the configured
-    ones. Return True if production is not on this host, or the set is of another program.
+    A `zfs rollback` to an earlier state destroys both. Production's datasets are those of the origin. If those do not
+    exist, as after `zfs rename`, the configured datasets are used. Return True if production is not on this host, or if
+    another program created the set.
     """
     known = [place.dataset for place in origin.volumes.values()], list((instance.settings.volumes or {}).values())
     places = next((one for one in known if one and all(datasets.exists(place) for place in one)), None)
@@ -261,17 +265,17 @@ def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:
-    """Return the origin of a copy at the point of a plan: the origin of the backup, with the plugins of the replay."""
+    """Return the origin of a copy at the point of a plan: the backup's origin, with the plugins at that point."""
     return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:
     """Return the snapshots with that name on all volumes. Another program may have created them.
 
-    The origin is that of the newest snapshot set of the instance.
+    Their origin is copied from the newest snapshot set of the instance, because foreign snapshots record none.
 
     Raises:
-        ConsistencyError: the snapshots were not created at one moment.
+        ConsistencyError: the snapshots were not created at the same moment.
     """
     made = {role: f"{dataset}@{name}" for role, dataset in instance.volumes.items()}
     try:
@@ -323,7 +327,7 @@ class CommitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Commit(CommitRecord):
-    """A snapshot set of a clone, which can be cloned: its clone, and the datasets cloned from it."""
+    """A snapshot set of the clone `clone`. `clones` are the datasets that were cloned from the set."""
 
     set: SnapshotSet
     clone: str
@@ -337,14 +341,14 @@ COMMIT_COLUMNS = (*property_fields.columns(CommitRecord), clone_info.ROLE_PROPER
 def commits(home_dataset: str) -> list[Commit]:
     """Return the commits below the home of all clones, or below the anchor of one clone, oldest first.
 
-    Incomplete commits, and commits with only inherited marks, are left out.
+    Incomplete commits are left out, and snapshots that only inherited a commit's marks.
     """
     return commits_among(snapshots.below(home_dataset, COMMIT_COLUMNS))
 
 
 def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> list[Commit]:
     """Return the commits among the snapshots, oldest first. `seen` was read with `COMMIT_COLUMNS`."""
-    # Commits of two clones may have the same id, but ZFS did not create them together.
+    # Commits of two clones may have the same id, but were not created in the same transaction group.
     groups: dict[tuple[str, int], dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
     for snapshot, values in seen.items():
         mark = values[clone_info.COMMIT_PROPERTY]
@@ -388,7 +392,7 @@ def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSour
     """Return the commit with that id as a source; None if there is none.
 
     Raises:
-        PreflightError: the commit belongs to another instance, with other data and other masking.
+        PreflightError: the commit belongs to another instance, whose data and masking differ.
     """
     commit = find_commit(settings, commit_id)
     if commit is None:

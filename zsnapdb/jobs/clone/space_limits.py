@@ -1,9 +1,10 @@
 """Limits of the clones' space: each clone has a quota, and all clones together leave `clones.free_floor` free.
 
-A quota covers the space of a dataset and everything below it, including snapshots, but no blocks shared with the source
-(zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is checked and reserved
-before the set is received, and is charged to the subject that caused it. While the set is being received, its anchor
-has a reservation (zfsprops(7), reservation). So the free space that other processes see is already reduced.
+A quota limits the space of a dataset and everything below it. This includes snapshots, but no blocks that are shared
+with the source (zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is
+checked and reserved before the set is received, and is charged to the subject that caused it. While the set is being
+received, its anchor has a reservation (zfsprops(7), reservation). So the free space that other processes see is already
+reduced.
 """
 
 from __future__ import annotations
@@ -35,15 +36,18 @@ if TYPE_CHECKING:
     from zsnapdb.repository.manifest import Manifest
 
 _GUARD = f"{PROPERTY}:floor-quota"
-"""On the home of all clones: the quota that zsnapdb set there. A different quota is from the administrator."""
+"""On the home of all clones: the quota that zsnapdb set there.
+
+If the present quota differs, the administrator set it.
+"""
 
 LEAST_QUOTA = LEAST
-"""The smallest quota of a clone in bytes. No server runs with less."""
+"""The minimum quota of a clone in bytes. No server runs with less space."""
 
 
 @dataclass(frozen=True)
 class RoomObjection:
-    """A way in which clones may take production's space, and the remedy."""
+    """A reason why clones might occupy space that production needs, and the remedy."""
 
     text: str
     hint: str
@@ -56,7 +60,7 @@ def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) ->
     """
     found, own = [], [info for info in known if info.instance == instance]
     for info in own:
-        # A new clone gets its quota with its first volume.
+        # The quota of a new clone is set with its first volume.
         if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:
             hint = f"run `zsnapdb clone extend {info.label} --quota {settings.clones.quota}`"
             found.append(RoomObjection(f"clone {info.label} has no quota: it may write until its pool is full", hint))
@@ -66,7 +70,7 @@ def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) ->
 
 @dataclass(frozen=True)
 class PoolRoom:
-    """A pool, and the objection if its free space is less than `clones.free_floor` (None: it has enough)."""
+    """A pool, and the objection if its free space is less than `clones.free_floor` (None: enough is free)."""
 
     pool: str
     objection: RoomObjection | None
@@ -96,7 +100,7 @@ def _rooms(settings: Settings, pools: Iterable[str]) -> list[PoolRoom]:
 
 
 def shortage(settings: Settings, pool: str) -> str:
-    """Return the message that the pool has less free space than `clones.free_floor`; "" if it has enough."""
+    """Return the message that the pool has less free space than `clones.free_floor`; "" if enough is free."""
     (found,) = _rooms(settings, [pool])
     return found.objection.text if found.objection is not None else ""
 
@@ -107,9 +111,10 @@ def available(info: CloneInfo) -> int:
 
 
 def available_below(home: str) -> int:
-    """Return the free bytes of the pool, or the bytes that an administrator's quota on this home of clones leaves.
+    """Return the free bytes of the pool.
 
-    A quota that zsnapdb set there is ignored, because it is outdated and already excludes the floor.
+    If an administrator set a quota on this home of clones, return that quota's free bytes. A quota that zsnapdb set on
+    the home is ignored, because it is outdated and already excludes the floor.
     """
     if not datasets.exists(home):
         return datasets.available(pool_of(home))
@@ -157,7 +162,10 @@ def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> i
 
 
 def of_prepared_form(settings: Settings, free: int) -> int:
-    """Return the quota in bytes of a prepared set that is created for a clone. `free`: the pool's free bytes."""
+    """Return the quota in bytes of a prepared set that is created for a clone.
+
+    `free` are the free bytes of the pool.
+    """
     return form_quota(settings.clones.quota, free, settings.clones.free_floor)
 
 
@@ -165,8 +173,8 @@ def of_prepared_form(settings: Settings, free: int) -> int:
 class PoolSpace:
     """The space and quota of all clones in a pool, and the free space of the pool, in bytes.
 
-    `home` is the dataset above these clones. A `quota` of 0 means none. `is_administrators`: zsnapdb did not set that
-    quota.
+    `home` is the parent dataset of these clones. `quota` is 0 if there is none. `is_administrators`: an administrator
+    set the quota.
     """
 
     home: str
@@ -177,7 +185,10 @@ class PoolSpace:
 
 
 def read_pool_space(home: str) -> PoolSpace:
-    """Return the space of this home of clones; zeros if it does not exist yet. This runs one `zfs` command."""
+    """Return the space of this home of clones; zeros if the home does not exist yet.
+
+    One `zfs` command reads the space.
+    """
     pool = pool_of(home)
     if not datasets.exists(home):
         return PoolSpace(home, 0, 0, is_administrators=False, free=datasets.available(pool))
@@ -191,8 +202,8 @@ def read_pool_space(home: str) -> PoolSpace:
 def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None) -> None:
     """Set the quota of all clones together, so that they leave `clones.free_floor` free in the pool.
 
-    `reserved` bytes of the free space are for a set that is being created next to the clones. This is called for each
-    new clone and each reap. An administrator's quota is not changed. `known` is the state of one home, if the caller
+    `reserved` bytes of the free space are for a set that is being created next to the clones. Each creation of a clone
+    and each reap calls this. An administrator's quota is not changed. `known` is the state of one home, if the caller
     has just read it.
     """
     for home in homes(settings):
@@ -200,7 +211,7 @@ def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None)
         if seen.is_administrators:
             continue
         wanted = home_quota(seen.used, seen.free - reserved, settings.clones.free_floor, seen.quota)
-        # Writes in progress may already exceed this quota (zfsprops(7)). The next call tries again.
+        # ZFS refuses a quota that writes in progress already exceed (zfsprops(7)). The next call tries again.
         with contextlib.suppress(CommandError, PreflightError):
             datasets.set_properties(home, {"quota": str(wanted), _GUARD: str(wanted)})
 
@@ -208,10 +219,10 @@ def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None)
 def extension(
     settings: Settings, host: Host, info: CloneInfo, quota: int
 ) -> tuple[tuple[str, ...], Callable[[], CloneInfo]]:
-    """Return the steps that give the clone this quota, in bytes, and the function that executes them.
+    """Return the steps that set the clone's quota (in bytes), and the function that executes the steps.
 
     Raises:
-        UsageError: the clone's own data is already larger.
+        UsageError: the clone's own data is already larger than the quota.
         PreflightError: the pool has too little free space.
     """
     if quota < info.own_bytes:
@@ -237,12 +248,12 @@ def extension(
 
 
 KEPT = {"reservation": "none"}
-"""The properties of a complete set. It occupies its space, so its reservation is removed. Its quota stays."""
+"""The properties of a complete set. The set now occupies its space, so its reservation is removed. The quota stays."""
 _SIZES = ("logicalreferenced", "referenced")
 
 
 def needed_for(source: RemoteBackup | RestorePlan) -> int:
-    """Return the maximum size in bytes of the set that these backups or this plan create."""
+    """Return the maximum size in bytes of the set that a receive of these backups or this plan creates."""
     if isinstance(source, RestorePlan):
         plain = sum(step.plain_bytes for step in source.steps if isinstance(step, Preflight))
         return planning.received_quota(plain)
@@ -267,8 +278,8 @@ def _ratio(chain: Iterable[Manifest]) -> float:
 def refuse_received(settings: Settings, home: str, name: str, needed: int) -> None:
     """Raise PreflightError if a set with this number of bytes may not be received now; change nothing.
 
-    The pool must keep `clones.free_floor`. The limits are `clones.received_per_owner` for a subject,
-    `clones.received_total` for all subjects, and `clones.receives` for the number of simultaneous transfers.
+    Afterwards the pool must still have `clones.free_floor` free. The limits are `clones.received_per_owner` for a
+    subject, `clones.received_total` for all subjects, and `clones.receives` for the number of simultaneous transfers.
     """
     above = cached_sets.anchor_of(home, cached_sets.RECEIVED, name).rpartition("/")[0]
     free = datasets.available(pool_of(above))
@@ -305,7 +316,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
 
 
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:
-    """Raise PreflightError if the source must be received or replayed and `refuse_received` does not allow that."""
+    """Raise PreflightError if the source must be received or replayed, but `refuse_received` refuses that."""
     if isinstance(source, RemoteBackup):
         name = cached_sets.received_name(source.manifest.backup_id, source.manifest.guids())
         refuse_received(settings, home, name, needed_for(source))
@@ -323,7 +334,7 @@ def reserve_set_space(settings: Settings, home: str, name: str, facts: Mapping[s
     owner = expected_clone.current_causer()
     caused = {clone_info.CAUSER_PROPERTY: owner} if owner else {}
     limits = {"quota": str(needed), "reservation": str(needed)}
-    # Clones are created under this lock too. So every process sees all reservations, and no bytes are reserved twice.
+    # Clones are created under the same lock. So every process sees all reservations, and no bytes are reserved twice.
     with locks.names_and_ports():
         refuse_received(settings, home, name, needed)
         anchor = cached_sets.anchor_of(home, cached_sets.RECEIVED, name)

@@ -1,4 +1,7 @@
-"""Sets of clones: several servers from one snapshot set. They are independent, or one is the source of the others."""
+"""Sets of clones: several servers from one snapshot set.
+
+The servers are independent, or one of them is the replication source of the others.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _ARRIVAL_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class SetMember:
-    """A clone in a set, and its part (source, replica or member)."""
+    """A clone in a set, and its role there (source, replica or member)."""
 
     clone: RunningClone
     part: str
@@ -73,7 +76,7 @@ def plan_set(
 
     Raises:
         UsageError: the request is impossible for a set.
-        PreflightError: the first clone would be refused, or its source has no binlog or GTIDs for replication.
+        PreflightError: the first clone is impossible, or its source has no binlog or GTIDs for replication.
     """
     if not request.starts:
         raise UsageError(
@@ -102,7 +105,7 @@ def create_set(
     """Create the requested clones NAME-1 to NAME-`count` from one snapshot set.
 
     With replication, the first clone is the source of all others. This is proved by a row that arrives at every
-    replica. After an error no clone of the set is left.
+    replica. After an error no clone of the set remains.
     """
     planned = plan_set(settings, instance, request, count, topology)
     name = planned.names[0].rpartition("-")[0]
@@ -113,7 +116,7 @@ def create_set(
             follows = made[0].info.port if made and topology is CloneTopology.REPLICATION else None
             made.append(make_running(settings, instance, replace(next_request, name=member, follows=follows)))
             catalogue.refuse_other_data(made[0].info, made[-1].info)
-            # All others are created from the first clone's snapshot set, so that a point is restored only once.
+            # All other clones are created from the first clone's snapshot set, so that a point is restored only once.
             next_request = replace(next_request, source=made[0].info.original, at=None, point=None)
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
@@ -152,8 +155,8 @@ def _start_replication(made: list[RunningClone]) -> float:
     password = fresh_password()
     source = made[0]
     with source.session() as session:
-        # The account is not written to the binlog. Replicas do not need it, and replication starts at the position of
-        # the snapshot set.
+        # The account is not written to the binlog. Replicas do not need the account, and replication starts at the
+        # position of the snapshot set.
         accounts.make_replicator(session, _ACCOUNT, password)
     for replica in made[1:]:
         with replica.session() as session:
@@ -191,7 +194,7 @@ def _wait_for_all(source: Session, replicas: list[tuple[RunningClone, Session]])
     """Wait until every replica has applied all present transactions of the source.
 
     Raises:
-        ConsistencyError: a replica did not apply them in time; the message has the replica's errors.
+        ConsistencyError: a replica did not apply the transactions in time; the message contains the replica's errors.
     """
     reached = channels.reached(source)
     for replica, session in replicas:

@@ -1,4 +1,4 @@
-"""The proof of an undo on three ephemeral clones: directly before the transaction, directly after it, and now."""
+"""The proof of an undo on clones of three states: directly before the transaction, directly after it, and now."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _LONGEST_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class UndoProof:
-    """All changes of a transaction with each row once, and the state directly before the transaction."""
+    """All changes of a transaction (one for each row), and the state directly before the transaction."""
 
     changes: tuple[RowChange, ...]
     before: StateBefore
 
 
 def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> UndoProof:
-    """Prove the statements that undo a transaction with these changes in the binlog.
+    """Prove the statements that undo a transaction whose binlog contains these changes.
 
     Raises:
-        PreflightError: a table had another definition then, a state cannot be created, or the statements fail on a
-            clone of the present state.
-        ConsistencyError: the statements succeed on that clone, but a row does not have its old value.
+        PreflightError: a table had another definition at the transaction, a state cannot be created, or the statements
+            fail on the clone of the present state.
+        ConsistencyError: after the statements, a row of that clone does not have its old value.
     """
     if instance.settings.masking.required:
         raise PreflightError(
@@ -88,7 +88,7 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
 
 
 class _Tables:
-    """The definitions of tables directly before the transaction. Each must equal the present definition."""
+    """The definitions of tables directly before the transaction. Each definition must equal the present one."""
 
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}
@@ -111,7 +111,10 @@ class _Tables:
 
 
 def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[str, RowQuestion]) -> None:
-    """Add the question about a row, and before it the questions about rows that foreign keys change with that row."""
+    """Add the question about a row.
+
+    First add the questions about rows that foreign keys change together with that row.
+    """
     waiting, found = [question], list[RowQuestion]()
     while waiting:
         one = waiting.pop()
@@ -180,7 +183,7 @@ def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterat
 
 
 def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
-    """Return the plan that restores the state. It uses only this host if possible."""
+    """Return the plan that restores the state, if possible without the repository."""
     home = home_for(settings, list(instance.volumes.values()))
     here = offline_repository(instance)
     if here is not None:

@@ -52,7 +52,7 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class RehearsalPhase:
-    """A part of the rehearsal and its duration in seconds."""
+    """A phase of the rehearsal and its duration in seconds."""
 
     name: str
     seconds: float
@@ -62,7 +62,8 @@ class RehearsalPhase:
 class Rehearsal:
     """The result of a rehearsal.
 
-    `upgrade_output` is the end of the output of mariadb-upgrade; empty if the server upgrades by itself.
+    `upgrade_output` is the end of mariadb-upgrade's output; empty if the server upgrades its files without that
+    program.
     """
 
     backup_id: str
@@ -111,14 +112,15 @@ def rehearse(
 ) -> Rehearsal:
     """Rehearse the upgrade of the instance to the server program `binary`, on an ephemeral clone of a snapshot set.
 
-    The files in a snapshot look like those after a crash, and a newer version refuses such redo logs. So the old
-    version first recovers them and shuts down cleanly. Afterwards the clone is destroyed. `accepts_older`: see
+    The files in a snapshot look like the files after a crash, and a newer version refuses their redo logs. So the old
+    version first recovers the files and shuts down cleanly. Afterwards the clone is destroyed. `accepts_older`: see
     `locate`.
 
     Raises:
         PreflightError: the program cannot upgrade files of this version, or its upgrade program is missing. No clone
             was created.
-        ServerError: the new server does not start (the message has the end of its log), or its upgrade program failed.
+        ServerError: the new server does not start (the message contains the end of its log), or its upgrade program
+            failed.
     """
     clock = _Clock(instance.events)
     request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)
@@ -163,7 +165,7 @@ def rehearse(
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
     """Return the server without options that this version does not know, and the removed SQL modes.
 
-    A server stops at the first unknown option, so a later override would not help.
+    A server stops at the first unknown option, so a later line cannot override that option.
     """
     recorded = described.copy.variables
     modes = recorded.get("sql_mode", "")
@@ -230,7 +232,7 @@ def _fitting(origin: SourceServer, binary: Path) -> Path | None:
 def _upgrade_program(binary: Path) -> Path:
     """Return the mariadb-upgrade program.
 
-    It is in the server program's folder, or in the bin folder next to its sbin folder.
+    The program is in the server program's folder, or in the bin folder next to the sbin folder.
     """
     for folder in (binary.parent, binary.parent.parent / "bin"):
         for name in ("mariadb-upgrade", "mysql_upgrade"):
@@ -245,7 +247,7 @@ def _upgrade_program(binary: Path) -> Path:
 def _tables(session: Session) -> list[CatalogueTable]:
     """Return the users' tables, except tables whose rows are on other hosts.
 
-    A rehearsal must not access those.
+    A rehearsal must not access other hosts.
     """
     return [
         table

@@ -1,8 +1,9 @@
 """The datasets of a clone: cloning, mounting, snapshots, and the removal of mount folders.
 
-A dataset is destroyed only if its own property has the mark of the clone. Reset and detach create a new revision of the
-datasets next to the current one. A single change of properties on the anchor makes it the current revision. After an
-interruption at any point, the clone has either its old or its new data. A sweep removes the other revision.
+A dataset is destroyed only if it has the mark of the clone in a local property. Reset and detach create a new revision
+of the datasets next to the current one. A single change of properties on the anchor makes the new revision the current
+one. After an interruption at any point, the clone has either its old or its new data. A sweep removes the other
+revision.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.destruction import Mark
 
 DETACHING = "zsnapdb-detach"
-"""The prefix of the names of a detach's snapshots."""
+"""The name prefix of the snapshots that a detach creates."""
 
 _COLD = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""The server neither reads nor writes a list of buffer pool pages. A long list from the source makes a start slow."""
+"""The server neither reads nor writes a list of buffer pool pages. A long list from the source slows down the start."""
 _NICE = 10
 """While the source needs a processor, a busy clone gets about a tenth of that processor (sched(7))."""
 
 
 def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSettings:
-    """Return the settings of a clone's server: a lower priority than the source, a cold buffer pool, and the account.
+    """Return the settings of a clone's server: a priority below the source's, an empty buffer pool, and the account.
 
     The instance's configuration can override priority and buffer pool.
     """
@@ -87,7 +88,7 @@ def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
 
 
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], quota: int = 0) -> None:
-    """Clone every volume, outer datasets first. The command that creates a volume also marks it. None is mounted.
+    """Clone every volume, outer datasets first. The command that creates a volume also marks it. No volume is mounted.
 
     `quota` is the limit in bytes for the own data of all volumes together (0: no limit).
 
@@ -113,7 +114,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
 
 
 def mount(volumes: Iterable[str]) -> None:
-    """Mount the datasets that are not mounted. The errors are those of `mounting.mount_all`."""
+    """Mount the datasets that are not mounted. Raises the errors of `mounting.mount_all`."""
     mounting.mount_all(volumes)
 
 
@@ -138,7 +139,7 @@ def is_detaching(snapshot: str) -> bool:
 def drop_detaching(anchor: str, mark: Mark) -> None:
     """Destroy the snapshots of an interrupted or failed detach.
 
-    Snapshots of datasets without the mark stay.
+    Snapshots stay on datasets without the clone's mark.
     """
     if not datasets.exists(anchor) or not any(
         is_detaching(name.partition("@")[2]) for name in snapshots.names_below(anchor)
@@ -169,9 +170,9 @@ SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 
 
 def find_foreign_snapshots(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
-    """Return the snapshots of other programs on the clone's dataset `top` and on the datasets below it.
+    """Return the snapshots that other programs created on the clone's dataset `top` and on the datasets below it.
 
-    `seen` are all snapshots there, with `COLUMNS` (None: read them here).
+    `seen` are all snapshots of these datasets, with `COLUMNS` (None: read them here).
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
@@ -186,7 +187,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
 def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots of other programs that will be destroyed with the clone; change nothing.
 
-    `seen`: see `on_clone`.
+    `seen`: see `find_foreign_snapshots`.
 
     Raises:
         PreflightError: the snapshots must stay; the message says which programs created or hold them.
@@ -199,7 +200,7 @@ def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = No
 
 
 def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> None:
-    """Warn that these snapshots of other programs keep the clone's former data."""
+    """Warn that these snapshots, which other programs created, keep the clone's former data."""
     if kept:
         events.warn(
             f"the former data stays in the pool, because other programs made snapshots of clone {name}:"
@@ -251,7 +252,7 @@ def hide_volumes(info: CloneInfo) -> None:
 def revert_interrupted_change(info: CloneInfo) -> list[ForeignSnapshot]:
     """Undo a reset or detach that was interrupted before its new data became current. The clone keeps its old data.
 
-    The caller holds the clone's lock. The result is that of `drop_leftovers`.
+    The caller holds the clone's lock. Return the result of `drop_leftovers`.
     """
     kept = drop_leftovers(info)
     if info.phase is CopyPhase.CHANGING:
@@ -262,7 +263,8 @@ def revert_interrupted_change(info: CloneInfo) -> list[ForeignSnapshot]:
 def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
     """Destroy the revisions that are not current. The caller holds the clone's lock.
 
-    A revision stays if it has commits or snapshots of other programs. Return the snapshots of other programs.
+    A revision with commits, or with snapshots that other programs created, stays. Return the snapshots of other
+    programs.
     """
     seen = snapshots.below(info.top, COLUMNS)
     if any(is_detaching(snapshot.name) for snapshot in seen):

@@ -1,1 +1,1 @@
-"""The common parts of clones, virtual machines, bases, and the sets from which clones are created."""
+"""Code that is shared by clones, virtual machines, bases, and the sets from which clones are created."""

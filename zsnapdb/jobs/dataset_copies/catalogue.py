@@ -1,4 +1,4 @@
-"""The catalogue of one kind of copies on this host, from dataset properties; and verbs on a copy."""
+"""The catalogue of one kind of copies on this host, read from dataset properties, and the verbs on a copy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class NamedCopy(Protocol):
-    """The attributes that every copy with a name for users has."""
+    """The attributes of every copy that has a name for users."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ N = TypeVar("N", bound=NamedCopy)
 
 @dataclass(frozen=True)
 class CopyDatasets:
-    """The datasets of one copy with their properties, outer datasets first. The first one is the anchor."""
+    """The datasets of one copy with their properties, outer datasets first. The first dataset is the anchor."""
 
     name: str
     anchor: str
@@ -75,7 +75,7 @@ class CopyDatasets:
         """Return a property of the anchor that is a whole number.
 
         Raises:
-            ValueError: the property is not a whole number; the message names it.
+            ValueError: the property is not a whole number; the message names the property.
         """
         value = self.text(key)
         if not is_number(value):
@@ -86,7 +86,7 @@ class CopyDatasets:
         """Return the phase of the copy.
 
         Raises:
-            ValueError: the value is not a phase, or is not set on the anchor itself.
+            ValueError: the property does not contain a phase, or is not set on the anchor itself.
         """
         stated = self.facts[PHASE_PROPERTY]
         if not stated.is_local or stated.value not in set(CopyPhase):
@@ -96,7 +96,7 @@ class CopyDatasets:
         return CopyPhase(stated.value)
 
     def lease(self) -> CloneLease:
-        """Return the lease of the copy. A time that cannot be read is treated as never."""
+        """Return the lease of the copy. An unreadable time is treated as never."""
         return read_lease(*map(self.text, (EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY)))
 
 
@@ -111,7 +111,7 @@ class UnreadableCopy:
     reason: str
     repair: str = ""
     former: str = ""
-    """The name in its properties, if its dataset has another one."""
+    """The name in the properties of the copy, if its dataset has another name."""
 
     @property
     def hint(self) -> str:
@@ -124,7 +124,7 @@ class UnreadableCopy:
 
 @dataclass(frozen=True)
 class KnownCopies(Generic[C]):
-    """The readable and the unreadable copies of one kind. `what` is the noun for them."""
+    """The readable and the unreadable copies of one kind. `what` is the noun for the copies."""
 
     what: str
     copies: Sequence[C]
@@ -137,7 +137,7 @@ def dependents(clones: str) -> tuple[str, ...]:
 
 
 def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
-    """Create all snapshots in one request and return them in this order. Prove that they have one transaction group."""
+    """Create all snapshots in one request and return them in this order. Check that they have one transaction group."""
     pending = snapshots.PendingSnapshots.of(list(names), properties)
     pending.start()
     pending.finish()
@@ -163,13 +163,13 @@ def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
 
 
 def homes(configured: str | None, below: str) -> list[str]:
-    """Return the existing datasets that may contain copies: the configured one, else `below` in each pool."""
+    """Return the existing datasets that may contain copies: the configured dataset, else `below` in each pool."""
     possible = [configured] if configured else [f"{pool}/{below}" for pool in datasets.pools()]
     return [dataset for dataset in possible if datasets.exists(dataset)]
 
 
 def home(configured: str | None, pool: str, below: str, key: str) -> str:
-    """Return the dataset for new copies in the pool: the configured one, else `below` in the pool.
+    """Return the dataset for new copies in the pool: the configured dataset, else `below` in the pool.
 
     Raises:
         PreflightError: the dataset in the setting `key` is in another pool.
@@ -199,7 +199,7 @@ def known_copies(
     `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
     unreadable. With `only`, only the copy with this name is read (None: all). `depth` is the number of levels below
     `above` that are read (None: all; 1: only anchors). `is_named`: users identify a copy only by its name. If two pools
-    have a copy with the same name, for example after a split, both are listed as unreadable.
+    then have a copy with the same name, for example after a split, both copies are listed as unreadable.
     """
     copies: list[C] = []
     unreadable = []
@@ -238,7 +238,7 @@ def _listed(
 
 
 def _renamed(above: str, listed: Mapping[str, Properties], mark: str) -> Mapping[str, str]:
-    """Return the anchors with the mark of another name, and that name: another program renamed their datasets."""
+    """Return the anchors whose mark contains another name, with this name. Another program renamed these datasets."""
     marks = {
         dataset: properties[mark]
         for dataset, properties in listed.items()
@@ -266,7 +266,7 @@ def find(known: KnownCopies[N], name: str) -> N:
     """Return the copy with that name.
 
     Raises:
-        UnknownNameError: there is none; the hint lists the existing copies.
+        UnknownNameError: no copy has the name; the hint lists the existing copies.
         DamagedError: the copy cannot be read.
     """
     copy = find_or_none(known, name)
@@ -310,10 +310,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Verb(Generic[C, P, R]):
-    """A verb on a copy. A plan uses the copy from `seen`; a run uses the copy from `held`, under its lock.
+    """A verb on a copy. A plan uses the copy from `seen`; a run uses the copy from `held`, under the copy's lock.
 
-    `decide` returns the plan and the function that executes the plan. It changes nothing, and raises the errors of
-    both.
+    `decide` returns the plan and the function that executes it. `decide` changes nothing, and raises the errors of plan
+    and run.
     """
 
     seen: Callable[[], AbstractContextManager[C]]
@@ -326,6 +326,6 @@ class Verb(Generic[C, P, R]):
             return self.decide(copy)[0]
 
     def run(self) -> R:
-        """Decide again under the lock of the copy, and execute the decision."""
+        """Call `decide` again under the lock of the copy, and execute the decision."""
         with self.held() as copy:
             return self.decide(copy)[1]()

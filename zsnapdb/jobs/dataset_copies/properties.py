@@ -22,7 +22,7 @@ OWNER_PROPERTY = f"{PROPERTY}:owner"
 EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 CHANGED_PROPERTY = f"{PROPERTY}:lease-before"
-"""The last change of the lease: its time, the ends before it, and the seconds of an extension."""
+"""The last change of the lease: the time of the change, the ends before it, and the seconds of an extension."""
 NOT_PROTECTED = "no"
 NOT_CHANGED = "-"
 _OWNER_BYTES = 100
@@ -32,7 +32,7 @@ _ACCOUNT = "unix:"
 class CopyPhase(StrEnum):
     """The phase of a copy.
 
-    - making: a process is creating the copy, or died during that
+    - making: a process is creating the copy, or died before it was complete
     - new: the files of a clone are complete, but its server was never started
     - ready: the copy is complete and separate from its source
     - changing: a process is resetting or detaching the copy, or died during that
@@ -47,9 +47,9 @@ class CopyPhase(StrEnum):
 
 
 HALF_MADE = (CopyPhase.MAKING, CopyPhase.DESTROYING)
-"""Phases that a copy has only while a process is working on it.
+"""Phases that a copy has only while a process is creating or destroying it.
 
-Without that process the copy is a leftover without data.
+If that process no longer runs, the copy is a leftover without data.
 """
 
 
@@ -69,7 +69,7 @@ def _ends(expires: datetime, protected_until: datetime | None) -> tuple[str, str
 
 
 def read_lease(expires: str, protected: str, before: str) -> CloneLease:
-    """Return the lease that these properties record. A time that cannot be read is treated as never."""
+    """Return the lease that these properties record. An unreadable time is treated as never."""
     at, *ends = before.split(" ")
     change = None
     if 2 <= len(ends) <= 3 and read_stamp(at) != FOREVER:
@@ -96,8 +96,8 @@ def settle_lease(
 ) -> CloneLease:
     """Return the lease. If it began or was changed while the clock was wrong, it begins now.
 
-    `begun` are other properties with the begin of the copy. Wrong times are replaced with the present time. Without
-    `act` nothing is recorded.
+    `begun` are other properties with the time when the copy began. Wrong times are replaced with the present time.
+    Without `act` nothing is recorded.
     """
     now = settled(lease, read_stamp(created), time)
     if act and now != lease:
@@ -108,17 +108,17 @@ def settle_lease(
 
 
 def extension(settings: Settings, seconds: float | None, now: datetime) -> Callable[[CloneLease], CloneLease]:
-    """Return the function that extends a lease to `seconds` from now (None: `clones.ttl`), and never shortens it."""
+    """Return a function that extends a lease to `seconds` from now (None: `clones.ttl`). It never shortens a lease."""
     return lambda lease: leases.extended(lease, seconds, policy(settings.clones), now)
 
 
 def protection(settings: Settings, seconds: float, now: datetime) -> Callable[[CloneLease], CloneLease]:
-    """Return the function that protects a copy from the reaper for `seconds`. With 0 it ends the protection."""
+    """Return a function that protects a copy from the reaper for `seconds`; 0 removes the protection."""
     return lambda lease: leases.protected(lease, seconds, policy(settings.clones), now)
 
 
 def lease_steps(what: str, before: CloneLease, after: CloneLease) -> tuple[str, ...]:
-    """Return the changes of the lease as text, for a copy of this kind."""
+    """Return the changes of the lease as text for users. The text names this kind of copy."""
     steps = []
     if after.expires != before.expires:
         steps.append(f"extend the lease to {stamp(after.expires)} instead of {stamp(before.expires)}")
@@ -130,13 +130,13 @@ def lease_steps(what: str, before: CloneLease, after: CloneLease) -> tuple[str, 
 
 
 def owner_text(owner: str) -> str:
-    """Return the owner of a copy in the form of a property.
+    """Return the owner of a copy as the value of a property.
 
-    An owner is a subject: an account of this host (`anna`, or `unix:anna`), or a user of a service with its kind before
-    a colon (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
+    An owner is a subject: an account of this host (`anna`, or `unix:anna`), or a user of a service, with its kind
+    before a colon (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
 
     Raises:
-        PreflightError: the owner is not one short line.
+        PreflightError: the owner is too long, or is not a single line.
     """
     if (
         not owner.strip().removeprefix(_ACCOUNT)

@@ -1,7 +1,7 @@
-"""The properties on the anchor of a copy. Each is declared once, at its field in the record.
+"""The properties on the anchor of a copy. Each property is declared once, at its field in the record.
 
 The declaration says how the property is read and written. It also says how the property changes when the copy is handed
-out, takes the place of another copy, or gets other data. All code for reading and writing uses the declaration.
+out, replaces another copy, or gets other data. All code for reading and writing uses the declaration.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class PropertyTransition(StrEnum):
-    """The change of a property by a verb.
+    """The way in which a verb changes a property.
 
     - stays: the value stays the same.
     - taken: the value comes from the request, the new holder or the new data.
-    - exchanged: the two clones that change places exchange their values.
+    - exchanged: the two clones of a swap exchange their values.
     """
 
     STAYS = "stays"
@@ -43,7 +43,10 @@ class PropertyTransition(StrEnum):
 
 @dataclass(frozen=True)
 class Form(Generic[T]):
-    """The properties of a field, and the functions that read its value (ValueError if invalid) and write it."""
+    """The properties of a field, and the functions that read and write its value.
+
+    Reading an invalid value raises ValueError.
+    """
 
     names: tuple[str, ...]
     read: Callable[[CopyDatasets], T]
@@ -52,7 +55,7 @@ class Form(Generic[T]):
 
 @dataclass(frozen=True)
 class StoredField:
-    """The declaration of a field: its form, and how each verb changes it."""
+    """The declaration of a field: how it is read and written, and how each verb changes it."""
 
     form: Form[Any]
     fates: Mapping[str, PropertyTransition]
@@ -89,7 +92,7 @@ def properties_of(copy: object) -> dict[str, str]:
 
 
 def changed_by(verb: str, copy: object, *fates: PropertyTransition) -> dict[str, str]:
-    """Return the copy's properties whose change by this verb is one of these."""
+    """Return those properties of the copy that this verb changes in one of these ways."""
     return property_values(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
 
 
@@ -100,22 +103,22 @@ def property_values(copy: object, *names: str) -> dict[str, str]:
 
 
 def text(name: str) -> Form[str]:
-    """Return the form of one line of text."""
+    """Return the `Form` of a property that is one line of text."""
     return Form((name,), lambda found: found.text(name), lambda value: {name: value})
 
 
 def plain(name: str) -> Form[str]:
-    """Return the form of any text, including inherited text."""
+    """Return the `Form` of a property with any text, even if it is inherited."""
     return Form((name,), lambda found: found.facts[name].value, lambda value: {name: value})
 
 
 def own_text(name: str) -> Form[str]:
-    """Return the form of text that is "" unless it is set on the anchor itself."""
+    """Return the `Form` of a property with text. The text is "" unless the property is set on the anchor itself."""
     return Form((name,), lambda found: _own(found.facts[name]), lambda value: {name: value})
 
 
 def number(name: str, most: int | None = None) -> Form[int]:
-    """Return the form of a whole number up to `most`."""
+    """Return the `Form` of a property that is a whole number up to `most`."""
 
     def value(found: CopyDatasets) -> int:
         known = found.number(name)
@@ -127,17 +130,20 @@ def number(name: str, most: int | None = None) -> Form[int]:
 
 
 def flag(name: str) -> Form[bool]:
-    """Return the form of a flag. It is true only if "yes" is set on the anchor itself."""
+    """Return the `Form` of a flag property. It is true only if "yes" is set on the anchor itself."""
     return Form((name,), lambda found: _own(found.facts[name]) == "yes", lambda value: {name: "yes" if value else "no"})
 
 
 def choice(name: str, kind: type[E]) -> Form[E]:
-    """Return the form of one of several words."""
+    """Return the `Form` of a word from a fixed list."""
     return Form((name,), lambda found: kind(found.text(name)), lambda value: {name: value.value})
 
 
 def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
-    """Return the form of one of several words. Any other value is read as `otherwise`, which is not written."""
+    """Return the `Form` of a word from a fixed list.
+
+    Other values are read as `otherwise`, which is not written.
+    """
     known = {word.value: word for word in kind}
     return Form(
         (name,),
@@ -147,7 +153,7 @@ def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
 
 
 def optional(form: Form[T]) -> Form[T | None]:
-    """Return the form of a value that is None unless it is set on the anchor itself."""
+    """Return the `Form` for an optional property. The value is None unless it is set on the anchor itself."""
     (name,) = form.names
     return Form(
         (name,),

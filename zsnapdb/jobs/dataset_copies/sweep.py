@@ -1,6 +1,6 @@
 """The sweep over the copies of one kind.
 
-Each copy is judged under its lock. After an error with one copy the sweep continues.
+The sweep judges each copy under its lock. After an error with one copy, it continues with the next copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ C = TypeVar("C", bound=NamedCopy)
 
 
 class ExtraRemoval(StrEnum):
-    """Objects that are removed with a copy only if the caller allows it: snapshots of other programs on the copy."""
+    """Foreign objects that a caller allows to remove with a copy: snapshots that other programs created on it."""
 
     FOREIGN_SNAPSHOTS = "foreign-snapshots"
 
@@ -51,7 +51,7 @@ class ReapOutcome:
 
     @property
     def goes(self) -> bool:
-        """Whether the sweep removed the copy, or a plan would remove it."""
+        """Whether the sweep removed the copy, or the planned sweep would remove it."""
         return self.verdict is LeaseVerdict.REAP
 
 
@@ -60,8 +60,8 @@ class CopyKind(Generic[C]):
     """The copies of one kind, and the functions that a sweep calls. `what` is the noun for a copy.
 
     `known` lists the copies, and `lock` returns the name of a copy's lock. `leaks` returns the leftovers of killed runs
-    in a copy whose lock is free. `judge` decides about a copy now, and `instance` returns its instance. `again` reads
-    one copy again without the others (None: all copies are read).
+    in a copy whose lock is free. `judge` decides now about a copy, and `instance` returns the copy's instance. `again`
+    reads only this copy again (None: all copies are read).
     """
 
     what: str
@@ -96,7 +96,7 @@ def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
 
 
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
-    """Judge every copy of the kind, and remove those that must be removed (`act` false: only report them).
+    """Judge every copy of the kind, and remove the copies that must be removed (`act` false: only report them).
 
     Each copy is read again and judged under its lock. Unreadable copies and copies that another process is using stay.
     At most `limit` expired copies are removed (None: all). An error with a copy is recorded in its outcome, and the
@@ -134,7 +134,10 @@ def _judge(kind: CopyKind[C], copy: C) -> JudgedLease:
 
 
 def carried_out(outcome: ReapOutcome, remove: Callable[[], object], *, act: bool) -> ReapOutcome:
-    """Remove the copy if the verdict is REAP and `act` is true. Return the outcome, with the error if that failed."""
+    """Remove the copy if the verdict is REAP and `act` is true.
+
+    Return the outcome, with the error if the removal failed.
+    """
     if not act or outcome.verdict is not LeaseVerdict.REAP:
         return outcome
     try:

@@ -1,6 +1,6 @@
 """Checks of an instance: datasets, server, files, lock, hooks, server program, repository, clones.
 
-They change nothing.
+The checks change nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings of one instance. `observed` is set if no finding prevents a backup of its server."""
+    """The findings about one instance. `observed` is set if no finding prevents a backup of the instance's server."""
 
     instance: str
     findings: tuple[FitnessFinding, ...]
@@ -68,9 +68,9 @@ class Diagnosis:
 
 
 def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis]:
-    """Return the diagnosis of the named instance, or of all instances.
+    """Return the diagnosis of the instance with this name, or of all instances.
 
-    ConfigError if a configured silence does not name a rule.
+    Raises ConfigError if a configured silence names an unknown rule.
     """
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
     silenced = {name: silences(settings, name) for name in names}
@@ -79,13 +79,13 @@ def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis
 
 
 def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
-    """Return the safe changes that repair findings, each once. Silenced findings are ignored."""
+    """Return the safe changes that repair findings, without duplicates. Silenced findings are ignored."""
     changes = [finding.change for diagnosis in diagnoses for finding in diagnosis.findings]
     return tuple(dict.fromkeys(change for change in changes if change is not None))
 
 
 def apply_changes(changes: Iterable[PropertyChange]) -> None:
-    """Set the properties in order. After an error, the properties before the failed one are set."""
+    """Set the properties in order. After an error, only the properties before the failed one are set."""
     for change in changes:
         datasets.set_properties(change.dataset, {change.name: change.value})
 
@@ -127,7 +127,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
 def _at_rest(
     instance: Instance, volumes: Mapping[str, str], ciphers: Mapping[str, str], observed: Observed | None
 ) -> list[FitnessFinding]:
-    """Return findings about data that would leave the host unencrypted, and about the key of raw backups."""
+    """Return findings about data that would leave the host unencrypted, and about the encryption key of raw backups."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(volumes.values(), ciphers, send, is_encrypting=is_encrypting)
     is_raw = instance.sends_raw and bool(ciphers)
@@ -144,9 +144,9 @@ def _at_rest(
 
 
 def describe_stored(instance: Instance) -> list[FitnessFinding]:
-    """Check the repository, the instance's backups and binlogs in it, and the objectives.
+    """Check the repository, the instance's backups and binlogs there, and the objectives.
 
-    The repository is read once.
+    The repository is read only once.
     """
     findings, stored = _repository(instance)
     if stored is None:
@@ -165,7 +165,7 @@ def describe_stored(instance: Instance) -> list[FitnessFinding]:
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
     """Check the server program, and innochecksum in the same folder.
 
-    Restores and clones need the server program, drills need innochecksum to check pages. Backups need neither.
+    Restores and clones need the server program. Drills need innochecksum to check pages. Backups need neither program.
     """
     try:
         server.account(instance.settings.server.user)
@@ -184,7 +184,7 @@ def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFind
 
 
 def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """For each server series of the backups, check that this host has the program that they need."""
+    """For each server series among the backups, check that this host has the server program to restore them."""
     servers = [(backup.backup_id, server_source(backup).server) for backup in stored.current if is_of_server(backup)]
     return [
         _program_for(instance, need)
@@ -230,10 +230,10 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
         repository.check_writable()
         refuse_unfit(instance.repository)
         with contextlib.suppress(NotFound):
-            # The test needs the marker. If the marker is lost, the finding below reports that.
+            # The test needs the marker. If the marker is lost, the finding below reports the loss.
             prove_conditional_writes(repository)
         with contextlib.suppress(NotFound):
-            # Before the first backup there is no lease, so none is tested. Taking a lease is also a test.
+            # Before the first backup there is no lease, so no lease is tested. Taking a lease is a test too.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
         locks = _object_locks(instance, repository)
@@ -279,7 +279,7 @@ def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFin
 
 
 def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Warn if the state that the server writes now cannot be restored from any backup."""
+    """Warn if no backup can be rolled forward to the server's present state."""
     unprotected = stored.window.unprotected
     if unprotected is None:
         return []
@@ -301,14 +301,14 @@ def _damage(stored: Stored) -> list[FitnessFinding]:
 
 
 _LONG_KEPT = timedelta(days=14)
-"""The time after which an administrator should decide about the datasets of a replaced server."""
+"""The age at which an administrator should decide about the datasets of a replaced server."""
 
 _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
-"""Objectives that other findings cover in more detail: about the repository, the histories and damage."""
+"""Objectives that other findings report in more detail: findings about the repository, the histories and damage."""
 
 
 def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return a finding for each configured objective. Other checks report facts that cannot be read."""
+    """Return a finding for each configured objective. Other checks report unreadable facts."""
     try:
         health = status_of(instance, stored).health
     except ZsnapdbError:
@@ -335,7 +335,7 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
 
 
 def _clock(host: Host) -> list[FitnessFinding]:
-    """Return a finding if removals are suspended because the clock of this host is doubtful."""
+    """Return a finding if removals are suspended because the clock of this host may be wrong."""
     doubt = removal_time(host).doubt
     return [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
 
@@ -345,7 +345,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     try:
         kept = dataset_use_checks.listing(instance)
     except ZsnapdbError:
-        # Without ZFS there are none. Another finding reports the missing ZFS.
+        # Without ZFS there are no replaced servers. Another finding reports the missing ZFS.
         return []
     now, findings = removal_time(instance.host).at, list[FitnessFinding]()
     for one in kept:
@@ -362,7 +362,10 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _exchanges(instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each unfinished restore that replaces the server, with both commands that end it."""
+    """Return a finding for each unfinished restore that replaces the server.
+
+    It contains the commands to continue or abandon the restore.
+    """
     findings = []
     for exchange in restore_journal.under_way(instance):
         onward, back = exchange.commands
@@ -380,7 +383,7 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 
 
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
-    """Return the finding about a replaced server that has expired. It says whether `reap` would remove the server."""
+    """Return the finding about an expired replaced server. The finding says whether `reap` would remove the server."""
     try:
         dataset_use_checks.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:

@@ -1,7 +1,8 @@
-"""Servers and machines that a killed restore, drill or rescue left behind. `doctor` lists them, `reap` ends them.
+"""Servers and machines that a killed restore, drill or rescue left behind.
 
-`jobs/clone/reaper.py` lists and removes incomplete clones with their servers. This module never touches the server of a
-finished restore or of a clone, because such a server has a user.
+`doctor` lists the servers and machines, `reap` ends them. `jobs/clone/reaper.py` lists and removes incomplete clones
+with their servers. This module never touches the server of a finished restore or of a clone, because such a server has
+a user.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from zsnapdb.zfs.destruction import Mark
 _SCRATCH = re.compile(
     r"(?P<container>(?:[^/]+/)+(?P<instance>[^/]+)/(?P<what>[a-z]+)/(?P<id>[0-9A-Za-z-]+))/(?P=what)-(?P=id)"
 )
-"""The dataset of a scratch copy, as `jobs/trial/scratch_datasets.py` names it."""
+"""The pattern of the dataset names that `jobs/trial/scratch_datasets.py` gives to scratch copies."""
 
 
 @dataclass(frozen=True)
 class _Work:
-    """The restore or scratch copy of a command that holds the lock. If the command is killed, the copy stays behind."""
+    """A restore or scratch copy, and the lock that its command holds.
+
+    If the command is killed, its server may keep running.
+    """
 
     what: str
     lock: str
@@ -45,7 +49,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class Orphan:
-    """A server whose command was killed."""
+    """A server of a killed command."""
 
     server: RunningServer
     work: _Work
@@ -74,8 +78,8 @@ def reap(settings: Settings) -> list[ReapOutcome]:
     """End every orphaned server and remove every leftover drilled machine, each under the lock of its command.
 
     A process is identified by its number, its start time and its data directory, never by its name. The data directory
-    must be below the mount point of the restore or scratch copy. The files of a server stay. The domain and the zvols
-    of a machine are removed.
+    must be below the mount point of the restore or scratch copy. The files of a server stay. If a machine is left, its
+    domain and zvols are removed.
     """
     return [*_end_servers(settings), *_remove_machines(settings)]
 
@@ -84,7 +88,7 @@ def _end_servers(settings: Settings) -> list[ReapOutcome]:
     outcomes = []
     for orphan in _orphans(settings):
         with if_free(orphan.work.lock) as is_free:
-            # The command may have finished meanwhile, and a user may have its server.
+            # The command may have finished meanwhile, and a user may be using the server.
             if is_free and orphan.server.place in _works(settings) and discovery.end(orphan.server, PRIVATE_FOLDER):
                 outcomes.append(_outcome(orphan))
     return outcomes
@@ -104,7 +108,7 @@ def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
 
 
 def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
-    """Yield the scratch copies of drilled machines whose drill is not running any more."""
+    """Yield the scratch copies of drilled machines whose drill no longer runs."""
     for copy in machine_drill.copies(settings):
         with if_free(machine_drill.lock_name(copy)) as is_free:
             is_left = is_free and datasets.exists(copy.container)
@@ -144,12 +148,12 @@ def _orphans(settings: Settings) -> Iterator[Orphan]:
 
 
 def _works(settings: Settings) -> dict[Path, _Work]:
-    """Return the present restores and scratch copies, by the mount point of their files."""
+    """Return the present restores and scratch copies by mount point."""
     return {**_restores(settings), **_scratch_copies(settings.restore.mount_root)}
 
 
 def _restores(settings: Settings) -> dict[Path, _Work]:
-    """Return the running and interrupted restores, by the mount point of their files."""
+    """Return the running and interrupted restores by mount point."""
     journals, works = Journals(settings.restore.journal), {}
     for instance in settings.instance:
         with contextlib.suppress(DamagedError, PreflightError):
@@ -162,7 +166,7 @@ def _restores(settings: Settings) -> dict[Path, _Work]:
 
 
 def _scratch_copies(mount_root: Path) -> dict[Path, _Work]:
-    """Return the mounted scratch copies of drills and rescues, by the mount point of their files."""
+    """Return the mounted scratch copies of drills and rescues by mount point."""
     works = {}
     for entry in mounts.mounted():
         match = _SCRATCH.match(entry.source) if entry.fstype == "zfs" else None

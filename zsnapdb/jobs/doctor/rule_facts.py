@@ -1,4 +1,4 @@
-"""The facts for the rules of `doctor`, and the judgement of the rules. Nothing is changed.
+"""The facts for the rules of `doctor`, and the evaluation of the rules. Nothing is changed.
 
 `watch` measures the load of a period, for `zsnapdb doctor --load`.
 """
@@ -64,7 +64,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Reader:
-    """A reader of parts of the facts. It records unreadable parts, so that the other parts can be judged."""
+    """A reader of facts. It records which facts are unreadable, so that the other facts can be judged."""
 
     unread: list[str] = field(default_factory=list)
 
@@ -79,7 +79,7 @@ class _Reader:
 
 
 def silences(settings: Settings, instance: str) -> list[Silence]:
-    """Return the configured silences of an instance. ConfigError if a silence does not name a rule."""
+    """Return the configured silences of an instance. Raises ConfigError if a silence names an unknown rule."""
     every = [Silence(silenced.rule, silenced.reason, silenced.until) for silenced in settings.doctor.silenced]
     check_silences(every)
     return [
@@ -170,7 +170,7 @@ def _volumes(observed: Observed, read: Mapping[str, Mapping[str, Property]]) -> 
 
 @dataclass(frozen=True)
 class ClonesHere:
-    """The clones on this host, and the leftovers of killed runs. They are read once for all instances.
+    """The clones on this host, and the leftovers of killed runs. They are read only once for all instances.
 
     Without ZFS the lists are empty.
     """
@@ -207,7 +207,7 @@ def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) -> list[FitnessFinding]:
-    """Return a warning for each way in which the instance's clones may take production's space."""
+    """Return a warning for each reason why the instance's clones might occupy space that production needs."""
     try:
         return [
             warning("clones", item.text, item.hint) for item in space_limits.objections(settings, known, instance.name)
@@ -218,7 +218,7 @@ def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) ->
 
 
 def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return findings about the pool of clones: whether enough usable clones wait."""
+    """Return findings about the pool of clones: whether enough usable clones wait in the pool."""
     if instance.settings.pool is None:
         return []
     try:
@@ -257,12 +257,12 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 SHORTEST = 1.0
 LONGEST = 86400.0
 _MARGIN = 60.0
-"""The time limit in seconds for answers of the server, in addition to the watched period."""
+"""The time limit in seconds for an answer of the server. The watched period is added."""
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """The load of an instance in a period, and the advice based on it."""
+    """The load of an instance in a period, and the advice based on the load."""
 
     instance: str
     load: Load
@@ -272,8 +272,8 @@ class LoadReport:
 def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = time.sleep) -> LoadReport:
     """Read all counters, wait, read them again, and judge the load.
 
-    UsageError if the period is shorter than a second or longer than a day. PreflightError as for `backup`, because the
-    datasets of an instance are known only if it can be backed up.
+    Raises UsageError if the period is shorter than a second or longer than a day. Raises PreflightError as `backup`
+    does, because the datasets of an instance are known only if it can be backed up.
     """
     if not SHORTEST <= seconds <= LONGEST:
         raise UsageError(
@@ -313,7 +313,7 @@ def _setting(facts: AdviceFacts, page_size: int) -> LoadSetting:
 
 
 def _bypasses_arc(facts: AdviceFacts) -> bool:
-    """Whether the server reads its data without the ARC (zfsprops(7), direct; since OpenZFS 2.3)."""
+    """Return whether the server's reads bypass the ARC (zfsprops(7), direct; since OpenZFS 2.3)."""
     return (
         facts.zfs_release >= (2, 3)
         and facts.variable_is("innodb_flush_method", "O_DIRECT", "O_DIRECT_NO_FSYNC")

@@ -1,7 +1,7 @@
 """The evidence log of a repository: writing, reading and checking records of commands.
 
-A file on this host has the last recorded policy of each instance and repository. Other hosts have their own keys, and
-may have another policy.
+For each instance and repository, a file on this host contains the last recorded policy. Other hosts have their own
+keys, and may have another policy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord
 from zsnapdb.repository.repository import Repository
 
 _LOCK_SECONDS = 300.0
-"""The time in seconds to wait for the lock. Its holder writes to the repository, which may be slow."""
+"""The time in seconds to wait for the lock. The holder of the lock writes to the repository, which may be slow."""
 
 
 class RecordedPolicy(BaseModel):
@@ -74,16 +74,16 @@ def observed(instance: Instance) -> dict[str, str]:
 
 
 def is_recorded(instance: Instance) -> bool:
-    """Whether this host recorded the instance's policy, and recorded no end of the log after that."""
+    """Return whether this host recorded the instance's policy in the log, and not yet the end of the log."""
     return _file(instance).exists()
 
 
 @contextlib.contextmanager
 def compare_policy(instance: Instance, repository_id: str) -> Iterator[tuple[PolicyChange, ...]]:
-    """Yield the changes since the last recorded policy. If the block succeeds, the policy is recorded.
+    """Yield the changes since the last recorded policy. If the block succeeds, record the present policy.
 
-    If this repository has no record yet, every line is a change. Only one process of this host runs the block at a
-    time. PreflightError or OSError if the file cannot be written, or if another run keeps the lock.
+    If no policy is recorded for this repository yet, every line is a change. Only one process of this host runs the
+    block at a time. Raises PreflightError or OSError if the file cannot be written, or if another run keeps the lock.
     """
     file = _file(instance)
     make_private(file.parent)
@@ -133,15 +133,14 @@ def _scripts(masking: MaskingSettings) -> dict[str, str]:
 
 
 _PATIENCE = 30.0
-"""The time in seconds for retries if a repository does not answer. The command itself has already ended."""
+"""The time in seconds for which an unreachable repository is retried. The job itself has already ended."""
 
 
 @dataclass(frozen=True)
 class EvidenceLog:
-    """The records of an instance by number, and the faults in their chain.
+    """The evidence records of an instance by number, and the faults in the chain of the records.
 
-    `foreign` are the numbers of the records that this host did not write. It is only set if this host trusts no
-    signatures.
+    `foreign` are the numbers of the records that this host did not write; empty if this host trusts signatures.
     """
 
     instance: str
@@ -169,10 +168,11 @@ class EvidenceLog:
 
 @contextlib.contextmanager
 def recorded(instance: Instance, job: str, command: Sequence[str], about: str = "") -> Iterator[None]:
-    """Run the block, which is a job of the instance, and record its end in the evidence log. Raise its exception again.
+    """Run the block, which is a job of the instance, and record its end in the evidence log.
 
-    `about` is the object of the job, such as a clone. If the policy differs from the last recorded one, the change is
-    recorded too. If the log cannot be written, only warn, because the job has already ended.
+    Exceptions of the block are raised. `about` is the object of the job, such as a clone. If the policy differs from
+    the last recorded one, the change is recorded too. If the log cannot be written, only warn, because the job has
+    already ended.
     """
     with recorded_keys((instance,), job, command, about):
         yield
@@ -182,7 +182,10 @@ def recorded(instance: Instance, job: str, command: Sequence[str], about: str = 
 def recorded_keys(
     instances: Sequence[Instance], job: str, command: Sequence[str], about: str = ""
 ) -> Iterator[list[PolicyChange]]:
-    """Record the block for each of the instances, as `recorded` does. The block adds its changed keys to the list."""
+    """Record the block for each of the instances, as `recorded` does.
+
+    The block adds the keys that it changed to the list.
+    """
     at_work = [(instance, instance.host.now()) for instance in instances]
     code, changes = 0, list[PolicyChange]()
     try:
@@ -200,7 +203,7 @@ def recorded_keys(
 
 
 def note_end(instance: Instance, command: Sequence[str]) -> None:
-    """Record the end of the evidence log as its last record, if this host recorded a policy in the log."""
+    """If this host recorded a policy in the evidence log, record the end of the log as the last record."""
     if is_recorded(instance):
         _append(instance.impatient(_PATIENCE), _draft(instance, POLICY, command, instance.host.now()))
 
@@ -223,7 +226,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """Write a record of the changes of the policy, then the given record, unless that is about the policy itself."""
+    """Write a record of the policy's changes, then the given record, unless it is itself about the policy."""
     with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:
@@ -257,14 +260,14 @@ def _end(instance: Instance, repository: Repository) -> EvidenceEnd | None:
 
 
 def _remembered(instance: Instance, repository: Repository) -> RememberedLink | None:
-    """Return the newest record that this host knows. DamagedError if the host's record cannot be read."""
+    """Return the newest record that this host knows. Raises DamagedError if the host's record cannot be read."""
     known = _end(instance, repository)
     return RememberedLink(known.number, known.sha256) if known is not None else None
 
 
 @dataclass(frozen=True)
 class EvidencePage:
-    """Consecutive records in order of their numbers. `is_last`: there are no later records."""
+    """Consecutive records in order of their numbers. `is_last`: the log has no later records."""
 
     instance: str
     repository: str
@@ -284,14 +287,14 @@ def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
     owns = end.owns if end is not None else lambda _: False
     found = evidence_log.read(repository, instance.name, after=after, most=most + 1, newest=newest, owns=owns)
     if any(one.record is None for one in found):
-        # A later record may prove a record that this host wrote before it signed.
+        # A later record may prove a record from before this host signed records.
         later = evidence_log.read(repository, instance.name, after=after, newest=newest, owns=owns)
         found = later[: most + 1]
     return EvidencePage(instance.name, instance.settings.repository, found[:most], is_last=len(found) <= most)
 
 
 def read(instance: Instance) -> EvidenceLog:
-    """Return the evidence log, after checks of its chain and a comparison with this host's record."""
+    """Check the chain of the evidence log, compare the log with this host's record, and return the log."""
     repository = instance.open_repository()
     end, remembered = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False

@@ -1,4 +1,4 @@
-"""The facts about the health of an instance, and the judgement about them.
+"""The facts about the health of an instance, and their judgement.
 
 The facts come only from repositories and the host's record, not from servers, pools or running programs.
 """
@@ -53,7 +53,7 @@ def judge_instance(instance: Instance, stored: Stored, past: PastDrills, at: dat
 
 
 def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> HealthFacts:
-    """Return the facts that the configured objectives need. No others are read."""
+    """Return the facts that the configured objectives need. No other facts are read."""
     objectives, restorable, window, repository = (
         instance.settings.objectives,
         stored.restorable,
@@ -144,7 +144,7 @@ def _drill(evidence: Evidence) -> DrillFact:
 
 
 def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
-    """Return the backup whose last check of at least this depth is the oldest."""
+    """Return the backup whose last check (of at least this depth) is the longest ago."""
     checked = []
     for backup in restorable:
         when = checks.whole_since(backup.backup_id, depth)
@@ -153,7 +153,7 @@ def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -
 
 
 def _copy(instance: Instance, name: str) -> CopyFact:
-    """Return the newest restorable point in another repository. An error is recorded in the fact, and not raised."""
+    """Return the newest restorable point in another repository. If an error occurs, the returned fact contains it."""
     other = instance.in_repository(name, instance.copies[name])
     try:
         window = read(other, other.open_repository()).window
@@ -163,10 +163,10 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
-    """Return the lock time of the newest restorable backup.
+    """Return how long the newest restorable backup is locked.
 
-    The locks of the manifest and of each volume's first chunk are read, for each backup in the chain. The shortest of
-    them counts, because a restore needs the whole chain.
+    For each backup in its chain, the locks of the manifest and of each volume's first chunk are read. The shortest lock
+    decides, because a restore needs the whole chain.
     """
     if not restorable:
         return None
@@ -185,7 +185,7 @@ def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequen
 
 
 def _sizes(stored: Stored, restorable: Sequence[Summary]) -> Mapping[str, int]:
-    """Return the bytes that a restore to the newest point receives and replays, by kind of step."""
+    """Return the number of bytes that a restore to the newest point receives and replays, by kind of step."""
     if not restorable:
         return {}
     chain = restore_chain(stored.provenance.trusted(stored.backups), restorable[-1])
@@ -206,9 +206,9 @@ def check_name(file: Path) -> None:
 
 
 def write(file: Path, text: str) -> None:
-    """Replace the file atomically with this text. A reader sees either the old file or the new one.
+    """Replace the file atomically with this text. A reader sees either the complete old file or the complete new file.
 
-    If the path is a link, the link is replaced and not followed. ZsnapdbError if the folder cannot be written.
+    If the path is a link, the link itself is replaced. Raises ZsnapdbError if the folder cannot be written.
     """
     try:
         files.replace(file, text.encode(), 0o644)

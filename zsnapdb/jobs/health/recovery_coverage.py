@@ -33,9 +33,9 @@ from zsnapdb.repository.verifications import known_damage
 class Stored:
     """The content of a repository for an instance, as it was read.
 
-    `unreadable` has an error for each backup whose manifest cannot be read. `missing` has the findings of the
-    comparison with this host's record. `unchosen` are backups from the future and foreign backups, which zsnapdb does
-    not choose itself. `provenance` has the backups that this host knows.
+    `unreadable` contains an error for each backup whose manifest cannot be read. `missing` contains the findings of the
+    comparison with this host's record. `unchosen` are foreign backups and backups with a future time, which zsnapdb
+    does not choose itself. `provenance` contains the backups that this host knows.
     """
 
     repository: Repository
@@ -56,7 +56,7 @@ class Stored:
 
     @property
     def current(self) -> list[Summary]:
-        """The readable backups, oldest first, without foreign backups and backups from the future."""
+        """The readable backups, oldest first, except foreign backups and backups with a future time."""
         return [backup for backup in self.backups if backup.backup_id not in self.unchosen]
 
     @functools.cached_property
@@ -85,16 +85,16 @@ class Stored:
 
     @property
     def last(self) -> ArchivedFile | None:
-        """The newest archived file with a transaction, in the newest history with transactions.
+        """The newest archived binlog with a transaction, in the newest history with transactions.
 
-        If no transaction is archived, it is the newest file.
+        If no transaction is archived, this is the newest archived binlog.
         """
         newest = self._newest_history
         return newest[-1] if newest else self.archive.files[-1] if self.archive.files else None
 
     @property
     def _newest_history(self) -> list[ArchivedFile]:
-        """The files with transactions of the newest history with transactions."""
+        """The archived binlogs with transactions, in the newest history that has any."""
         dated = [file for file in self.archive.files if file.last_commit is not None]
         histories = {file.incarnation for file in dated}
         newest = next((one.id for one in reversed(self.archive.incarnations) if one.id in histories), None)
@@ -102,7 +102,7 @@ class Stored:
 
     @property
     def complete_until(self) -> int | None:
-        """The time until which `last`'s archive is complete (microseconds UTC): its last commit, or a recorded time."""
+        """The time up to which the newest history is archived (microseconds UTC): its last commit, or a later time."""
         last = self.last
         if last is None:
             return None
@@ -111,7 +111,7 @@ class Stored:
         return max((self.archive.state.until(time) for time in times if time is not None), default=None)
 
     def has_drilled(self, drill: Evidence) -> bool:
-        """Whether a drill tested the manifest that is stored now, or a backup that no longer exists."""
+        """Return whether the drill tested the manifest that is stored now, or a backup that no longer exists."""
         there = {backup.backup_id: backup.digest for backup in self.backups}
         return drill.manifest is None or there.get(drill.backup_id, drill.manifest) == drill.manifest
 
@@ -125,7 +125,7 @@ class Stored:
 def read(instance: Instance, repository: Repository) -> Stored:
     """Read the content of the repository for the instance. This host caches manifests.
 
-    Backups that are removed meanwhile are left out. RepositoryError if the store cannot be reached.
+    Backups that are removed meanwhile are left out. Raises RepositoryError if the store cannot be reached.
     """
     archive = instance.archive(repository).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
@@ -145,7 +145,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
 
 def _judge(instance: Instance) -> Callable[[ServerPart], str]:
-    """Return the function `no_copy` for this host. It judges equal servers only once."""
+    """Return the function `no_copy` for this host. The function judges equal servers only once."""
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:
@@ -166,9 +166,9 @@ def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
 
 
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
-    """Return the GTIDs that the restored server would repeat under this server_id (MariaDB).
+    """Return the GTIDs that the restored server would assign again under this server_id (MariaDB).
 
-    These are the GTIDs after the point that any backup or archived binlog of any history contains; empty if none does.
+    These are all GTIDs after the point that a backup or an archived binlog contains, in any history.
     """
     if planned.point.gtids is None:
         return ""

@@ -1,7 +1,7 @@
-"""Replicas of a server whose data a restore replaces. They are found before, recorded, and reported until rebuilt.
+"""Replicas of a server whose data a restore replaces. They are recorded before the restore, and reported until rebuilt.
 
-The record is in the state folder of the host, a file per instance. It is written before the datasets are exchanged. It
-is used only while the restored datasets are in place, because an abandoned restore requires no rebuild.
+The record is in the state folder of the host, a file per instance. It is written before the exchange of the datasets.
+It is used only while the restored datasets are in place, because an abandoned restore requires no rebuild.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _PATIENCE = 10.0
 def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
     """Return the present binlog clients of the instance's server.
 
-    None if no server answers, and no server uses `datadir`. If a server is running but does not answer, its clients are
-    unknown.
+    Return None if no server answers and no server uses `datadir`. If a server is running but does not answer, the
+    clients are unknown.
     """
     try:
         session = instance.session()
@@ -63,14 +63,14 @@ def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
 
 
 def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return findings about binlog clients of the server that a restore replaces; none if it replaces no server."""
+    """Return findings about binlog clients of the server that a restore replaces; empty if it replaces none."""
     return _findings(instance, _of(instance, planned)) if isinstance(planned.steps[-1], Promote) else []
 
 
 def refuse(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
     """Return the binlog clients of the server that the restore replaces; None if the server does not answer.
 
-    Raises PreflightError if there are clients or they are unknown, unless the user confirmed that all will be rebuilt.
+    Raises PreflightError if there are or may be clients, unless the user confirmed that all will be rebuilt.
     """
     seen = _of(instance, planned)
     error = objection(_findings(instance, seen))
@@ -99,9 +99,9 @@ def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
 
 
 def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None) -> None:
-    """Record the binlog clients of the server before its datasets are exchanged. If it is down, record none.
+    """Record the binlog clients of the server before its datasets are exchanged. If the server is down, record none.
 
-    Raises PreflightError if the record cannot be written, because the replicas could then not be reported.
+    Raises PreflightError if the record cannot be written, because then no command could report the replicas.
     """
     places = [place for place, _ in planned.layout.places.values()]
     readers = readers_to_record(seen) if seen is not None else ()
@@ -134,7 +134,7 @@ def forget(instance: Instance) -> tuple[NotedReader, ...]:
 def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each replica that must still be rebuilt. The volumes of the instance must be known.
 
-    If a replica is another configured instance, it is queried for its GTIDs.
+    If a replica is another configured instance, its server is queried for its GTIDs.
     """
     try:
         known = _read(instance).of(_in_place(list(instance.volumes.values())))
@@ -164,7 +164,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 @dataclass(frozen=True)
 class _Server:
-    """Another running instance, and the GTIDs that it has and this server lacks."""
+    """The running server of another instance, and the GTIDs that only the other server has."""
 
     instance: str
     identity: ReplicaIdentity
@@ -172,7 +172,7 @@ class _Server:
 
 
 def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str) -> Iterator[_Server]:
-    """Query the other configured instances. Servers that do not answer are left out."""
+    """Yield the servers of the other configured instances. Servers that do not answer are left out."""
     for name, other in sorted(settings.instance.items()):
         if name == instance.name or other.vm is not None:
             continue
@@ -208,7 +208,7 @@ def _file(instance: Instance) -> Path:
 
 
 def _read(instance: Instance) -> ReaderNotes:
-    """Return the record. Raises PreflightError if it exists and cannot be read."""
+    """Return the record. Raises PreflightError if a record exists but cannot be read."""
     try:
         opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(opened, "rb") as file:

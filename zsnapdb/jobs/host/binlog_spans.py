@@ -1,4 +1,4 @@
-"""Archived binlogs on this host: their structure, their spans, and local files with the same bytes."""
+"""Archived binlogs: their structure, their spans, and the server's own files with the same bytes on this host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _LONGEST_WAIT = 86_400 * _MICROSECONDS
 def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
     """Return the binlog positions of server backups (oldest first). Other backups are left out.
 
-    If a backup has a later time than a newer backup, a clock was wrong. The earlier time is then used for both.
+    If a backup has a later time than a newer backup, a clock was wrong. Then the time of the newer backup is used for
+    both.
     """
     points = [point_of(backup) for backup in backups if is_of_server(backup)]
     for at in range(len(points) - 2, -1, -1):
@@ -49,7 +50,7 @@ def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
 def point_of(manifest: Manifest | Summary) -> BackupPoint:
     """Return the position of a server backup in the server's binlog history.
 
-    Raises PreflightError if the backup is of another kind.
+    Raises PreflightError if the backup is not a server backup.
     """
     source = server_source(manifest)
     position = source.position.position(source.server.flavour)
@@ -70,7 +71,7 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
 
 
 class SpanBuilder:
-    """A builder of a span's description. It gets one transaction after the other.
+    """A builder of a span's description, to which the transactions are added in order.
 
     `witness` knows which transactions were not committed at the time in their events.
     """
@@ -113,7 +114,10 @@ class SpanBuilder:
         self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
 
     def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
-        """Return the bounds of a transaction's commit time. A session cannot forge an exact time."""
+        """Return the earliest and latest possible commit time of a transaction.
+
+        A session cannot forge an exact time.
+        """
         stamp, start, end = transaction.committed, transaction.start, transaction.end
         seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
         if seen is None:
@@ -157,7 +161,7 @@ def whole_span(file: BinaryIO, name: str, witness: CommitTimeEvidence = NO_WITNE
 def span_and_tables(
     file: BinaryIO, name: str, witness: CommitTimeEvidence = NO_WITNESS
 ) -> tuple[SpanPart, tuple[CreatedTable, ...]]:
-    """Return the same span, and the tables that statements without ENGINE created in it."""
+    """Return the span of `whole_span`, and the tables that statements without ENGINE created in this span."""
     builder = SpanBuilder(0, 0, witness)
     walk = transactions(file, name, watch=builder.watch)
     while True:
@@ -174,7 +178,7 @@ _BUFFER = 1 << 20
 def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
     """Read an archived binlog, and return the first damage of its bytes or events; () if it is intact.
 
-    This needs memory for two chunks.
+    The memory for two chunks suffices.
     """
     try:
         raw = archive.open(file)
@@ -222,7 +226,7 @@ def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
 
 
 _LONGEST_INDEX = 16 << 20
-"""The maximum size in bytes of an index that is read. The path in the backup's manifest could be that of any file."""
+"""The maximum size in bytes of a binlog index. The backup's manifest could contain the path of any other file."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +238,7 @@ class LocalBinlogs:
 
     @classmethod
     def of(cls, variables: Mapping[str, str], key_files: Sequence[str]) -> LocalBinlogs:
-        """Return the binlogs of the server with these variables; none if its index cannot be read on this host.
+        """Return the binlogs of the server with these variables; empty if the index cannot be read on this host.
 
         `key_files` are the files of the server's keyring, if it encrypts its binlogs.
         """
@@ -246,14 +250,14 @@ class LocalBinlogs:
             if os.lstat(named[1]).st_size > _LONGEST_INDEX:
                 return cls()
             entries = [datadir / entry for entry in index_entries(Path(named[1]))]
-            # The path of the folder may contain links, like the server's own paths. The file itself must not be a link.
+            # Like the server's own paths, the path of the folder may contain links. The file itself must not be a link.
             paths = {path.name: Path(os.path.realpath(path.parent), path.name) for path in entries}
             return cls(paths, BinlogKeys(tuple(Path(file) for file in key_files)))
         except (ZsnapdbError, OSError, ValueError):
             return cls()
 
     def has(self, file: ArchivedFile) -> bool:
-        """Return whether the server's file with that name begins like the archived one, and is at least as long."""
+        """Return whether the server's file with that name begins like the archived file, and is at least as long."""
         path = self.paths.get(file.name)
         if path is None:
             return False
@@ -264,7 +268,7 @@ class LocalBinlogs:
             return False
 
     def has_head(self, name: str, head: str) -> bool:
-        """Return whether the server's file of that name has this head, which is given by its fingerprint."""
+        """Return whether the head of the server's file with that name has this fingerprint."""
         path = self.paths.get(name)
         if path is None:
             return False

@@ -1,4 +1,7 @@
-"""The properties of a dataset that decide how its data is stored. Backups record them, and copies get them."""
+"""The properties of a dataset that decide how its data is stored.
+
+Backups record these properties, and restores set them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class TunedVolume:
 
 
 def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
-    """Return the storage properties of each dataset for a manifest. One command reads them."""
+    """Return the storage properties of each dataset for a manifest, read with one command."""
     names = sorted(set(places))
     wanted = {*names_of(PropertyClass.DATA, "filesystem"), *names_of(PropertyClass.DATA, "volume")}
     read = explicit_settings.read_known(names, (*sorted(wanted), "encryption"))
@@ -31,7 +34,10 @@ def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
 
 
 def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, str]:
-    """Return the recorded `DATA` values whose property this host's OpenZFS lacks. Usually this needs no query."""
+    """Return the recorded `DATA` values whose property this host's OpenZFS does not know.
+
+    Usually no query is necessary.
+    """
     values = {name: value for each in recorded for name, value in each.items()}
     newer = newer_names(values)
     known = explicit_settings.known_names(pool) if newer else ()
@@ -47,7 +53,7 @@ def _tuned(values: Mapping[str, datasets.Property]) -> TunedVolume:
 def tune(dataset: str, values: Mapping[str, str], marks: Mapping[str, str], warn: Callable[[str], None]) -> None:
     """Set marks and the source's values on a copy. Warn about a value that this OpenZFS or this pool does not support.
 
-    A value that needs a newer OpenZFS or a missing pool feature does not prevent the copy.
+    If a value needs a newer OpenZFS or a missing pool feature, the copy is created without that value.
     """
     try:
         datasets.set_properties(dataset, {**values, **marks})

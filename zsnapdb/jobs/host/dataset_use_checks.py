@@ -1,7 +1,7 @@
 """Checks whether datasets of a server may be moved, replaced or destroyed, by facts of the kernel and ZFS.
 
 Every job that moves, replaces, overwrites or destroys such datasets runs the checks first, and again directly before
-the first change. They find files in use by the running server, foreign datasets and mounts inside, mounts in other
+the first change. They find files that the running server uses, foreign datasets and mounts inside, mounts in other
 places, and writes since a replacement.
 """
 
@@ -47,9 +47,9 @@ _POLL_SECONDS = 0.25
 
 
 def dataset_of(folder: Path) -> str | None:
-    """Return the dataset of a process's open folder or file; None if it is on no dataset of this host.
+    """Return the dataset that contains a process's open folder or file; None if no dataset of this host does.
 
-    The device number of the filesystem decides. The path may be covered by another mount now.
+    The filesystem's device number is compared, because another mount may now cover the path.
     """
     try:
         device = os.stat(folder).st_dev
@@ -68,8 +68,8 @@ def servers_on(names: Collection[str]) -> dict[int, str]:
 def refuse_strangers(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if datasets or mounts that are not volumes are inside `places`.
 
-    Renaming a dataset renames and unmounts its children too. Later writes to their paths would go to another disk.
-    `places` are the mount points of the volumes, by dataset.
+    Renaming a dataset renames and unmounts its children too. Later writes to the paths of the children would go to
+    another disk. `places` are the mount points of the volumes, by dataset.
     """
     existing = [name for name in places if datasets.exists(name)]
     tops = [name for name in existing if not any(name.startswith(other + "/") for other in existing)]
@@ -94,7 +94,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
     """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
 
     A server in a container would keep using these files while they are replaced. `after_unmount`: the datasets were
-    unmounted here, so a mount that still exists will stay.
+    unmounted in this namespace, so a mount that still exists will stay.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
@@ -104,7 +104,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
 def refuse_second_mounts(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if a dataset is mounted twice here, for example by a bind mount for a container.
 
-    The old files would still be visible there after the replacement. `places`: see `refuse_strangers`.
+    The second mount would still show the old files after the replacement. `places`: see `refuse_strangers`.
     """
     entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
     for entry in entries:
@@ -119,7 +119,7 @@ def refuse_second_mounts(places: Mapping[str, str]) -> None:
 def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
     """Raise PreflightError if a mount at one of the points would cover a running server or another filesystem.
 
-    No dataset of the old server has these mount points. `own` are the datasets of the exchange.
+    The old server has no datasets at these mount points. `own` are the datasets of the exchange.
     """
     for point in sorted(points):
         for entry in mounts.mounted():
@@ -137,7 +137,7 @@ def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
 
 
 def _working_folder(pid: int) -> Path:
-    """Return the data directory of a server, which is its working directory; "/" if the process ended."""
+    """Return the working directory of a server, which is its data directory; "/" if the process ended."""
     try:
         return Path(os.readlink(f"/proc/{pid}/cwd"))
     except OSError:
@@ -145,10 +145,10 @@ def _working_folder(pid: int) -> Path:
 
 
 def refuse_busy(names: Collection[str], server: int | None) -> None:
-    """Raise PreflightError if processes prevent these datasets from being unmounted.
+    """Raise PreflightError if processes prevent the unmounting of these datasets.
 
     The process `server`, its ancestors and its children are ignored, because they end with the server. Other processes
-    have a few seconds to close their files.
+    get a few seconds to close their files.
     """
     devices = mounts.devices_of(names)
     ends = family_of(server) if server is not None else set()
@@ -175,7 +175,7 @@ def refuse_running(names: Collection[str], doing: str) -> None:
 def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Mapping[str, str]) -> None:
     """Raise PreflightError unless all replaced datasets may be destroyed.
 
-    - The datasets that took their places exist, and a server runs on them.
+    - The datasets that replaced them exist, and a server runs on these datasets.
     - Nothing was written to a replaced dataset since the snapshot of its last state (`seal`: dataset to snapshot).
     - No replaced dataset is mounted in any mount namespace.
     - No replaced dataset has clones, holds, or children that were not replaced with it.
@@ -247,9 +247,9 @@ _ROLE_FORM = re.compile(ROLE)
 
 @dataclass(frozen=True)
 class ReplacedServer:
-    """The datasets of a server that a restore replaced, by role, and the bytes that only they use.
+    """The datasets of a server that a restore replaced, by role, and the bytes that only these datasets use.
 
-    `replaced` is the time in UTC. `sealed` are the snapshots of the server's last state by role. They may be missing.
+    `replaced` is the time in UTC. `sealed` are the snapshots of the server's last state by role, if they exist.
     """
 
     restore_id: str
@@ -266,7 +266,7 @@ class ReplacedServer:
         return SnapshotSet(self.restore_id, dict(self.sealed)) if whole else None
 
     def expires(self, keep: float | None) -> datetime | None:
-        """Return when the datasets may be destroyed: `keep` seconds after their replacement. None: never."""
+        """Return the time at which the datasets expire: `keep` seconds after their replacement (None: never)."""
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
     def judge(self, keep: float | None, now: datetime) -> JudgedLease:
@@ -277,9 +277,9 @@ class ReplacedServer:
 
 
 def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:
-    """Mark the replaced datasets. This is the end of an exchange, because only marked datasets can be removed.
+    """Mark the replaced datasets. This is the last step of an exchange, because only marked datasets can be removed.
 
-    A dataset that an interrupted run has already marked keeps its time.
+    If an interrupted run has already marked a dataset, the recorded time stays.
     """
     for part in parts:
         if part.old is None:
@@ -300,7 +300,7 @@ def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
 def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: SourceServer) -> bool:
     """Snapshot the last state of the replaced datasets atomically, unless an earlier run did.
 
-    Return False if some datasets replaced no old one, because then there is no complete server to clone.
+    Return False if some new datasets replaced no old dataset, because then no complete server exists to be cloned.
     """
     olds = [part.old for part in parts if part.old is not None]
     names = [f"{old}@{snapshot_name(restore_id)}" for old in olds]
@@ -331,7 +331,8 @@ def listing(instance: Instance) -> list[ReplacedServer]:
             if is_own and _ROLE_FORM.fullmatch(values[_ROLE].value):
                 members[restore_id][name] = values
     servers = [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
-    # The snapshot of the last state was created when the server was replaced. Servers without one come first.
+    # The snapshot of the last state was created when the server was replaced. Servers without such a snapshot come
+    # first.
     return creation_order.by_creation(
         servers, lambda one: next((sealed.createtxg for sealed in one.sealed.values()), 0)
     )
@@ -340,7 +341,7 @@ def listing(instance: Instance) -> list[ReplacedServer]:
 def _tops(instance: Instance) -> dict[str, str]:
     """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
 
-    A dataset that was returned to its place may still have the properties. So the name must match too.
+    If a replaced dataset was put back in its place, it may still have the properties. So the name must match too.
     """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
@@ -368,7 +369,7 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
         # An unreadable time is treated as later than all others, so such datasets are kept.
         max(read_stamp(values[_AT].value) for values in parts.values()),
         {values[_ROLE].value: name for name, values in parts.items()},
-        # The bytes of a dataset include those of its children (zfsprops(7), used).
+        # The bytes of a dataset include the bytes of its children (zfsprops(7), used).
         sum(
             int(values["used"].value)
             for name, values in parts.items()
@@ -405,8 +406,8 @@ def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]
 def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
-    Raises PreflightError as for `refuse_removal`, NotOursError if a dataset is not marked as replaced by that restore.
-    After PreflightError nothing was destroyed.
+    Raises PreflightError like `refuse_removal`, and NotOursError if a dataset is not marked as replaced by that
+    restore. After PreflightError nothing was destroyed.
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)
@@ -414,10 +415,11 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 
 
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
-    """Return a folder whose path leads to different places for this server and for this host; None if there is none.
+    """Return a folder whose path means different folders to this server and to this host; None if there is none.
 
-    `peer` is the process at the other end of the connection, according to the kernel (None: unknown, as with TCP). It
-    is used if it runs a server program. Otherwise all visible servers are compared. Only root sees all of them.
+    `peer` is the process at the other end of the connection, according to the kernel (None: unknown, as with TCP). If
+    `peer` runs a server program, only `peer` is examined. Otherwise all visible servers are compared; only root sees
+    all servers.
     """
     datadir = variables["datadir"].rstrip("/")
     if peer is not None and is_server_program(proc / str(peer)):
@@ -433,7 +435,7 @@ def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path
 
 
 def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield the setting, the path, and the folder as the process sees it.
+    """Yield each setting, its path, and the path of the folder that the process sees.
 
     The working directory of a server is its data directory.
     """
@@ -446,10 +448,10 @@ def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str,
 
 
 def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
-    """Return the server process that sees this data directory at this path, if this host sees another folder there.
+    """Return the server process whose data directory has this path, if this host sees another folder at the path.
 
-    `is_ours`: the server reports the name of this host. If a process uses the same folder as this host, it is the
-    server.
+    `is_ours`: the server reports the name of this host. If then a process uses the folder that this host sees, that
+    process is the server.
     """
     here = _identity(Path(datadir))
     others = []
@@ -475,7 +477,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _place_here(theirs: Path, path: str) -> str:
-    """Return the path of the folder on this host; "" if no mount point has it below a tail of the server's path."""
+    """Return the path of the folder on this host: a mount point plus the end of the server's path; "" if not found."""
     wanted = _identity(theirs)
     if wanted is None:
         return ""

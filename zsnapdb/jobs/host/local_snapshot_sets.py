@@ -18,7 +18,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 def as_backed_up_last(instance: Instance) -> Instance | None:
     """Return the instance with the volumes of its newest backup; None if there is no backup.
 
-    This is for instances without configured volumes whose server is down. Raises RepositoryError if the repository is
+    Call this if no volumes are configured and the server is down. Raises RepositoryError if the repository is
     unreachable.
     """
     # Import late: commands that only read the host need no repository modules.
@@ -32,7 +32,7 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     """Return the complete snapshot sets of the instance on this host, in ZFS's order of creation, oldest first.
 
-    A set is complete if every volume has its snapshot, and all snapshots are of one transaction group. Only sets in one
+    A set is complete if every volume has its snapshot, and all snapshots are in one transaction group. Only sets in one
     of the states are returned (default: sets whose backup is stored).
     """
     return [one.set for one in described_sets(instance, *states)]
@@ -42,7 +42,7 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
 class DescribedSet:
     """A complete set with its state, and the properties of its first snapshot.
 
-    The state is TAKEN unless all snapshots have the same one.
+    If the snapshots have different states, the state is TAKEN.
     """
 
     set: SnapshotSet
@@ -55,7 +55,7 @@ def described_sets(
 ) -> list[DescribedSet]:
     """Return the sets of `local_sets`, with the properties `more` of each.
 
-    With `only`, only the set with this id is read, so the number of sets does not matter.
+    With `only`, only the set with this id is read, however many sets exist.
     """
     places, asked = set(instance.volumes.values()), states or (STORED,)
     return sets_among(instance, own_snapshots(instance, places, more, only=only, states=asked), *asked)
@@ -64,7 +64,7 @@ def described_sets(
 def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
     """Return the newest set of `local_sets`; None if there is none.
 
-    Sets are read in parts, newest first, so that few other sets are read.
+    The newest sets are read first, so that few other sets are read.
     """
     for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first(states):
         found = sets_among(instance, part, *states)
@@ -74,9 +74,9 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
 
 
 def require_whole(instance: Instance, group: int, *, accepts_older: bool = False) -> None:
-    """Raise PreflightError if ZFS made a set after this transaction group that lacks the snapshot of a volume.
+    """Raise PreflightError if a set that ZFS created after this transaction group lacks the snapshot of a volume.
 
-    Then an older set is not the latest. `accepts_older`: warn only.
+    In this case an older set is not the latest one. `accepts_older`: only warn.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     torn = SetsHere.look(instance, places).torn_after(group, (STORED, LOCAL), len(instance.volumes)) if places else []
@@ -107,7 +107,7 @@ def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) 
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
-    """Return the snapshots of interrupted and running backups among these snapshots of the instance, by backup id."""
+    """Return those of the instance's snapshots that belong to interrupted or running backups, by backup id."""
     by_id: dict[str, list[str]] = {}
     for marked in seen:
         if marked.properties[STATE_PROPERTY] == TAKEN:

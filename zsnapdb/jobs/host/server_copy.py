@@ -53,7 +53,10 @@ from zsnapdb.planning.sql_quoting import option_value
 
 @dataclass(frozen=True)
 class CopyLayout:
-    """Locations of a copy's volumes: dataset and mount point of each role. `top` is the dataset above all others."""
+    """Locations of a copy's volumes: dataset and mount point of each role.
+
+    `top` is the parent of all these datasets.
+    """
 
     top: str
     datasets: Mapping[str, str]
@@ -64,8 +67,8 @@ def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Copy
     """Return the layout of a copy under the dataset `top`, mounted at `mount`.
 
     `source` maps each role to a dataset and a mount point. If one volume contains all others, they keep their structure
-    below `top`. Otherwise each volume is directly below `top`, with its role as the name. DamagedError if a mount point
-    is outside `mount`.
+    below `top`. Otherwise each volume is directly below `top`, with its role as the name. Raises DamagedError if a
+    mount point is outside `mount`.
     """
     outer = next(
         (d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None
@@ -90,8 +93,8 @@ class Copy:
     """A mounted copy of an instance's files: the source server, and the locations of the volumes.
 
     `key_files` are the known files from which the source server read the keys of encrypted tables. `buffer_pool` is the
-    size in bytes for servers that run only for one task (None: as configured). `plugins` are the plugins of the source
-    server, and `zone` is the time zone of its process (None: unknown).
+    buffer pool's size in bytes for servers that run only for one task (None: as configured). `plugins` are the plugins
+    of the source server, and `zone` is the time zone of its process (None: unknown).
     """
 
     flavour: Flavour
@@ -123,16 +126,16 @@ class Copy:
     def keys(self) -> BinlogKeys:
         """The keys of the copy's binlogs.
 
-        A keyring among the copied files is preferred, because it has the matching keys.
+        A keyring among the copied files is preferred, because it contains the matching keys.
         """
         inside = [self.paths.translate(file) for file in self.key_files if self.paths.has(file)]
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
 
     def key_objection(self, binlog_key: str | None) -> PreflightError | None:
-        """Return why the copy's binlogs cannot be read, if they are encrypted with this key; None if they can.
+        """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can.
 
-        The copy's server needs them to recover, so it must see the keyring too. If the keyring is on a volume, its file
-        in the mounted copy is used, which is from the time of the snapshot.
+        The copy's server needs the binlogs to recover, so it must see the keyring too. If the keyring is on a volume,
+        its file in the mounted copy is used, because that file is from the time of the snapshot.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
@@ -152,9 +155,10 @@ class Copy:
         return server.ServerProcess(self.folder)
 
     def make_private(self) -> None:
-        """Create the private folder, and rewrite every list of binlogs and relay logs to the copy's files.
+        """Create the private folder.
 
-        Afterwards no list contains a path of the source.
+        In every list of binlogs and relay logs, replace the paths with those of the copy's files. Afterwards no list
+        contains a path of the source.
         """
         self._refuse_links()
         server.make_private_folder(self.folder, self.settings.user)
@@ -167,15 +171,15 @@ class Copy:
         self.remove_keys()
 
     def remove_keys(self) -> None:
-        """Remove the TLS keys that the source created, or was configured with, from the copy."""
+        """Remove the source's TLS keys from the copy, whether the source created them or they were configured."""
         server.remove_keys(self.datadir)
         for file in tls_keys(self.variables, self.paths):
-            # A path from a repository's record may be that of a folder, or may lead through a file.
+            # A path from a repository's record may be a folder, or may have a file as a parent.
             with contextlib.suppress(IsADirectoryError, NotADirectoryError):
                 safe_open.remove(Path(file))
 
     def turn_lists(self) -> None:
-        """Rewrite every list of binlogs and relay logs to the copy's files.
+        """In every list of binlogs and relay logs, replace the paths with those of the copy's files.
 
         Afterwards no list contains a path of the source.
         """
@@ -210,7 +214,7 @@ class Copy:
     def render(self, identity: ServerIdentity, last: Sequence[str] = ()) -> str:
         """Return the option file for the identity, with the lines `last` at its end.
 
-        PreflightError if a path of the source is outside the copy.
+        Raises PreflightError if a path of the source is outside the copy.
         """
         site = self.settings.options
         options = (*site, *option_lines(self.plugins, site, reads_rows=identity.access is LoginAccess.ACCOUNTS))
@@ -219,7 +223,7 @@ class Copy:
     def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
         """Write the option file for the identity.
 
-        For settings without an option, the server runs statements at each start.
+        Settings that have no option are set by statements that the server runs at each start.
         """
         if self._statements and identity.access is LoginAccess.ACCOUNTS and identity.init_file is None:
             identity = replace(identity, init_file=str(self._write_statements("settings.sql", "")))
@@ -241,7 +245,7 @@ class Copy:
     def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
         """Return the position to which the copy must recover: the end of the newest binlog in its own files.
 
-        If this binlog has the `known` tail, only the part after the tail is read.
+        If this binlog contains the `known` tail, only the bytes after the tail are read.
         """
         paths = binlog_paths(self.variables, "log_bin")
         if self.variables.get("log_bin") != "ON" or paths is None:
@@ -266,7 +270,7 @@ class Copy:
     def sandbox(
         self, program: Path, identity: ServerIdentity, *, connects: bool = False, reads: Sequence[Path] = ()
     ) -> Sandbox | None:
-        """Return the sandbox of the copy's server; None if the configuration disables it.
+        """Return the sandbox of the copy's server; None if the configuration disables sandboxes.
 
         `reads` are additional files that the server may see.
         """
@@ -297,7 +301,7 @@ class Copy:
     ) -> Session:
         """Write the option file, start the server in its sandbox and return a session on its private socket.
 
-        PreflightError if the server program does not suit the version of the files; no server is then started.
+        Raises PreflightError, without starting a server, if the server program does not fit the version of the files.
         `connects`: the server may connect to other servers. `reads`: additional files of the host that the server may
         see.
         """
@@ -336,7 +340,7 @@ class Copy:
         return None if self.zone is None else given_zone(self.zone, time_zone.host_zones(self.zone))
 
     def _check_zone(self, session: Session) -> None:
-        """Raise ConsistencyError unless the started server has the same local times as in the plan."""
+        """Raise ConsistencyError unless the started server uses the local times that the plan expects."""
         if self.zone is None:
             return
         seen = time_zone.offsets_of(session)
@@ -364,9 +368,10 @@ def check_recovered(
 ) -> tuple[ServerFacts, Position]:
     """Return the facts about the started copy, and its position.
 
-    ConsistencyError unless the GTIDs are exactly the expected ones, and the server can read its encrypted tables.
+    Raises ConsistencyError unless the GTIDs are exactly the expected GTIDs, and the server can read its encrypted
+    tables.
 
-    `unlogged` are GTIDs that are in no binlog of the source. The copy may have them in addition.
+    `unlogged` are GTIDs that are in no binlog of the source. The copy may have executed them too.
     """
     facts = probe(session)
     reached = published_position(session, facts)
@@ -387,7 +392,7 @@ def check_recovered(
 
 
 def check_inside(facts: ServerFacts, root: Path) -> None:
-    """Raise ConsistencyError if a path that the started copy writes to is outside its own mount."""
+    """Raise ConsistencyError if the started copy writes to a path outside its own mount."""
     top = os.path.realpath(root)
     for path in written_paths(facts):
         if path.path != top and not path.path.startswith(top + "/"):
@@ -398,7 +403,7 @@ def check_inside(facts: ServerFacts, root: Path) -> None:
 
 
 def change_of_owner(recorded: Owner | None, user: str) -> str | None:
-    """Return the change of the files' owner as text; None if they have this owner, or if none was recorded."""
+    """Return the change of the files' owner as text; None if the owner stays the same, or if no owner was recorded."""
     if recorded is None:
         return None
     owner = Owner(*server.account(user))
@@ -410,8 +415,9 @@ def change_of_owner(recorded: Owner | None, user: str) -> str | None:
 def give_files(copy: Copy, recorded: Owner | None = None) -> int:
     """Change the owner of a copy's mounted files to the account of its server, which is not running.
 
-    Return the number of changed files. Only files of the source server's account are changed: that is `recorded`, else
-    the owner of the data directory. The data directory is changed last, so an interrupted call can be repeated.
+    Return the number of changed files. Only files of the source server's account are changed. This account is
+    `recorded`, else the owner of the data directory. The data directory is changed last, so an interrupted call can be
+    repeated.
     """
     owner = Owner(*server.account(copy.settings.user))
     former = recorded or _owner_of(copy.datadir, owner)
@@ -426,7 +432,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
-    """Return the owner of the data directory; None if it is root, or already this host's account."""
+    """Return the owner of the data directory; None if the owner is root, or already this host's account."""
     with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
@@ -460,7 +466,7 @@ def client_file(address: Address, password: SecretStr, more: str = "") -> Iterat
     """Write an option file for a client, with the lines `more` at its end. Remove the file after the block.
 
     The file is in a new folder that only this account can enter. In a folder of the server's account, that account
-    could replace the file. The client would then load a plugin from it as root (refman 8.4, "plugin_dir").
+    could replace the file. As root, the client would then load a plugin that the file names (refman 8.4, "plugin_dir").
     """
     with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
         file = Path(folder, "client.cnf")

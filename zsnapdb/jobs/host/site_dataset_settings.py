@@ -1,7 +1,7 @@
-"""The site's settings on its own datasets: recorded by backups, printed for the user, never set by a restore.
+"""The site's own settings on its datasets. Backups record them, restores print them for the user, but never set them.
 
 A manifest is untrusted. Each property and permission in it is validated, and each argument is quoted for the shell. The
-user decides which to apply.
+user decides which settings to apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zsnapdb.zfs import explicit_settings
 from zsnapdb.zfs.explicit_settings import Right
 
 _MOST_BYTES = 64 << 10
-"""The maximum size in bytes of one dataset's recorded properties. Properties beyond it are left out."""
+"""The maximum total size in bytes of one dataset's recorded properties. Properties above this size are left out."""
 
 
 def recorded_settings(places: Iterable[str]) -> dict[str, SitePart]:

@@ -31,9 +31,9 @@ def available_memory() -> int:
 
 
 def pool_for_copy(dataset: str, hint: str) -> str:
-    """Return the pool with the name of the dataset's pool, else the only pool of this host.
+    """Return the pool with the same name as the dataset's pool, else the only pool of this host.
 
-    Raises PreflightError with `hint` if this host has several other pools, or none.
+    Raises PreflightError with `hint` if this host has no such pool and not exactly one other pool.
     """
     own, pools = pool_of(dataset), datasets.pools()
     if own not in pools and len(pools) != 1:
@@ -48,7 +48,7 @@ def pool_for_copy(dataset: str, hint: str) -> str:
 def refuse_alternate_root(pool: str) -> None:
     """Raise PreflightError if the pool is imported with altroot.
 
-    Mount points of copies would then be below the altroot folder, where their servers do not look.
+    Mount points of copies would then be below the altroot folder, but their servers use paths without altroot.
     """
     root = datasets.alternate_root(pool)
     if root is not None:
@@ -60,7 +60,7 @@ def refuse_alternate_root(pool: str) -> None:
 
 
 _NEEDED = "plugins"
-"""The subject of findings about plugins that a copy needs. `planning/advice` uses it."""
+"""The subject of findings about plugins that a copy needs. `planning/advice` uses this subject."""
 _USEFUL = "plugin tables"
 """The subject of findings about plugins that only add tables to information_schema."""
 _FOLDER = re.compile(r"^plugin-dir\s+(/\S.*?)\s*$", re.MULTILINE)
@@ -68,7 +68,7 @@ _BUILT_IN = re.compile(r"Enable\s+or\s+disable\s+(\S+)\s+plugin")
 
 
 def installed_plugins(binary: Path, settings: ServerSettings) -> InstalledPlugins | None:
-    """Return the plugins that the server program finds on this host; None if it does not print their folder."""
+    """Return the plugins that the server program finds on this host; None if it does not print the plugin folder."""
     folders = [line.partition("=")[2].strip() for line in settings.options if option_name(line) == "plugin_dir"]
     text = process_managers.help_of(binary, *(f"--plugin-dir={folder}" for folder in folders[-1:]))
     named = _FOLDER.search(text)
@@ -97,7 +97,7 @@ def lacking_plugins(binary: Path, settings: ServerSettings, known: ServerPlugins
 
 
 def refuse_lacking_plugins(settings: ServerSettings, binary: Path, known: ServerPlugins | None) -> None:
-    """Raise PreflightError if this server program lacks a plugin that data or binlogs of the server need."""
+    """Raise PreflightError if this server program lacks a plugin that the server's data or binlogs need."""
     for objection in lacking_plugins(binary, settings, known):
         if objection.is_needed:
             raise PreflightError(objection.text, hint=objection.hint)
@@ -106,10 +106,10 @@ def refuse_lacking_plugins(settings: ServerSettings, binary: Path, known: Server
 def judge_plugins(
     settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None, *, prevents: bool
 ) -> list[FitnessFinding]:
-    """Return the findings about the plugins of a server of this version for a copy on this host.
+    """Return findings about the plugins that a copy of a server of this version needs on this host.
 
     `prevents`: a copy is about to be created. Otherwise missing plugins only cause a warning. Without a server program
-    the list is empty, because another finding reports that.
+    the list is empty, because another finding reports the missing program.
     """
     try:
         binary = programs.choose_program(settings, flavour, version)
@@ -163,7 +163,7 @@ class CopyObjection:
 def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyObjection]:
     """Yield the reasons why this host cannot start a server on a copy of that server's files.
 
-    Plugins are not checked on a host without a server program, which only watches other servers.
+    Plugins are not checked on a host without a server program, because such a host only watches other servers.
     """
     for text in objections_to_files(copied.absolute_tablespaces):
         yield CopyObjection(text, HINT_FOR_FILES)
@@ -181,7 +181,7 @@ def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterat
 
 
 def zone_differences(settings: ServerSettings, copied: CopiedServer) -> tuple[str, ...]:
-    """Return the differences between local times of a copy on this host and those of its source."""
+    """Return the differences between the local times of a copy on this host and the local times of its source."""
     zone = _judged_zone(settings, copied)
     return () if zone is None else zone_notes(zone, host_zones(zone))
 

@@ -1,4 +1,4 @@
-"""Copies of files with owners, permissions and times, and the comparison of each copy with its original.
+"""The copying of files with owners, permissions and times, and the comparison of each copy with its original.
 
 The folders belong to the account of a database server, which can replace files with links at any moment. So every name
 is opened relative to its open folder, and no link is followed (openat(2), O_NOFOLLOW).
@@ -36,16 +36,17 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
     """Copy the entries of the folder `source` into the folder `target`.
 
     Entries of the target with the same name are replaced. Sockets and pipes are left out. Raises PreflightError if an
-    entry is a link or a device, or is on another filesystem, OSError if the disk refuses.
+    entry is a link or a device, or is on another filesystem, and OSError if reading or writing fails.
     """
     with _open_folder(source) as inside, _open_folder(target) as outside:
         return tuple(file for name in sorted(names) for file in _copy(name, name, inside, outside))
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a digest of all names, sizes and times below the folder, which changes with every change there.
+    """Return a digest of all names, sizes and times below the folder.
 
-    The folder itself may be renamed. No link is followed. Sockets and pipes are included.
+    Every change below the folder changes the digest, but a rename of the folder does not. No link is followed. Sockets
+    and pipes are included.
     """
     digest = hashlib.blake2b(digest_size=32)
     with _open_folder(folder) as at:
@@ -59,7 +60,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
-    """Raise ConsistencyError unless every copy has the size and digest of its original, whose size has not changed."""
+    """Raise ConsistencyError unless every copy has its original's size and digest, and no original has a new size."""
     for one in copied:
         if os.lstat(source / one.path).st_size != one.size:
             raise ConsistencyError(f"{source / one.path} changed while it was copied", hint="does a server still run?")
@@ -74,7 +75,7 @@ def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
 
 
 def keep_only(folder: Path, names: Collection[str]) -> None:
-    """Remove all other entries of the folder. The folder must belong to zsnapdb."""
+    """Remove all entries of the folder except these. The folder must belong to zsnapdb."""
     with _open_folder(folder) as at:
         for name in set(os.listdir(at)) - {*names, ".zfs"}:
             _remove(name, at)

@@ -1,7 +1,7 @@
 """The last proved tail of the newest binlog, in a file per instance below the host's state folder.
 
 The proof of the next set and the check of a clone read the binlog only after this tail. The record may be removed at
-any time. If it is missing or does not match the binlog, the whole binlog is read, with the same result.
+any time. If the record is missing or does not match the binlog, the whole binlog is read, with the same result.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _file(instance: Instance) -> Path:
 
 
 def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
-    """Return the last proved tail; None if it is not recorded or cannot be read."""
+    """Return the last proved tail; None if no tail is recorded or the record cannot be read."""
     try:
         opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(opened, "rb") as file:
@@ -65,6 +65,6 @@ def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
     file = _file(instance)
     with contextlib.suppress(OSError, PreflightError):
         make_private(file.parent)
-        # A sync of the disk would delay commits. An incomplete file is detected, because it is not JSON or its digest
-        # differs.
+        # A sync of the disk would delay commits. An incomplete file is detected, because it is not JSON or contains
+        # another digest.
         files.replace_disposable(file, part.model_dump_json().encode())

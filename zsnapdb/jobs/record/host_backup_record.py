@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def unwritten_warned(instance: Instance) -> Iterator[None]:
-    """Warn if the record cannot be written. The repository was changed nevertheless."""
+    """If the block cannot write the record, only warn, because the repository was already changed."""
     try:
         yield
     except (OSError, ValidationError) as error:
@@ -90,7 +90,8 @@ def note_adopted(instance: Instance, repository: Repository, adopted: Sequence[S
 def note_digests(instance: Instance, repository: Repository, provenance: Provenance, there: Sequence[Summary]) -> None:
     """Complete the record of an earlier version. Warn if the record cannot be written.
 
-    Afterwards the record has the digest of every known manifest, the small documents, and the consolidated backups.
+    Afterwards the record contains the digests of all known manifests, the small documents, and the consolidated
+    backups.
     """
     if not files_of(instance).has_begun:
         from zsnapdb.jobs.record.own_archived_binlogs import inherit
@@ -112,9 +113,9 @@ def record_of(instance: Instance, repository: Repository) -> HostRecord:
 
 
 def next_sequence(instance: Instance, repository: Repository, stored: Sequence[int | None]) -> int:
-    """Return the sequence number of a new document, and record that this host assigned it.
+    """Return the sequence number of a new document, and record that this host assigned the number.
 
-    `stored` are the numbers of the same kind of documents in the repository. Warn if the record cannot be written.
+    `stored` are the numbers of the repository's documents of the same kind. Warn if the record cannot be written.
     """
     record, number = HostRecord.of(instance, repository), creation_order.next_number(0, stored)
     if record is None:
@@ -129,8 +130,8 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
 def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
     """Record that a set was created now. Backups that its pool created in later transaction groups are abandoned.
 
-    Such backups show that the pool was replaced with an older copy of itself. Warn about them, and if the record cannot
-    be written.
+    If there are such backups, the pool was replaced with an older copy of itself. Warn about these backups. Also warn
+    if the record cannot be written.
     """
     record = HostRecord.of(instance, repository)
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
@@ -147,7 +148,7 @@ def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, poo
 
 
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
-    """Record that the successor has the snapshots of one of this host's backups, which is about to be removed.
+    """Record that the successor contains the snapshots of one of this host's backups, which is about to be removed.
 
     From then on this host reports the successor as missing if the repository lacks it. Warn if the record cannot be
     written.
@@ -157,7 +158,7 @@ def note_successor(instance: Instance, repository: Repository, backup_id: str, s
 
 
 def _change(instance: Instance, repository: Repository, change: Callable[[BackupRecord], BackupRecord]) -> None:
-    """Change the record of the instance's own repository. Warn if it cannot be written."""
+    """Change the record of the instance's own repository. Warn if the record cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with unwritten_warned(instance):
@@ -200,7 +201,10 @@ def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBacku
 
 
 def note_removed(instance: Instance, repository: Repository, removed: Sequence[RemovedBackup]) -> None:
-    """Record backups that this host is about to remove, or that a user wants it to forget. Warn if that fails."""
+    """Record backups that this host is about to remove, or that it must forget at a user's request.
+
+    Warn if that fails.
+    """
     if removed:
         _change(instance, repository, lambda known: known.with_removed(removed))
 
@@ -216,7 +220,7 @@ def note_drilled(instance: Instance, repository: Repository, drill_id: str) -> N
 
 
 def drilled_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
-    """Return the ids of the newest drills of this host. Empty if the record cannot be read."""
+    """Return the ids of the newest drills of this host; empty if the record cannot be read."""
     record = _recorded_there(instance, repository)
     return record.drilled if record is not None else ()
 
@@ -228,13 +232,13 @@ def note_unpinned(instance: Instance, repository: Repository, backup_id: str) ->
 
 
 def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
-    """Return the ids of the backups that this host pinned. Empty if the record cannot be read."""
+    """Return the ids of the backups that this host pinned; empty if the record cannot be read."""
     record = _recorded_there(instance, repository)
     return record.pinned if record is not None else ()
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Remove the entries of removed backups that have left nothing on this host. `left` are the ids of all others."""
+    """Forget removed backups of which this host has nothing left. `left` are the ids of the other removed backups."""
     _change(instance, repository, lambda known: known.only_removed(left))
 
 
@@ -258,12 +262,12 @@ def check(
     seen: Sequence[OwnedSnapshot] | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> StoredCheck:
-    """Return the missing, foreign and future backups of the repository, compared with this host's record.
+    """Compare the repository with this host's record, and return the missing, foreign and future backups.
 
-    `there` are the readable backups. `unreadable` are the ids of the other listed backups, with their errors if some
-    may be foreign. If `archive` is None, the binlogs are not compared. `is_writing`: this host is about to store a
-    backup in the repository. `seen` are the snapshots of the instance's sets on this host, if the caller has just read
-    them. `digests` are the digests of the manifests (None: `there` are summaries, which contain them).
+    `there` are the readable backups. `unreadable` are the ids of the unreadable backups, with their errors if some may
+    be foreign. If `archive` is None, the binlogs are not compared. `is_writing`: this host is about to store a backup
+    in the repository. `seen` are the snapshots of the instance's sets on this host, if the caller has just read them.
+    `digests` are the digests of the manifests (None: `there` are summaries, which contain them).
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
@@ -281,11 +285,12 @@ def check(
     archive, strange = known_archive(instance, repository, archive)
     compared = _compare(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.latest()
-    # A known backup from the future is not foreign. The clock was wrong when it was created, or is wrong now.
+    # A known backup with a future time is not foreign. The clock was wrong when the backup was created, or is wrong
+    # now.
     future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
     named = {name for one in compared.findings if one.kind is StoredKind.OTHER_WRITER for name in one.backups}
     put_back, unknown = _taken_back(instance, there)
-    # The base of a new backup is always a snapshot or bookmark of production, so nothing more is compared.
+    # The base of a new backup is always a snapshot or bookmark of production, so a rollback need not be detected.
     lost = {} if is_writing else _rolled_back(instance, replace(compared, provenance=known, future=future), there)
     findings = (
         *compared.findings,
@@ -304,14 +309,14 @@ def check(
         taken_back={**lost, **put_back},
         rolled_back=frozenset(lost),
     )
-    # If this host has no record, the repository alone gives the order.
+    # If this host has no record, only the repository determines the order.
     return replace(found, order=found.order or tuple(backup.backup_id for backup in found.ordered(there)))
 
 
 def known_archive(
     instance: Instance, repository: Repository, archive: Archive | None
 ) -> tuple[Archive | None, tuple[str, ...]]:
-    """Return the part of the archive that this host knows, and the names of the foreign binlogs in it."""
+    """Return the part of the archive that this host knows, and the names of the foreign binlogs in the archive."""
     if archive is None or not archive.files:
         return archive, ()
     # Import late: only callers with an archive need this module.
@@ -345,9 +350,9 @@ def is_consolidated(backup: Summary | Manifest) -> bool:
 
 
 def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
-    """Return the record of the backups that this host stored, copied and adopted there. Empty if it cannot be read.
+    """Return the record of the backups that this host stored, copied and adopted there; empty if it cannot be read.
 
-    A copy of a repository has the id and the manifests of the original, so the original's record applies to it too.
+    A copy of a repository has the same id and manifests as the original, so the record for the original applies too.
     """
     own = HostRecord.of(replace(instance, is_own_repository=True), repository)
     known = BackupRecord(instance=instance.name, repository_id=repository.id, url=instance.repository.url)
@@ -388,7 +393,7 @@ def _compare(
         known, local, there, unreadable, policy, removal_time(instance.host).at, provenance.unchosen
     )
     short = host_backup_record.judge_archive(archived, positions(archive)) if archive is not None else None
-    # The caller listed the repository before it read the record. Backups that were stored in between are not missing.
+    # The caller listed the repository before it read the record. A backup that was stored in between is not missing.
     if missing:
         by_now = set(repository.backup_ids(instance.name))
         missing = tuple(backup for backup in missing if backup.backup_id not in by_now)
@@ -429,13 +434,13 @@ def checked_backups(
 
 
 def choosable(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first, except those that are used only if a user names them."""
+    """Return the readable backups, oldest first. Backups that are used only if a user names them are left out."""
     known, checked = checked_backups(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unchosen)
 
 
 def trusted_backups(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first, except future and foreign ones."""
+    """Return the readable backups, oldest first, except foreign backups and backups with a future time."""
     known, checked = checked_backups(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unbelieved)
 
@@ -443,7 +448,7 @@ def trusted_backups(instance: Instance, repository: Repository) -> tuple[Summary
 def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
     """Return the ids of backups that are later than a set of this host, according to its records.
 
-    Only records for the configured address are read, and unreadable ones are ignored. The repository is not read.
+    Only records for the configured address are read, and unreadable records are ignored. The repository is not read.
     """
     return tuple(name for record in _records(instance) for name in record.stored_after(made, pool_guid))
 
@@ -504,10 +509,10 @@ def _other_repositories(instance: Instance, repository: Repository) -> Iterator[
 def _local_backups(
     instance: Instance, repository: Repository, there: Sequence[PlacedBackup], seen: Sequence[OwnedSnapshot] | None
 ) -> list[LocalBackup]:
-    """Return the backups that are stored in this repository, according to their snapshots on this host. Oldest first.
+    """Return the backups that, according to their snapshots on this host, are stored in this repository. Oldest first.
 
-    `seen` are the snapshots of the instance's sets, read with the repository property, if the caller has just read
-    them. The list is empty if this host has no ZFS, or lacks a dataset of the instance.
+    `seen` are the snapshots of the instance's sets and their repository property, if the caller has just read them. The
+    list is empty if this host has no ZFS, or lacks a dataset of the instance.
     """
     future: Collection[str] = ()
     if instance.settings.volumes is None:

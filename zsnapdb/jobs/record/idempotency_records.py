@@ -3,7 +3,8 @@
 <runs>/<day in the id>/<id>.json
 
 A record is written before the run changes anything, and again at its end, before the caller gets the result. If the
-result is lost, the repeated command gets it from the record. The records of a day are removed after `KEPT_DAYS`.
+result is lost, the repeated command gets the result from the record. The records of a day are removed after
+`KEPT_DAYS`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TEXT_BYTES = 64 << 20
 
 
 class OnceRecord(RecordPart):
-    """A run: the action, its state, and the result as text and as the printed document."""
+    """A run: its action, its state, and its result as text and as the printed document."""
 
     format: Literal[1] = 1
     run_id: RunId
@@ -61,7 +62,7 @@ class OnceRecord(RecordPart):
 
 @dataclass(frozen=True)
 class OnceRecords:
-    """The records of this host."""
+    """The records of all such runs of this host."""
 
     host: Host
 
@@ -95,7 +96,8 @@ class OnceRecords:
     def decide(self, run: str, action: Action, known: OnceRecord | None) -> RunDecision:
         """Return the decision about the action, according to the record of its run."""
         state = known.state if known is not None else RunState.BEGUN
-        # The sweep uses the earlier time, and this uses the later one. So a run that passes here still has its record.
+        # The sweep uses the earlier of two times, and this check uses the later time. So the record of a run that
+        # passes this check still exists.
         latest = removal_time(self.host).latest
         return idempotency.decide(run, action, known.action if known is not None else None, state, latest)
 
@@ -127,7 +129,7 @@ class OnceRecords:
         """Run the block as the only process of this host that executes this run.
 
         Raises:
-            BusyError: another process executes it, for more than `patience` seconds.
+            BusyError: another process is still executing the run after `patience` seconds.
         """
         doing = f"doing run {run}, `{action.verb}` of {action.about}"
         with contextlib.ExitStack() as stack:

@@ -37,8 +37,8 @@ def note_archived_files(
 ) -> None:
     """Record binlogs that this host archived, copied or adopted. Warn if that fails.
 
-    `lines` maps the key of each description that was read to the SHA-256 of its line. For the others, the line is
-    encoded as this version writes it.
+    `lines` maps the key of each description that was read to the SHA-256 of its line. The other descriptions are
+    encoded as this version writes them.
     """
     recorded = [
         RecordedBinlog(
@@ -99,7 +99,7 @@ def known_binlogs(
 
 
 def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple[str, str]]:
-    """Return the incarnations and names of the binlogs that this host archived. Empty if the record cannot be read."""
+    """Return the incarnations and names of the binlogs that this host archived; empty if the record cannot be read."""
     with contextlib.suppress(DamagedError):
         known = record_of(instance, repository).binlogs()
         files = known.files if known is not None else ()
@@ -123,10 +123,10 @@ def note_binlog_gone(instance: Instance, repository: Repository, incarnation: st
 
 
 def known_part(instance: Instance, repository: Repository, archive: Archive) -> tuple[Archive, tuple[str, ...]]:
-    """Return the part of the archive that this host knows, and the names of the foreign binlogs in it.
+    """Return the part of the archive that this host knows, and the names of the foreign binlogs in the archive.
 
-    The whole archive is returned if signatures prove every description, or if this host cannot distinguish its own from
-    foreign ones.
+    The whole archive is returned if signatures prove every description, or if this host cannot distinguish its own
+    binlogs from foreign ones.
     """
     own = repository.keyring.own
     if repository.keyring.trusted or own is None or not own.tells_apart:

@@ -1,4 +1,4 @@
-"""Restores that replaced production, and states that production no longer has."""
+"""Restores that replaced production, and backups whose state production no longer has."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from zsnapdb.zfs import datasets, snapshots, version
 def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
     """Return the restores from which production's present datasets come.
 
-    The last one is the restore whose mark is on the volumes. Without a mark the list is empty, because a user put the
-    replaced datasets back. If no volume exists, all recorded restores are returned, because the lost data had this
-    history.
+    The last restore is the one whose mark is on the volumes. Without a mark the list is empty, because a user put the
+    replaced datasets back. If no volume exists, all recorded restores are returned, because the lost data came from
+    them.
 
     Raises:
         DamagedError: the record cannot be read.
@@ -47,9 +47,9 @@ def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
 
 
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
-    """Return why backups are not states of present production, by id.
+    """Return why backups are not earlier states of present production, by backup id.
 
-    The errors are those of `read_production_restores`.
+    Raises the errors of `read_production_restores`.
     """
     found = read_production_restores(instance).taken_back(backups)
     return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
@@ -58,11 +58,11 @@ def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> 
 def rolled_back(
     instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
 ) -> Mapping[str, str]:
-    """Return why the newest backups are not states of present production after `zfs rollback`, by id.
+    """Return why the newest backups are not earlier states of present production after a `zfs rollback`, by backup id.
 
-    `backups` are oldest first. `places` are production's datasets. `local` are the GUIDs of its snapshots that the
-    caller has read. If they show that nothing was rolled back, which is usual, no program is started. The errors are
-    those of `read_production_restores`.
+    `backups` are oldest first. `places` are production's datasets. `local` are the GUIDs of production's snapshots that
+    the caller has read. If these GUIDs show that nothing was rolled back, which is usual, no program is started. Raises
+    the errors of `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):
         return {}

@@ -1,4 +1,4 @@
-"""The files of this host's records. They are parsed as models, replaced atomically, and durable after each write."""
+"""The files of this host's records. They are parsed as models, replaced atomically, and synced after each write."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ R = TypeVar("R", bound=RecordPart)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 BACKUPS, _ARCHIVE, _BINLOGS, _EVIDENCE = "backups.json", "archive.json", "binlogs.json", "evidence.json"
 _LOCK_SECONDS = 30.0
-"""The time in seconds after which a process that still changes the record is treated as stuck."""
+"""The time in seconds to wait for another process that is changing the record."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class HostRecord:
 
     @classmethod
     def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
-        """Return the record; None if the repository is not the instance's own, because this host stores nothing there.
+        """Return the record; None if the repository is not the instance's own. This host stores no backups in others.
 
-        The path also distinguishes a copy of a repository, which has the id of the original.
+        A copy of a repository has the same id as the original, but another path of its record.
         """
         if not instance.is_own_repository:
             return None
@@ -87,21 +87,21 @@ class HostRecord:
     def archived(self) -> ArchivedPosition | None:
         """Return the newest position that this host archived; None if none is recorded.
 
-        The errors are those of `backups`.
+        Raises the errors of `backups`.
         """
         return read(self.folder / _ARCHIVE, ArchivedPosition)
 
     def evidence_end(self) -> EvidenceEnd | None:
-        """Return the newest record of the evidence log that this host knows; None if it knows none.
+        """Return the newest record of the evidence log that this host knows; None if the host knows no record.
 
-        The errors are those of `backups`.
+        Raises the errors of `backups`.
         """
         return read(self.folder / _EVIDENCE, EvidenceEnd)
 
     def set_evidence_end(self, end: EvidenceEnd) -> None:
-        """Record the newest record of the evidence log, and the newest one that this host wrote.
+        """Store the newest record of the evidence log, and the newest record that this host wrote.
 
-        If another run has recorded a newer one, that stays.
+        If another run has stored a newer record, that record stays.
 
         Raises:
             OSError: the file cannot be written.
@@ -114,9 +114,9 @@ class HostRecord:
                 files.replace(self.folder / _EVIDENCE, after.model_dump_json().encode(), 0o644)
 
     def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> BackupRecord:
-        """Replace the recorded backups with the result of `change`, and return it.
+        """Replace the recorded backups with the result of `change`, and return the result.
 
-        A file that cannot be read is renamed, and a new record begins.
+        An unreadable file is renamed, and a new record begins.
 
         Raises:
             OSError: the file cannot be written.
@@ -133,13 +133,13 @@ class HostRecord:
             return after
 
     def binlogs(self) -> ArchivedBinlogs | None:
-        """Return the recorded binlogs; None if none are recorded yet. The errors are those of `backups`."""
+        """Return the recorded binlogs; None if none are recorded yet. Raises the errors of `backups`."""
         return read(self.folder / _BINLOGS, ArchivedBinlogs)
 
     def change_binlogs(self, change: Callable[[ArchivedBinlogs], ArchivedBinlogs]) -> None:
         """Replace the recorded binlogs with the result of `change`.
 
-        A file that cannot be read is renamed, and a new record begins.
+        An unreadable file is renamed, and a new record begins.
 
         Raises:
             OSError: the file cannot be written.
@@ -164,7 +164,7 @@ class HostRecord:
             files.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
     def archived_was_removed(self, incarnation: str, file: str) -> None:
-        """Forget the recorded position if it is in the given binlog, which a prune of this host removes."""
+        """Forget the recorded position if it is in this binlog, because a prune of this host removes the binlog."""
         with self._changing():
             try:
                 known = self.archived()
@@ -188,7 +188,10 @@ class HostRecord:
 
 
 def folder_name(repository_id: str) -> str:
-    """Return the name of the folder for a repository. The id comes from the repository, so it may be any text."""
+    """Return the name of the folder for a repository.
+
+    The id in the name comes from the repository, so it may be any text.
+    """
     if _PLAIN_ID.fullmatch(repository_id):
         return repository_id
     return f"id-{hashlib.sha256(repository_id.encode(errors='surrogateescape')).hexdigest()[:32]}"
@@ -203,7 +206,7 @@ def unreadable(file: Path, why: str) -> DamagedError:
 
 
 def read(file: Path, kind: type[R]) -> R | None:
-    """Return the content of the record; None if there is no file.
+    """Return the content of the record; None if the file does not exist.
 
     Raises:
         DamagedError: the file cannot be read.
@@ -223,9 +226,9 @@ _LEAST_BYTES = 1 << 20
 
 
 def objections(folder: Path) -> tuple[str, ...]:
-    """Return why the folder cannot keep records: its file system is full or read-only. Empty if it can.
+    """Return why no records can be written to the folder (its file system is full or read-only); empty if they can.
 
-    Backups are still possible without a journal. But an interrupted backup then starts again, and zsnapdb forgets which
+    Backups are still possible without a journal. But then an interrupted backup starts again, and zsnapdb forgets which
     notifications were sent.
     """
     try:
@@ -259,48 +262,54 @@ class StoredCheck:
     own: tuple[str, ...] = ()
     """The ids of this host's own backups, according to its record and its snapshots."""
     future: Mapping[str, datetime] = field(default_factory=dict)
-    """The times of the backups from the future, by backup id. They are used only if a user names them."""
+    """The times of the backups with a future time, by backup id. Such a backup is used only if a user names it."""
     provenance: Provenance = field(default_factory=Provenance)
-    """The backups that this host knows, and the foreign ones."""
+    """The backups that this host knows, and the foreign backups."""
     record: BackupRecord | None = None
     local: tuple[LocalBackup, ...] = ()
     known_archive: Archive | None = None
     """The part of the archive that this host knows; None if the binlogs were not compared."""
     taken_back: Mapping[str, str] = field(default_factory=dict)
-    """The backups whose state production lost by a restore or by `zfs rollback`, with the reason, by backup id."""
+    """The reason why production lost the state of a backup (a restore, or `zfs rollback`), by backup id."""
     rolled_back: frozenset[str] = frozenset()
-    """The backups among `taken_back` whose state was lost by `zfs rollback`."""
+    """The backups in `taken_back` whose state was lost by `zfs rollback`."""
 
     @property
     def unbelieved(self) -> Mapping[str, str]:
-        """The future and foreign backups, with the reason why zsnapdb does not choose them, by backup id."""
+        """The reason why zsnapdb does not choose a backup that is foreign or has a future time, by backup id."""
         return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The backups that are used only if a user names them, with the reason, by backup id."""
+        """The reason why a backup is used only if a user names it, by backup id."""
         return {**self.taken_back, **self.unbelieved}
 
     @property
     def doubtful_future(self) -> Collection[str]:
-        """The backups from the future on a host that knows no backup. Each of them may be the newest."""
+        """The backups with a future time on a host that knows no backup. Each of these backups may be the newest."""
         return self.future.keys() - self.provenance.unchosen.keys()
 
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
-        """Return `order` for other backups and sets than those compared, for example with local sets."""
+        """Return `order` for these backups and sets.
+
+        They may differ from the compared ones, for example include local sets.
+        """
         if self.record is None:
             return self.order
         return host_backup_record.order_of(self.record, self.local, there, self.provenance.unchosen)
 
     def ordered(self, there: Sequence[P]) -> tuple[P, ...]:
-        """Return these stored backups, oldest first. Foreign backups do not change the order of the others."""
+        """Return these stored backups, oldest first. Foreign backups do not change the order of the other backups."""
         foreign = self.provenance.unchosen
         believed = {backup.backup_id for backup in there if backup.backup_id not in foreign}
         abandoned = self.record.abandoned if self.record is not None else creation_order.NOTHING
         return tuple(creation_order.in_order(there, believed, abandoned))
 
     def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
-        """Return the sequence numbers of these stored backups, except foreign ones, which do not use up numbers."""
+        """Return the sequence numbers of these stored backups.
+
+        Foreign backups are left out, because they do not use up numbers.
+        """
         return tuple(backup.sequence for backup in there if backup.backup_id not in self.provenance.unchosen)
 
     def warn(self, instance: Instance) -> None:

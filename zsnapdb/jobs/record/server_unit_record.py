@@ -27,7 +27,7 @@ class ServiceRecord(RecordPart):
 
 
 def note(instance: Instance, datadir: Path) -> None:
-    """Record the unit that runs the server of the data directory. A rewind of a stopped server needs it.
+    """Record the unit that runs the server on the data directory. A rewind of a stopped server needs this record.
 
     If no unit runs the server, nothing is changed. Warn if the unit cannot be found or recorded.
     """
@@ -69,7 +69,7 @@ def _recorded(instance: Instance) -> ServiceRecord | None:
 def service_now_or_before(
     instance: Instance, process: ServingProcess | None, known: str | None = None
 ) -> ServerService:
-    """Return how to stop and start the server: as configured, by its present unit, or by its unit at the last backup.
+    """Return how to stop and start the server: as configured, with its present unit, or with the recorded unit.
 
     `known` is the unit in the journal of an interrupted run.
 

@@ -1,7 +1,7 @@
 """Adoption of stored backups and archived binlogs, which this host then treats as its own.
 
-It is for a host that was rebuilt, that takes over from another host, or that prunes the objects of another host. An
-adoption trusts everybody who can write to the bucket, so each backup is shown with its known facts.
+It is for a host that was rebuilt, takes over from another host, or prunes another host's objects. An adoption trusts
+everybody who can write to the bucket, so all known facts about each backup are shown.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class AdoptCandidate:
 
 @dataclass(frozen=True)
 class AdoptPlan:
-    """The records that an adoption makes. `order` has the ids of the listed backups, oldest first.
+    """The records that an adoption writes. `order` contains the ids of the listed backups, oldest first.
 
     - `binlogs`: the archived binlogs to adopt.
     - `lines`: the digests of all binlog descriptions, by key.
     - `damaged`: foreign binlogs that are incomplete.
-    - `documents`: SHA-256 of small documents, by place: parts of the archive, evidence of drills, findings and pins.
+    - `documents`: SHA-256 of small documents (archive parts, drill evidence, findings, pins), by place.
     """
 
     instance: str
@@ -70,10 +70,10 @@ class AdoptPlan:
 
 
 def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False) -> AdoptPlan:
-    """Return the records that `adopt` would make; change nothing.
+    """Return the records that `adopt` would write; change nothing.
 
-    Without names, these are all foreign backups without an objection, and the foreign binlogs. `is_deep`: every byte is
-    read.
+    Without names, `adopt` records all foreign backups without an objection, and the foreign binlogs. `is_deep`: every
+    byte is read.
 
     Raises:
         NotFound: a named backup is not foreign.
@@ -221,7 +221,7 @@ def _binlogs(
 ) -> tuple[tuple[ArchivedFile, ...], tuple[str, ...]]:
     """Return the foreign binlogs whose objects are all listed, and the names of the other foreign binlogs.
 
-    `strange` has the keys of untrusted descriptions.
+    `strange` contains the keys of untrusted descriptions.
     """
     known = own_archived_binlogs.known_binlogs(instance, repository, archive.files)
     stored = BinlogArchive(everything, instance.name)
@@ -237,7 +237,7 @@ def _binlogs(
 
 
 def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentPlaces) -> Mapping[str, Sequence[str]]:
-    """Return the small documents, by place, that this host did not write and that have no trusted signature."""
+    """Return the small documents that this host did not write and that have no trusted signature, by place."""
     signed = {digest for digests in believed.values() for digest in digests}
     foreign = {
         place: [one for one in digests if not own.knows(one) and one not in signed] for place, digests in there.items()
@@ -266,12 +266,12 @@ def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 
 
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Stop expecting these backups in the repository; without names, all missing ones.
+    """Stop expecting these backups in the repository; without names, all missing backups.
 
     Afterwards no command reports them as missing, and a prune of this host may destroy their local snapshots.
 
     Raises:
-        NotFound: this host did not store such a backup, or the repository has it.
+        NotFound: this host did not store such a backup, or the backup is in the repository.
     """
     removed = _removed(instance, names)
     host_backup_record.note_removed(instance, instance.open_repository(), removed)

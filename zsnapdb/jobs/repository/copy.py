@@ -1,8 +1,8 @@
 """Copy of an instance's backups and archived binlogs to a second repository, byte for byte, signatures included.
 
-The second repository has the id of the first. Chunks are bound to this id, so they can be read there too. Each chunk is
-compared with its stored hash during the copy. A chunk from an earlier run is read back and compared too. The manifest
-is copied last. No object is decrypted. A pin is copied with its backup; later changes of pins are not copied.
+The second repository has the same id as the first. Chunks are bound to this id, so they can be read in both. During the
+copy, each chunk is compared with its stored hash. Chunks from an earlier run are read back and compared too. The
+manifest is copied last. No object is decrypted. A pin is copied with its backup; later changes of pins are not copied.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from zsnapdb.stream.chunks import Chunk
 class CopiedBinlogs:
     """The result for binlogs: names of the copied files, failed files with reasons, and the number of written bytes.
 
-    A copied file is now complete in the second repository, or has more bytes there than before.
+    Each copied file is now complete in the second repository, or at least longer than before.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ def missing_binlogs(
 ) -> tuple[ArchivedFile, ...]:
     """Return the archived files that are missing or incomplete in the second repository, in order.
 
-    `kept` are the backups that the second repository has or will have.
+    `kept` are the backups that the second repository contains or will contain.
     """
     stored = list(backups)
     order = [backup.backup_id for backup in stored]
@@ -78,7 +78,7 @@ def copy_binlogs(
 ) -> CopiedBinlogs:
     """Copy the files.
 
-    A file that is damaged or changes during the copy is reported and skipped. `confirm` raises an error if another
+    If a file is damaged or changes during the copy, it is reported and skipped. `confirm` raises an error if another
     process may be writing to the second repository.
     """
     done = CopiedBinlogs()
@@ -110,9 +110,9 @@ def copy_binlogs(
 
 
 def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
-    """Copy the records about the end of each incarnation's complete part.
+    """Copy the records that say up to which position each incarnation's archive is complete.
 
-    A record is copied only if the second repository has the binlog bytes before that end.
+    A record is copied only if the second repository contains the binlog bytes up to that position.
     """
     for listed in there.repository.list(layout.incarnations(there.instance)):
         key = layout.complete(there.instance, listed.key.incarnation)
@@ -121,7 +121,7 @@ def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
-    """Copy one body, unless the second repository has the same body. Return the number of written bytes."""
+    """Copy one body, unless the second repository already contains it. Return the number of written bytes."""
     source, target = here.repository, there.repository
     with contextlib.suppress(NotFound):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
@@ -139,7 +139,7 @@ def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
     """Copy a description byte for byte.
 
     Raises:
-        ConsistencyError: the second repository has a different description.
+        ConsistencyError: the second repository contains a different description.
     """
     if not there.repository.put_same(key, here.repository.get(key), is_alone=True):
         raise ConsistencyError(
@@ -153,7 +153,7 @@ class CopyPlan:
     """The plan of a copy.
 
     `backups` are all backups of the source. `missing` are the backups to copy, bases before increments. `there` is the
-    number of backups in the second repository. `left_out` has the reason for each backup that is not copied, by id.
+    number of backups in the second repository. `left_out` contains the reason why a backup is not copied, by id.
     """
 
     instance: str
@@ -165,7 +165,7 @@ class CopyPlan:
     binlogs: tuple[ArchivedFile, ...]
     """The archived binlogs that are missing or incomplete in the second repository."""
     known: frozenset[str] = frozenset()
-    """The backups that this host knows. It will know their copies too."""
+    """The backups that this host knows. The host will know their copies too."""
 
     @property
     def size(self) -> int:
@@ -193,7 +193,7 @@ class CopyResult:
 
 
 def plan(source: Instance, target: Instance) -> CopyPlan:
-    """Return the present plan of a copy; change nothing."""
+    """Return the objects that a copy would transfer now; change nothing."""
     here = source.open_repository()
     return _plan(source, here, target, _there(here, source, target))
 
@@ -202,8 +202,8 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
     """Return the second repository; None if it does not exist yet.
 
     Raises:
-        UsageError: it is the first repository.
-        ConfigError: it is not a copy of the first repository.
+        UsageError: the second repository is the first one.
+        ConfigError: the second repository is not a copy of the first one.
     """
     if _place(source) == _place(target):
         raise UsageError(
@@ -233,7 +233,7 @@ def _place(instance: Instance) -> tuple[str, str | None]:
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
     known, checked = host_backup_record.checked_backups(source, here)
     provenance = checked.provenance
-    # Both repositories have the same id, so the first one's cache must not be used for the second one.
+    # Both repositories have the same id, so the cache of the first repository must not be used for the second.
     copied = (
         {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
     )
@@ -355,7 +355,7 @@ class _Run:
         """Copy every chunk of the backup that the second repository lacks.
 
         Raises:
-            DamagedError: a chunk does not match the manifest; the message has the first one.
+            DamagedError: a chunk does not match the manifest; the message names the first such chunk.
         """
         sizes = self._there.sizes(layout.chunks_of_backup(self._name, manifest.backup_id))
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="copy") as pool:

@@ -1,7 +1,7 @@
 """Reading of all instances of one repository. Only changed instances are read again.
 
 An instance is judged by the same code as on its own host. No host, server or pool is queried. The repository is only
-listed and read. Everything in it is untrusted. Names that no instance can have are counted and not read.
+listed and read. Its whole content is untrusted. Folders whose name no instance can have are counted, but not read.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FORMAT = 3
 LONGEST = 300
 """The maximum length of a text, so that one repository cannot fill an answer.
 
-Texts of zsnapdb are shorter.
+All texts that zsnapdb writes are shorter.
 """
 
 
@@ -77,9 +77,9 @@ class _Part(BaseModel):
 
 
 class ReadInstance(_Part):
-    """An instance at the time it was read. `evidence` is the number of the newest evidence record (0: none).
+    """The state of an instance when it was read. `evidence` is the number of the newest evidence record (0: none).
 
-    `future` is the number of backups and signs of life that were in the future then. The facts leave them out.
+    `future` is the number of backups and signs of life with a time that was then in the future. The facts exclude them.
     """
 
     read: patterns.Moment
@@ -106,7 +106,7 @@ class ReadInstance(_Part):
 class SeenProblem(_Part):
     """The reason why something could not be read: the text, the code (class) and the exit code of the error.
 
-    The text can contain the endpoint, the bucket and folders.
+    The text may contain the endpoint, the bucket and folders.
     """
 
     message: SeenText
@@ -119,10 +119,10 @@ class SeenProblem(_Part):
 
 
 class SeenRepository(_Part):
-    """A repository at the time it was read. `foreign` is the number of folders whose name no instance can have.
+    """The state of a repository when it was read. `foreign` is the number of folders whose name no instance can have.
 
-    `problems` are the errors of instances by name. The entry in `instances` is then from an earlier reading. `reading`
-    is a random text that identifies the other file of the same reading.
+    `problems` are the errors of instances by name. If an instance has an error, its entry in `instances` is from an
+    earlier reading. `reading` is a random text that identifies the other file of the same reading.
     """
 
     read: patterns.Moment
@@ -163,7 +163,7 @@ class _Bodies(_Part):
 
 
 class _Frame(_Part):
-    """The first line of each file: facts outside the store on which the content depends."""
+    """The first line of each file: the facts outside the store on which the file's content depends."""
 
     format: int
     tool: str
@@ -175,7 +175,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SeenMemory:
-    """The last reading of each repository, in memory while its file is unchanged. Threads may share it."""
+    """The last reading of each repository, in memory while its file is unchanged. Threads may share this object."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[object, ...], SeenRepository | None]] = {}
@@ -197,7 +197,7 @@ class SeenMemory:
 class SeenFiles:
     """The files about one repository, in a folder that only this account can use.
 
-    `url` is the address of the repository. `trust` has the settings that decide which documents are trusted.
+    `url` is the address of the repository. `trust` contains the settings that decide which documents are trusted.
     """
 
     folder: Path
@@ -212,12 +212,12 @@ class SeenFiles:
 
     @property
     def manifests(self) -> Path:
-        """The folder of the manifests that were read. `repository/catalogue.py` writes the files in it."""
+        """The folder of the manifests that were read. `repository/catalogue.py` writes its files."""
         return self.folder / "manifests"
 
     @property
     def _is_private(self) -> bool:
-        """Whether only this account can change the folder."""
+        """Whether only this account can read and change the folder."""
         try:
             status = [folder.lstat() for folder in (self.folder.parent, self.folder)]
         except OSError:
@@ -231,7 +231,7 @@ class SeenFiles:
             make_private(folder)
 
     def repository(self) -> SeenRepository | None:
-        """Return the last reading; None if there is none."""
+        """Return the last reading; None if there is no reading."""
         return self._read("seen.json", SeenRepository)
 
     def version(self) -> tuple[object, ...] | None:
@@ -243,7 +243,7 @@ class SeenFiles:
         return (self.folder, self._frame(), status.st_ino, status.st_size, status.st_mtime_ns)
 
     def traces(self, seen: SeenRepository) -> dict[str, Trace]:
-        """Return the objects and listings on which each instance of the reading `seen` depended, if they are known."""
+        """Return the objects and listings from which each instance in the reading `seen` was read, if known."""
         known = self._read("traces.json", _Dependences)
         if known is None or known.reading != seen.reading:
             return {}
@@ -257,7 +257,7 @@ class SeenFiles:
         return {key: Remembered(one.size, one.tag, one.text.encode()) for key, one in known.objects.items()}
 
     def keep(self, seen: SeenRepository, traces: dict[str, Trace]) -> None:
-        """Replace the stored reading. If it cannot be written, the next run only takes longer."""
+        """Replace the stored reading. If the file cannot be written, the next run only takes longer."""
         dependences = {name: _Dependence(listings=one.listings, objects=one.objects) for name, one in traces.items()}
         self._write("seen.json", seen)
         with contextlib.suppress(OSError):
@@ -265,7 +265,10 @@ class SeenFiles:
         self._write("traces.json", _Dependences(reading=seen.reading, instances=dependences))
 
     def note_failure(self, error: ZsnapdbError, at: datetime) -> None:
-        """Record that the newest reading failed, until a reading succeeds. The previous reading stays."""
+        """Record that the newest reading failed.
+
+        The record stays until a reading succeeds. The previous reading stays.
+        """
         with contextlib.suppress(ZsnapdbError):
             self.prepare()
             self._write("failed.json", FailedReading(at=at, problem=SeenProblem.of(error)))
@@ -307,7 +310,10 @@ PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Reading:
-    """The present state of a repository. `changed` is the number of instances that were read again."""
+    """The present state of a repository.
+
+    `changed` is the number of changed instances, which were read again.
+    """
 
     seen: SeenRepository
     changed: int
@@ -315,7 +321,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class RepositoryReader:
-    """A reader of the repository `name` of a fleet. `host` opens the store and has the clock."""
+    """A reader of the repository `name` of a fleet. `host` opens the store and provides the time."""
 
     name: str
     settings: RepositorySettings
@@ -386,7 +392,7 @@ class RepositoryReader:
             try:
                 return self._read_instance(repository, name, before, traces.get(name))
             except ZsnapdbError as error:
-                # Without a trace the instance is read again next time.
+                # Without a trace, the next reading reads the instance again.
                 return _Result(name, before, None, error)
 
         with ThreadPoolExecutor(self.fleet.readers, thread_name_prefix="fleet") as pool:
@@ -399,7 +405,7 @@ class RepositoryReader:
         compared = _Remembering(repository)
         if before is not None and trace is not None and number == before.evidence and compared.store.is_as(trace):
             return _Result(name, before, trace)
-        # This does not use the remembering store, because a reading depends only on the number of the record.
+        # This bypasses the remembering store, because a reading depends only on the number of the record.
         record = evidence_log.record(repository, name, number) if number else None
         written = _Written(number, *((record.finished, record.who.host) if record is not None else (None, "")))
         compared.store.known = self.files.bodies(name)
@@ -414,11 +420,11 @@ class RepositoryReader:
         # Manifests may be long, and their summaries are already stored (`repository/catalogue.py`).
         own = {key: one for key, one in store.kept.items() if "/manifests/" not in key}
         self.files.keep_bodies(name, own)
-        # The time of a future object may come before the repository changes, so there is no trace.
+        # A future time may become the past before the repository changes, so no trace is stored.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> ReadInstance | None:
-        """Return the state of the instance in the repository; None if the repository has nothing of it."""
+        """Return the instance's state in the repository; None if the repository contains nothing of the instance."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
         future = from_future((backup.backup_id for backup in known), self.host.latest(), ())
@@ -454,7 +460,7 @@ class RepositoryReader:
         )
 
     def _instance(self, name: str, objectives: ObjectiveSettings) -> Instance:
-        """Return the instance without any records of this host, as only the repository shows it."""
+        """Return the instance without any records of this host, so that only the repository is used."""
         settings = InstanceSettings(repository=self.name, objectives=objectives)
         nothing = Path("/nonexistent")
         host = replace(self.host, cache=self.files.manifests, records=nothing, journals=nothing)
@@ -465,7 +471,7 @@ class RepositoryReader:
 class _Written:
     """The number of the newest evidence record (0: none).
 
-    If the record is trusted, it also has the end of the run and the host.
+    If the record is trusted, the end of the run and the host are also set.
     """
 
     number: int
@@ -489,7 +495,10 @@ class _Remembering:
 
 @dataclass(frozen=True)
 class _Result:
-    """The state of an instance after a check. `is_new`: it was read again because something had changed."""
+    """The state of an instance after a check.
+
+    `is_new`: the instance had changed and was read again.
+    """
 
     name: str
     seen: ReadInstance | None
@@ -501,7 +510,7 @@ class _Result:
 def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, ReadInstance]:
     """Return the instances that had backups before and have no objects now.
 
-    Otherwise the view would turn from red to green when all backups were destroyed.
+    Without them the view would turn from red to green after all backups were destroyed.
     """
     before = past.instances if past is not None else {}
     return {name: one for name, one in before.items() if one.backups and name not in now}

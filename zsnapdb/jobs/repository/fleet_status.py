@@ -15,10 +15,11 @@ from zsnapdb.planning.fleet import overview
 
 @dataclass(frozen=True)
 class RepositoryState:
-    """The known state of a repository of the fleet, and the error if it could not be read now.
+    """The known state of a repository of the fleet, and the error if the repository could not be read now.
 
-    `seen` is the present reading or, if there is an `error`, the last one (None: never read). `changed` is the number
-    of instances that were read again. `is_believed_by_key`: only documents with a known signature are trusted.
+    `seen` is the present reading or, if there is an `error`, the last successful reading (None: never read). `changed`
+    is the number of instances that were read again. `is_believed_by_key`: only documents with a known signature are
+    trusted.
     """
 
     name: str
@@ -68,8 +69,8 @@ class FleetState:
 class FleetRequest:
     """The requested rows and their order. `cached`: no repository is read.
 
-    The first `after` rows in this order are left out, and at most `most` rows are returned (None: all). `tells_errors`:
-    the text of an error is shown, otherwise only its code.
+    The first `after` rows in this order are left out, and at most `most` rows are returned (None: all). If
+    `tells_errors` is False, only the codes of errors are shown, without their texts.
     """
 
     filters: Sequence[overview.Filter] = ()
@@ -81,7 +82,10 @@ class FleetRequest:
 
     @classmethod
     def parse(cls, filters: Sequence[str], order: str, *, cached: bool) -> FleetRequest:
-        """Return the request for the filters and the order that a user typed. Raises UsageError if one is invalid."""
+        """Return the request for the filters and the order that a user typed.
+
+        Raises UsageError if a filter or the order is invalid.
+        """
         if order not in list(overview.SortKey):
             raise UsageError(
                 f"--sort {order!r} is not a sort order", hint=f"choose from: {', '.join(overview.SortKey)}"
@@ -97,7 +101,7 @@ class FleetRequest:
 
 
 def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
-    """Return the state of the fleet now. If a repository cannot be read, the others are still shown.
+    """Return the state of the fleet now. If a repository cannot be read, the other repositories are still shown.
 
     With `memory`, frequent callers parse only changed files.
     """
@@ -112,9 +116,9 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
-    """Return the facts with only the trusted signs of life.
+    """Return the facts without the untrusted signs of life of proved hosts.
 
-    If a trusted document names a host, signs of life that anybody can write are ignored for that host.
+    Anybody can write an untrusted sign of life. It is ignored if a trusted document names the host.
     """
     facts = [
         (state.is_believed_by_key, one.facts())

@@ -1,4 +1,4 @@
-"""Creation of repositories and keys: marker and signing key, a lost marker, changed recipients."""
+"""Creation of a repository's marker and signing key, and a new marker if it is lost or the recipients changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zsnapdb.store.layers import open_store, refuse_unfit
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """Files of secret keys with the public parts of the keys: age identities (one recipient each) and a signing key."""
+    """The files of secret keys (age identities and a signing key), and the public parts of these keys."""
 
     identity: Path | None = None
     recipients: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def generate_keys(identity: Path | None, signing_key: Path | None) -> KeyFiles:
 
 
 def public_parts(identity: Path | None, signing_key: Path | None, repository: str | None = None) -> KeyFiles:
-    """Return the public parts of the keys in the files. ConfigError if a file contains no key."""
+    """Return the public parts of the keys in the files. Raises ConfigError if a file contains no key."""
     recipients = (
         tuple(secret.recipient for secret in crypto_keys.read_identities(identity)) if identity is not None else ()
     )
@@ -87,7 +87,7 @@ def public_parts(identity: Path | None, signing_key: Path | None, repository: st
 def configured_keys(settings: Settings) -> list[KeyFiles]:
     """Return the public parts of the configured keys of each repository.
 
-    A repository without a key file is left out.
+    Repositories without a key file are left out.
     """
     key_files = []
     for name, repository in sorted(settings.repository.items()):
@@ -108,7 +108,10 @@ class InitStep(StrEnum):
 
 @dataclass(frozen=True)
 class InitPlan:
-    """The planned marker, and the step that writes it. `before` are the recipients in the present marker."""
+    """The planned marker, and the step that writes it.
+
+    `before` are the recipients in the present marker, before the change.
+    """
 
     name: str
     url: str
@@ -117,11 +120,11 @@ class InitPlan:
     before: tuple[str, ...] = ()
     signing: SigningState = SigningState.UNDECIDED
     new_key: Path | None = None
-    """The file of the signing key that init creates; None if it creates none."""
+    """The file of the signing key that init creates; None if init creates no key."""
     signer: str | None = None
-    """The public part of the signing key; None before its creation."""
+    """The public part of the signing key; None if the key does not exist yet."""
     store_note: str = ""
-    """A note for the user about the store, after its test."""
+    """A note for the user about the test of the store."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
@@ -140,7 +143,7 @@ class InitPlan:
 class _Place:
     """A configured repository with its open store.
 
-    `missing_key` is the configured key file if it does not exist yet.
+    `missing_key` is the configured key file if the file does not exist yet.
     """
 
     name: str
@@ -153,10 +156,10 @@ class _Place:
 
 
 def choose_repository(settings: Settings, name: str | None) -> str:
-    """Return the name of the named (or only) repository.
+    """Return the name of the given or only repository.
 
     Raises:
-        UsageError: it is not configured, or there are several.
+        UsageError: the given repository is not configured, or none is given although there are several.
     """
     known = ", ".join(sorted(settings.repository))
     if name is None:
@@ -187,7 +190,7 @@ def _place(settings: Settings, name: str | None) -> _Place:
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
-    """Return the plan of init for the named (or only) repository; change nothing.
+    """Return the plan of init for the given or only repository; change nothing.
 
     Raises:
         ConfigError: a configured key cannot be used.
@@ -201,8 +204,8 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
         marker = Marker.read(place.objects)
     except NotFound:
         return _with_signing(_without_marker(place), place)
-    # This host may already have signed documents here, so a missing key was lost. Hosts with a new key would trust none
-    # of them.
+    # This host may already have signed documents in the repository, so the missing key was lost. Hosts that trust only
+    # a new key would not trust these documents.
     place.keyring.check_signing()
     step = InitStep.RECIPIENTS if recipients and recipients != marker.recipients else InitStep.NOTHING
     planned = InitPlan(
@@ -223,7 +226,7 @@ def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
 
 
 def prove(settings: Settings, name: str | None) -> None:
-    """Write, read, replace and remove an object of the named (or only) repository.
+    """Write, read, replace and remove a test object in the given or only repository.
 
     Afterwards the repository is unchanged.
 
@@ -252,7 +255,7 @@ def init(settings: Settings, name: str | None) -> InitPlan:
     """Execute the plan and return it.
 
     Raises:
-        PreflightError: a new repository would be on an unfit file system.
+        PreflightError: the file system is not suitable for a new repository.
         ExistsError, ChangedError: another process wrote the marker in the meantime; that marker stays.
     """
     planned = plan(settings, name)

@@ -1,4 +1,4 @@
-"""The instances and backups of a repository, backups' snapshots on this host, and pins."""
+"""The instances and backups of a repository, the snapshots of backups on this host, and pins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 @dataclass(frozen=True)
 class InventoryEntry:
-    """A backup, and whether this host has its snapshots, so that it can be cloned."""
+    """A backup, and whether this host has its snapshots, so that the backup can be cloned."""
 
     manifest: Summary
     is_local: bool
@@ -51,7 +51,7 @@ class Detail:
 def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
     """Return the snapshots of the instance's stored sets on this host, with their repository.
 
-    None if no volumes are configured, or this host lacks one of them.
+    Return None if no volumes are configured, or if this host lacks a volume.
     """
     volumes = instance.settings.volumes
     if volumes is None or not all(datasets.exists(dataset) for dataset in volumes.values()):
@@ -62,13 +62,13 @@ def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
 def _local_guids(
     instance: Instance, manifests: Sequence[Summary], seen: Sequence[OwnedSnapshot] | None
 ) -> set[frozenset[int]]:
-    """Return the GUIDs of each backup whose set has snapshots on this host.
+    """Return the snapshot GUIDs of each backup whose set has snapshots on this host.
 
     If no volumes are configured, the volumes of the newest backup are used. `seen` is the result of `_own_snapshots`.
     """
     if seen is None:
         if instance.settings.volumes is not None or not manifests:
-            # A host that never had the instance has none of its snapshots.
+            # A host on which the instance never ran has none of its snapshots.
             return set()
         instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
         seen = _own_snapshots(instance)
@@ -84,7 +84,7 @@ def _is_local(backup: Summary, here: set[frozenset[int]]) -> bool:
 class Inventory:
     """The backups of an instance, oldest first, the errors of unreadable backups, and the unfinished backups.
 
-    `damage` has the known damage of each backup's chain, by backup id.
+    `damage` contains the known damage of each backup's chain, by backup id.
     """
 
     entries: tuple[InventoryEntry, ...]
@@ -94,7 +94,7 @@ class Inventory:
     """Differences between the repository and the backups that this host stored."""
     damage: Mapping[str, tuple[KnownDamage, ...]] = field(default_factory=dict)
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """The reason why this host does not know a backup, by backup id. Empty on a host that knows none."""
+    """The reason why this host does not know a backup, by backup id. Empty on a host that knows no backups."""
 
 
 def inventory(instance: Instance) -> Inventory:
@@ -137,7 +137,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
 
 
 def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:
-    """Raise DamagedError if a backup that is newer than the chosen one was stored and cannot be used."""
+    """Raise DamagedError if a stored backup that is newer than the chosen one cannot be used."""
     unusable = {name: error.message for name, error in known.unreadable.items()}
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
     later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]
@@ -162,7 +162,7 @@ class StoredInstance:
 
 @dataclass(frozen=True)
 class RepositoryInstances:
-    """The instances in a repository, or the error if they could not be listed."""
+    """The instances in a repository, or the error if the instances could not be listed."""
 
     repository: str
     url: str
@@ -171,9 +171,9 @@ class RepositoryInstances:
 
 
 def list_instances(settings: Settings, host: Host, repository: str | None) -> tuple[RepositoryInstances, ...]:
-    """Return the instances in each repository, or only in the named one.
+    """Return the instances in each repository, or only in the given one.
 
-    They are found by their folders; no manifest is read. Raises UsageError if the repository is not configured.
+    Instances are found by their folders; no manifest is read. Raises UsageError if the repository is not configured.
     """
     if repository is not None and repository not in settings.repository:
         known = ", ".join(sorted(settings.repository))
@@ -228,7 +228,7 @@ def unpin(instance: Instance, backup_id: str) -> Pin:
     """Remove the pin of a backup, on this host and in the repository.
 
     Raises:
-        NotFound: it has no pin in either place.
+        NotFound: the backup has no pin in either place.
     """
     repository = instance.open_repository()
     if backup_id in host_backup_record.pinned_here(instance, repository):

@@ -1,4 +1,4 @@
-"""The recoverable points of an instance, and the age of its newest backup and binlogs.
+"""The recoverable points of an instance, and the age of the newest backup and binlogs.
 
 The data comes from the repository and this host's records, so the command works without the server.
 """
@@ -35,9 +35,9 @@ _MICROSECONDS = 1_000_000
 class ProtectionStatus:
     """The state of protection of an instance at a time (UTC).
 
-    Ages and lags are in seconds; None if there is no backup or no archived binlog. The window only has backups whose
-    chain is complete and has no known damage. `damaged` has the errors of unreadable objects. `known_damage` is the
-    damage that checks found.
+    Ages and lags are in seconds; None if there is no backup or no archived binlog. The window contains only backups
+    whose chain is complete and has no known damage. `damaged` contains the errors of unreadable objects. `known_damage`
+    is the damage that checks found.
     """
 
     instance: str
@@ -47,7 +47,7 @@ class ProtectionStatus:
     window: Window
     last: ArchivedFile | None
     complete_until: int | None
-    """The time until which `last` is complete (microseconds UTC): its last commit, or a later recorded time."""
+    """The time up to which the archive is complete (microseconds UTC): its last commit, or a later recorded time."""
     archive_lag: float | None
     """The time since `complete_until`."""
     drill: Evidence | None
@@ -58,11 +58,11 @@ class ProtectionStatus:
     """Differences between the repository and the backups that this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
     clock: str = ""
-    """The doubt about the clock of this host, and the command that confirms the clock; "" if there is none."""
+    """Why the clock of this host may be wrong, and the command that confirms the clock; "" if it is right."""
     signing: str = ""
     """A note for the user if this host does not sign; "" if it signs."""
     machines: tuple[str, ...] = ()
-    """Restorable backups of virtual machines, oldest first. The window only has server backups."""
+    """Restorable backups of virtual machines, oldest first. The window contains only server backups."""
 
     @property
     def last_commit(self) -> int | None:
@@ -77,7 +77,7 @@ def status(instance: Instance) -> ProtectionStatus:
 
 
 def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
-    """Return the present state of protection, from the given content of the repository."""
+    """Return the present state of protection, according to this content of the repository."""
     at = instance.host.now()
     newest, complete = next(reversed(stored.current), None), stored.complete_until
     past = health.past_drills(stored, instance)
@@ -106,7 +106,7 @@ def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
 def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
     """Return the error that the user should see; None if there is none.
 
-    It is DamagedError, or NotFound if no backup is restorable.
+    The error is DamagedError, or NotFound if no backup is restorable.
     """
     if status.damaged or any(finding.is_alarming for finding in status.missing):
         return DamagedError(
@@ -134,7 +134,7 @@ class InstanceStatus:
     def exit_code(self) -> int:
         """0: all objectives are met, 1: there is a warning, 2: an objective is broken.
 
-        If there is an error, this is its exit code.
+        If there is an error, return the exit code of the error.
         """
         if self.status is None:
             return self.error.exit_code if self.error is not None else ZsnapdbError.exit_code
@@ -147,9 +147,9 @@ _PATIENCE = 30.0
 
 
 def statuses(settings: Settings, repository: str | None) -> list[InstanceStatus]:
-    """Return the state of every configured instance, in its own repository or in the named one.
+    """Return the state of every configured instance, in its own repository or in the given one.
 
-    After an error with one instance, the others are still returned.
+    After an error with one instance, the other instances are still returned.
     """
     return [observed(Instance.at(settings, name, repository)) for name in sorted(settings.instance)]
 

@@ -4,9 +4,10 @@ The order of the steps guarantees these invariants:
 - Every removal needs the lease of the instance, so no backup runs at the same time.
 - An increment is removed before its base. After an interruption at any moment, every listed backup is complete.
 - The removal of a backup is first recorded on this host. Then its local snapshots and bookmarks are destroyed. Then its
-  manifest is removed, which ends the backup, and then its chunks. A later run sweeps the leftovers of an interrupted
-  run when they are old enough.
-- A manifest is read again directly before its removal. If it is unreadable or differs from the plan, the run stops.
+  manifest is removed, which ends the backup, and then its chunks. A later run sweeps leftovers that have the minimum
+  age.
+- A manifest is read again directly before its removal. If the manifest is unreadable or differs from the plan, the run
+  stops.
 - Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
 """
 
@@ -58,7 +59,7 @@ _PARALLEL_LISTINGS = 8
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """The plan of a prune, with reasons. `sizes` has the size in bytes of every readable backup, by id."""
+    """The plan of a prune, with reasons. `sizes` contains the size in bytes of every readable backup, by id."""
 
     instance: str
     backups: Summaries
@@ -85,7 +86,7 @@ class PrunePlan:
 
     @property
     def chain_cost(self) -> ChainCost:
-        """The backups that are kept only because others need them, and the bytes that shorter chains would free."""
+        """The backups that are kept only as bases of other backups, and the bytes that shorter chains would free."""
         return chain_cost(self.retention.decisions, self.backups.backups)
 
     @property
@@ -100,7 +101,7 @@ class PrunePlan:
 
     @property
     def freed_locally(self) -> int:
-        """A lower bound of the bytes that are freed in the pool: the bytes that only one of the snapshots uses."""
+        """A lower bound of the bytes that are freed in the pool: bytes shared between snapshots are not counted."""
         return sum(d.size for d in self.local if d.remove)
 
 
@@ -128,9 +129,9 @@ def plan(
     unrestorable: Unrestorable = Unrestorable.KEEP,
     trusts_clock: bool = False,
 ) -> PrunePlan:
-    """Return the present plan of a prune; change nothing.
+    """Return the removals that a prune would make now; change nothing.
 
-    `local` replaces the leftovers on this host.
+    `local` are the leftovers on this host (None: read them here).
 
     Raises:
         ConfigError: there is no retention policy.
@@ -222,7 +223,8 @@ def _pruning_facts(
     provenance = checked.provenance.for_removal
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     return RetentionFacts(
-        # A replaced manifest of this host may come back. Its bases are kept, like those of a damaged manifest.
+        # The original of a replaced manifest may come back. So its bases are kept, like the bases of a damaged
+        # manifest.
         unreadable={
             name: error.message
             for name, error in backups.unread.items()
@@ -251,7 +253,7 @@ def prune(
         ConfigError: there is no retention policy.
         ClockDoubtError: this host's clock is far from the store's clock or the newest backup's time, and the caller
             does not trust this clock.
-        DamagedError: a manifest has changed or become unreadable since the plan. The removals stop there.
+        DamagedError: a manifest has changed or become unreadable since the plan. Later removals were not executed.
         RepositoryError: the store refuses a request.
     """
     instance.retention_policy()
@@ -332,12 +334,12 @@ class _Run:
 
     @property
     def _stays(self) -> frozenset[str]:
-        """The known backups that are kept, except those from the future."""
+        """The known backups that are kept, except backups with a future time."""
         future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
         return (self._plan.retention.kept & self._plan.provenance.proofs.keys()) - future
 
     def _check_what_stays(self) -> None:
-        """Read the newest backup that is kept and restorable again from the store, with its complete chain."""
+        """Read the complete chain of the newest kept and restorable backup again from the store."""
         lineage = Lineage(self._plan.provenance.trusted(self._plan.backups.backups))
         stays = self._stays
         self._check_chunks(stays)
@@ -355,7 +357,7 @@ class _Run:
         )
 
     def _check_chunks(self, stays: Collection[str]) -> None:
-        """Raise DamagedError if a kept backup lacks chunks and no earlier check found that.
+        """Raise DamagedError if a kept backup lacks chunks and no earlier check found this damage.
 
         Otherwise the prune might keep such a backup instead of a good one.
         """
@@ -374,8 +376,8 @@ class _Run:
     def _check_faulty(self) -> None:
         """Raise PreflightError if a backup is recorded as damaged but is intact.
 
-        This is checked if signatures are not trusted, because anybody who can write to the repository can record
-        damage.
+        Without trusted signatures, anybody who can write to the repository can record damage. With them, nothing is
+        checked.
         """
         if self._repository.keyring.trusted:
             return
@@ -426,7 +428,10 @@ class _Run:
         self._size += sum(sizes.values())
 
     def _sweep(self, leftover: Leftover) -> None:
-        """Remove the leftovers of an interrupted run, the mark first, so that no run continues without its chunks."""
+        """Remove the leftovers of an interrupted backup.
+
+        Its mark is removed first, so that no run continues the backup.
+        """
         name = leftover.backup_id
         if self._has_manifest(name):
             self._notes.append(f"{name} has a manifest that the store did not list; its chunks stay")
@@ -469,7 +474,7 @@ class _Run:
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
         """Destroy the local leftovers of a backup that is kept in the repository, or no longer exists there.
 
-        The store is checked again for the backup.
+        First check again whether the store contains the backup.
         """
         if name not in self._plan.retention.kept and self._has_manifest(name):
             self._notes.append(f"{name} has a manifest that the store did not list; its snapshots stay")

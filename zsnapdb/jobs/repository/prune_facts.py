@@ -1,4 +1,4 @@
-"""Facts about the repository that a prune needs besides manifests: locks of the store, and leftovers of runs."""
+"""Facts about the repository that a prune needs in addition to manifests: locks of the store, and leftovers of runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PARALLEL_REQUESTS = 8
 
 
 def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[str, str]:
-    """Return the reason of each pin, by backup id. `here` are the backups that this host recorded as pinned."""
+    """Return the reason for each pin, by backup id. `here` are the backups that this host recorded as pinned."""
     hidden = {
         name: f"this host pinned it, the repository lacks the pin; `zsnapdb pin {instance} {name} --remove` ends that"
         for name in here
@@ -50,9 +50,9 @@ def faulty(repository: Repository, instance: str) -> dict[str, str]:
 
 
 def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the backups that the store itself locks, with the end of each lock.
+    """Return the backups that the store itself locks, with the time at which each lock ends.
 
-    Only the lock of the manifest is checked, because it was written last and its lock ends last.
+    Only the lock of the manifest is checked, because the manifest was written last and its lock ends last.
     """
 
     def hold_of(name: str) -> ObjectHold | None:
@@ -68,7 +68,10 @@ def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[
 
 
 def leftovers(repository: Repository, instance: str, backups: Summaries, marks: Sequence[Unfinished]) -> list[Leftover]:
-    """Return the leftovers of ids without a manifest. List the ids once, then the objects of each such id."""
+    """Return the leftovers of backup ids without a manifest.
+
+    List the ids once, then the objects of each id without a manifest.
+    """
     there = {backup.backup_id for backup in backups.backups} | set(backups.unread)
     marked = {mark.backup_id: mark for mark in marks if mark.backup_id not in there}
     names = set(filter(is_backup_id, repository.folders(layout.all_chunks(instance)))) - there
@@ -92,7 +95,7 @@ def leftovers(repository: Repository, instance: str, backups: Summaries, marks: 
 
 
 def guids(backups: Sequence[Summary], backup_ids: Sequence[str]) -> dict[str, frozenset[int]]:
-    """Return the GUIDs of the snapshots of the chosen backups, by backup."""
+    """Return the snapshot GUIDs of the chosen backups, by backup id."""
     chosen = set(backup_ids)
     return {b.backup_id: frozenset(volume.guid for volume in b.volumes) for b in backups if b.backup_id in chosen}
 
@@ -116,7 +119,7 @@ def in_use(
 
 @dataclass(frozen=True)
 class OldBinlog:
-    """The decision about an archived file. `size` is its size in bytes in the store."""
+    """The decision about an archived binlog. `size` is the binlog's size in bytes in the store."""
 
     decision: BinlogDecision
     file: ArchivedFile
@@ -137,8 +140,8 @@ def plan(
 ) -> tuple[OldBinlog, ...]:
     """Return the decisions about the instance's archived binlogs if the backups `kept` stay.
 
-    `order` are the ids of all backups, oldest first; an unreadable one may be missing.
-    Unreadable parts of the archive and foreign binlogs are kept. A host that knows no backup removes nothing.
+    `order` are the ids of all backups, oldest first; unreadable backups may be missing. Unreadable parts of the archive
+    and foreign binlogs are kept. A host that knows no backup removes nothing.
     """
     old = expired(instance.archive(repository), kept, summaries, order)
     files = [one.file for one in old]
@@ -149,7 +152,7 @@ def plan(
 def expired(
     archive: BinlogArchive, kept: Collection[str], summaries: Sequence[Summary], order: Sequence[str]
 ) -> tuple[OldBinlog, ...]:
-    """Return the decisions on an instance's archived binlogs of all writers, if the backups `kept` stay."""
+    """Return the decisions about an instance's archived binlogs from all servers, if the backups `kept` stay."""
     files = archive.load().files
     if not files:
         return ()
@@ -170,7 +173,7 @@ def _of_known(decision: BinlogDecision, known: Collection[tuple[str, str]]) -> B
 def binlog_leftovers(
     instance: Instance, repository: Repository, moment: datetime, after: float, *, knows_any: bool
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return the decisions about binlog objects without a description. `after` is in seconds."""
+    """Return the decisions about binlog objects without a description. `after` is the minimum age in seconds."""
     undescribed_binlogs = []
     for (incarnation, name), objects in undescribed(BinlogArchive(repository, instance.name)).items():
         times = [item.modified for item in objects if item.modified is not None]
@@ -186,7 +189,10 @@ def binlog_leftovers(
 
 @dataclass(frozen=True)
 class LocalLeftovers:
-    """Snapshots and bookmarks of an instance's backups on this host. `guids` has the possible bases per role."""
+    """Snapshots and bookmarks of an instance's backups on this host.
+
+    `guids` contains the GUIDs of the possible bases, by role.
+    """
 
     snapshots: tuple[LocalSnapshot, ...]
     bookmarks: tuple[LocalBookmark, ...]
@@ -194,7 +200,7 @@ class LocalLeftovers:
 
 
 NOTHING_LOCAL = LocalLeftovers((), (), {})
-"""Empty, for a host without the instance, or for a repository other than the instance's own."""
+"""Empty leftovers, for a host without the instance, or for a repository other than the instance's own."""
 
 
 def read_local_sets(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:

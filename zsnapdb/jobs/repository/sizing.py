@@ -75,7 +75,7 @@ def parse_keep(text: str | None) -> KeepRules:
 
 
 def parse_prices(text: str) -> tuple[StorePrice, ...]:
-    """Return the named price list (`all`: every one), or the one in a TOML file.
+    """Return the price list with this name (`all`: all lists), or the list in a TOML file.
 
     Raise ConfigError if the file cannot be used.
     """

@@ -1,7 +1,7 @@
-"""Verification that the repository still has all written bytes. It lists the objects, or reads every byte.
+"""The verification that the repository still contains all written bytes. It lists the objects, or reads every byte.
 
-The findings are recorded in the repository. An error of the store is never a finding. It ends the run, and the findings
-so far are recorded.
+The findings are recorded in the repository. An error of the store is never a finding. The error ends the run, after the
+findings so far were recorded.
 
 Findings about archived binlogs are recorded under `<incarnation>/<file>`. Findings about an active binlog are not
 recorded, because its objects change until the next run. A document (marker, manifest, description, evidence, pin, mark,
@@ -51,8 +51,8 @@ _LEASES = ("writer", "consolidate")
 class DocumentCheck:
     """The damage of stored documents by key, and the number of documents that were read.
 
-    `without_digest` is the number of documents that an earlier version stored without signature and digest. Damage to
-    such a document is found only if the document is no longer well-formed.
+    `without_digest` is the number of documents that an earlier version stored without signature and digest. In such a
+    document, damage is found only if it makes the document malformed.
     """
 
     damage: dict[str, tuple[str, ...]]
@@ -88,7 +88,7 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return whether the document has a signature or digest, and its damage; None if it was removed meanwhile."""
+    """Return whether the document has a signature or digest, and its damage; None if it no longer exists."""
     place = repository.place(key)
     try:
         body = repository.get(key)
@@ -133,9 +133,9 @@ def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
 def observe_binlogs(
     archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
 ) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
-    """Yield each binlog, its damage (None if it was changed or removed meanwhile) and the number of bytes read.
+    """Yield each binlog, its damage (None if the binlog was changed or removed meanwhile) and the number of bytes read.
 
-    `concurrency` files are read in parallel, with one chunk of each in memory.
+    `concurrency` files are read in parallel, with one chunk of each file in memory.
     """
     sizes = stored_sizes(archive, files)
     total, done = sum(file.stored_size for file in files), 0
@@ -153,7 +153,7 @@ def observe_binlogs(
             gone = bool(damage) and file not in archive.load().files
             yield file, None if gone else damage, file.stored_size if depth is Depth.READ else 0
     finally:
-        # After an interrupt, do not wait until the other files are read.
+        # After an interrupt, do not wait until the remaining files are read.
         pool.shutdown(cancel_futures=True)
 
 
@@ -195,9 +195,9 @@ class VerifyPlan:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """The result of a verification: the damage of each backup, from this run or an earlier one, and its consequences.
+    """The result of a verification: the damage of each backup (found now or earlier), and the damage's consequences.
 
-    `binlogs` has the damage of archived binlogs, by incarnation and name. `size` is the number of bytes read.
+    `binlogs` contains the damage of archived binlogs, by incarnation and name. `size` is the number of bytes read.
     `unrecorded` is the reason why the findings were not recorded ("" if they were recorded).
     """
 
@@ -211,7 +211,7 @@ class VerifyResult:
     missing: tuple[StoredFinding, ...] = ()
     """Differences between the repository and the backups that this host stored."""
     documents: DocumentCheck = NO_DOCUMENTS
-    """The check of all other documents. The damage of manifests is in `damage`."""
+    """The result for all documents except manifests. The damage of manifests is in `damage`."""
 
     @property
     def is_whole(self) -> bool:
@@ -223,7 +223,7 @@ class VerifyResult:
     def raw(self) -> tuple[str, ...]:
         """The verified backups whose streams keep the encryption of ZFS.
 
-        Their records and hashes were verified. But only a drill proves that ZFS can decrypt their blocks.
+        The records and hashes of these streams were verified. But only a drill proves that ZFS can decrypt the blocks.
         """
         chosen = set(self.plan.chosen)
         return tuple(s.backup_id for s in self.plan.backups.backups if s.is_raw and s.backup_id in chosen)
@@ -231,7 +231,7 @@ class VerifyResult:
     def alarm(self) -> ZsnapdbError | None:
         """Return the error that the user should see; None if there is none.
 
-        It is DamagedError, or NotFound if there is no backup.
+        The error is DamagedError, or NotFound if there is no backup.
         """
         if not self.is_whole:
             return DamagedError(
@@ -247,9 +247,9 @@ class VerifyResult:
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
-    """Return the present plan of a verification; change nothing.
+    """Return the objects that a verification would check now; change nothing.
 
-    New manifests and earlier findings are read for it.
+    This reads new manifests and earlier findings.
     """
     repository = instance.open_repository()
     return _plan(instance, repository, instance.archive(repository), depth, older_than, limit)
@@ -292,7 +292,7 @@ def verify(
         ConfigError: a key for a deep verification is missing.
     """
     repository = instance.open_repository()
-    # A verification reads every description from the store, even if this host has it in its cache.
+    # A verification reads every description from the store, even if the description is in this host's cache.
     planned = _plan(instance, repository, BinlogArchive(repository, instance.name), depth, older_than, limit)
     notebook = _Notebook(repository, instance, planned)
     began, total = time.monotonic(), 0
@@ -339,7 +339,7 @@ def verify(
 
 
 class _Notebook:
-    """The findings of this run and of earlier runs. They are saved regularly, under a new key."""
+    """The findings of this run and of earlier runs. They are saved regularly in a new object."""
 
     def __init__(self, repository: Repository, instance: Instance, planned: VerifyPlan) -> None:
         self.unrecorded = ""
@@ -356,7 +356,7 @@ class _Notebook:
         return Checks(self._findings, self._known.keys)
 
     def note(self, name: str, depth: Depth, damage: tuple[str, ...] | None) -> None:
-        """Add the damage of one backup; None if the backup was removed meanwhile."""
+        """Add the damage of one backup (None: the backup was removed meanwhile)."""
         if damage is None:
             self.gone.add(name)
             self._findings.pop(name, None)
@@ -368,7 +368,7 @@ class _Notebook:
             self.save()
 
     def save(self) -> None:
-        """Record the findings so far. A read-only account still gets the result."""
+        """Save the findings so far. If that fails, the verification continues."""
         if not self._is_dirty:
             return
         try:
@@ -379,7 +379,7 @@ class _Notebook:
         self._saved, self._is_dirty = time.monotonic(), False
 
     def finish(self) -> None:
-        """Save the findings, and remove the earlier records, because the new record contains their findings too."""
+        """Save the findings. Then remove the earlier records, because the new record contains their findings too."""
         self.save()
         if self._is_written and not self.unrecorded:
             try:
@@ -406,7 +406,7 @@ def _look(
 
 
 def reader(instance: Instance, repository: Repository, total: int = 0) -> Reader:
-    """Return a reader of complete backups. `total` is the number of bytes in all of them."""
+    """Return a reader of complete backups. `total` is the number of bytes in all these backups."""
     return Reader(repository, instance.repository.stream.concurrency, total, instance.events)
 
 
@@ -448,7 +448,7 @@ def damage_of(
 class Reader:
     """A reader of complete volumes.
 
-    It checks the hash and decryption of each chunk, the records of the stream, and its GUIDs.
+    It checks the hash and decryption of each chunk, and the records and GUIDs of the stream.
     """
 
     def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:

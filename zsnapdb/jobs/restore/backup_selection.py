@@ -1,6 +1,6 @@
-"""The choice of a restore's backup and binlogs, and the steps of their replay.
+"""The choice of a restore's backup and binlogs, and the steps of the replay.
 
-Transactions are read from binlogs that decide where the restore stops, and from binlogs with tables whose engine is not
+Transactions are read only from binlogs in which the restore may stop, and from binlogs with tables whose engine is not
 recorded.
 """
 
@@ -114,7 +114,7 @@ def choose(
     history: str | None,
     local: LocalBinlogs,
 ) -> SelectedPoint:
-    """Return the choice. If binlogs decide it, their transactions are read.
+    """Return the chosen point. If transactions decide the choice, read them from the binlogs.
 
     `loaded` are the archived binlogs (None: they are not needed). Binlogs in `local` are not downloaded.
     """
@@ -137,7 +137,7 @@ def choose(
             chosen = _bounded(choice, start, reader, now)
             if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
                 # The backup was begun before that time and its snapshot is later, or a clock was set back. Only an
-                # older backup leads to that time.
+                # older backup can be rolled forward to that time.
                 backups = backups[: backups.index(choice.point)]
                 if not backups:
                     raise NotFound(
@@ -201,7 +201,7 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: d
 def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
     """Return the last transaction of the files; None if they contain none. The first file is replayed from `start`.
 
-    The files are not read. The time of the transaction is the latest time in the description of its file.
+    Only the descriptions of the files are used. The returned commit time is the latest commit time in the file.
     """
     for place in range(len(files) - 1, -1, -1):
         file, begin = files[place], files[place].start if place else start
@@ -223,7 +223,7 @@ def uses_this_host(requested: RestoreOrigin) -> bool:
 
 
 def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
-    """Return the binlogs that the server of the newest backup still has on this host, if they may be used."""
+    """Return the binlogs of the newest backup's server that are still on this host, if they may be used."""
     if not candidates or not uses_this_host(requested):
         return LocalBinlogs()
     server = server_source(candidates[-1]).server
@@ -231,16 +231,17 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the steps, with each binlog marked that exists on this host.
+    """Mark in the steps each binlog that exists on this host, and return the steps.
 
-    They also get the present digests of the archive's descriptions.
+    Also set the present digests of the archive's descriptions.
     """
     files = () if archive is None else archive.files
     named = {(log.incarnation, log.file) for step in steps for log in step.logs}
     here = {
         (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
     }
-    # Without an archive, descriptions of binlogs end where the replay ends, so they differ from those in the plan.
+    # Without an archive, descriptions of binlogs end where the replay ends, so they differ from the descriptions in the
+    # plan.
     digests = {
         (file.incarnation, file.name): file.digest
         for file in files
@@ -250,7 +251,7 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
 
 
 def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
-    """Return the replayer for a server of this version: the configured one, else the server itself if it is able."""
+    """Return the replayer for a server of this version: the configured one, else the server itself if it can replay."""
     if settings.restore.replay != "auto":
         return settings.restore.replay
     return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
@@ -295,7 +296,7 @@ def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple
 
 
 def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defaults:
-    """Return the default engine at the begin of a replay: the one in `server.options`, else the source's."""
+    """Return the default engine at the start of a replay: the engine in `server.options`, else the source's default."""
     own = [line.partition("=")[2].strip() for line in options if option_name(line) == "default_storage_engine"]
     return Defaults([variables.get("default_storage_engine", "InnoDB"), *own][-1])
 
@@ -303,13 +304,13 @@ def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defa
 def check_engines(
     archive: BinlogArchive, local: LocalBinlogs, files: Sequence[ArchivedFile], steps: Sequence[Replay], start: Defaults
 ) -> None:
-    """Check that the steps can give each table its engine, if the descriptions of the binlogs show that.
+    """Check, as far as the descriptions of the binlogs allow, that the replay creates each table with its engine.
 
-    The binlogs of a step are read only if one of them has a non-transactional table whose engine is not recorded. They
-    are read from that one on, because a later one may drop the table.
+    The binlogs of a step are read only if a binlog contains a non-transactional table whose engine is not recorded.
+    They are read from that binlog on, because a later binlog may drop the table.
 
     Raises:
-        PreflightError: the replay would give a table a different engine, and no record has the right one
+        PreflightError: the replay would create a table with a different engine, and the right engine is not recorded
     """
     described = {(file.incarnation, file.name): file for file in files}
     for step in steps:

@@ -23,14 +23,14 @@ DAMAGE = "damage"
 
 
 def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return the finding that all chunks of a backup exist with the right sizes and that its keys can be opened.
+    """Return the finding that all chunks of a backup exist with the right sizes and its keys can be decrypted.
 
     The chunks and sizes come from one listing.
 
     Raises:
         DamagedError: a chunk is missing or has another size.
     """
-    # If a key is wrong, raise the error now, not after the download of earlier backups.
+    # If a key is wrong, raise the error now and not after the download of earlier backups.
     repository.ciphers(manifest)
     with naming_restorable(instance, repository, manifest.backup_id):
         for volume in manifest.volumes:
@@ -72,7 +72,10 @@ def is_damaged(findings: Sequence[FitnessFinding]) -> bool:
 
 @contextlib.contextmanager
 def naming_restorable(instance: Instance, repository: Repository, damaged: str) -> Iterator[None]:
-    """Raise an error about a damaged chunk again, with the newest backup that does not need the backup `damaged`."""
+    """Raise an error about a damaged chunk again.
+
+    Name in it the newest backup that does not need the backup `damaged`.
+    """
     try:
         yield
     except DamagedError as error:
@@ -93,7 +96,7 @@ _MOST_TEXT = 4096
 
 
 def key_location(instance: Instance) -> str:
-    """Return the `keylocation` for raw received datasets: the key file, else `prompt`."""
+    """Return the `keylocation` for datasets that are received raw: the key file, else `prompt`."""
     file = instance.settings.encryption.key_file
     return "prompt" if file is None else f"file://{file}"
 
@@ -111,9 +114,9 @@ def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFind
 
 
 def judge_key(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return findings about the key of a backup: whether the file has the key that the volumes had then.
+    """Return findings about the key of a backup: whether the file contains the key that the volumes had at the backup.
 
-    The first chunk of each raw volume shows this. Nothing is changed.
+    The first chunk of each raw volume proves this. Nothing is changed.
 
     Raises:
         DamagedError: a chunk is damaged.
@@ -140,7 +143,7 @@ def _text(file: Path) -> bytes:
 
 
 def _is_opened(repository: Repository, manifest: Manifest, volume: VolumePart, text: bytes) -> bool:
-    """Return whether the key opens the volume. True for keys of an unknown form, which only ZFS can check."""
+    """Return whether the key opens the volume. Return True for a key in an unknown format, which only ZFS can check."""
     stored = repository.chunks_of(manifest, volume.role)
     first = first_bytes(
         stored,

@@ -1,8 +1,8 @@
-"""The exchange of a server's datasets for restored ones, and its reversal. Interrupted changes can be repeated.
+"""The exchange of a server's datasets for restored datasets, and the reversal. Interrupted changes can be repeated.
 
-The kernel and ZFS are queried before the first change, and again before each direction
-(`jobs/host/dataset_use_checks.py`). Only GUIDs and marks show the state of an exchange
-(`planning/restore/dataset_exchange.py`). No command has to remember it.
+The kernel and ZFS are queried before the first change, before the exchange and before its reversal
+(`jobs/host/dataset_use_checks.py`). GUIDs and marks alone show the state of an exchange
+(`planning/restore/dataset_exchange.py`), so no command has to remember it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
 
 
 def is_in_place(plan: RestorePlan) -> bool:
-    """Return whether the restored datasets have taken the place of the server's own, with their mount points."""
+    """Return whether the restored datasets have replaced the server's own, with the same names and mount points."""
     step = plan.promotion
     if step is None or look(plan, step).state is not ExchangeState.IN_PLACE:
         return False
@@ -99,10 +99,12 @@ def _names(part: PromotePart) -> tuple[str, ...]:
 
 
 def swap(plan: RestorePlan, step: Promote) -> None:
-    """Unmount all datasets. Rename the old datasets, and the restored datasets to the old names. No server is running.
+    """Unmount all datasets. Rename the old datasets, then give the restored datasets the old names.
+
+    No server is running.
 
     Raises:
-        PreflightError: a server uses one of the datasets, or the rename would include another dataset; nothing was
+        PreflightError: a server uses one of the datasets, or a rename would also rename a foreign dataset; nothing was
             renamed.
     """
     exchange = look(plan, step)
@@ -135,10 +137,10 @@ def _release_olds(step: Promote) -> None:
         if seen is None or part.old_guid not in (None, int(seen["guid"].value)):
             continue
         if not datasets.exists(part.dataset):
-            # Plans of older versions have no GUID. If there is no restored dataset under its own name, this dataset may
-            # be it.
+            # Plans of older versions have no GUID. If no restored dataset has its own name, this dataset may be the
+            # restored one.
             continue
-        # This change comes first. It tells an undo of the exchange that zsnapdb unmounted the dataset.
+        # Make this change first. By it, an undo of the exchange knows that zsnapdb unmounted the dataset.
         datasets.set_properties(part.place, {"canmount": "noauto"})
         datasets.unmount(part.place)
     dataset_use_checks.refuse_mounted_elsewhere(
@@ -153,8 +155,8 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
     Datasets that were not renamed are not changed.
 
     Raises:
-        PreflightError: a server uses one of the datasets, they cannot be identified, or all restored datasets are in
-            place, so the exchange is complete. Nothing was renamed.
+        PreflightError: a server uses one of the datasets, the datasets cannot be identified, or the exchange is
+            complete. Nothing was renamed.
     """
     exchange = look(plan, step)
     if not exchange.has_begun:
@@ -191,7 +193,10 @@ def remount(step: Promote) -> None:
 
 
 RELEASED = {name: f"{PROPERTY}:replaced-{name}" for name in GUARANTEES}
-"""The property of a replaced dataset with its former reservation in bytes. The new dataset has it now."""
+"""The property of a replaced dataset that records its former reservation in bytes.
+
+The new dataset now has that reservation.
+"""
 _NOTHING = ("0", "none")
 _SWITCHES = ("readonly", *datasets.SAFE_MOUNT)
 
@@ -207,7 +212,7 @@ class OwnSettings:
 
     @classmethod
     def read(cls, dataset: str) -> OwnSettings:
-        """Read the settings from production, or from the dataset that was production before."""
+        """Read the settings from the production dataset or, after the exchange, from the replaced dataset."""
         values = dict(explicit_settings.own_values([dataset])[dataset])
         released = datasets.properties(dataset, list(RELEASED.values()))
         for name, key in RELEASED.items():
@@ -217,7 +222,7 @@ class OwnSettings:
 
 
 def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
-    """Return notes on the settings of production: those that the restored datasets get, and those they cannot get."""
+    """Return notes on the settings of production: the restored datasets get some, but cannot get others."""
     olds = [part for part in step.parts if part.old is not None]
     hidden = tuple(
         f"the files in {part.mountpoint} on this host will be hidden by the restored {part.place}"
@@ -246,7 +251,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnapshot]) -> list[str]:
-    """Return a note if the state at the point is larger than a limit that the site has set."""
+    """Return a note if the data at the point exceeds the limit `refquota` that the site has set."""
     limit = seen.properties.get("refquota", "0")
     if not clones or not limit.isdecimal() or int(limit) == 0:
         return []
@@ -259,7 +264,8 @@ def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnaps
 def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
     """Return the values that the new dataset still needs to behave like the old one, before the server starts.
 
-    `is_foreign`: others may have written the files, so set-user-id programs and device files must not work there.
+    `is_foreign`: anybody may have written the files, so set-user-id programs and device files must not work in the
+    dataset.
     """
     if part.old is None or not datasets.exists(part.old):
         return {}
@@ -272,7 +278,7 @@ def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
 
 
 def give_defaults(parts: Sequence[PromotePart]) -> None:
-    """Let the datasets inherit mount points (outer ones first) and the default of `canmount`, if the old ones did.
+    """Let the datasets inherit mount points (outer datasets first) and the default of `canmount`, if the old ones did.
 
     No dataset is mounted yet, because both changes make ZFS unmount it. A dataset keeps its own mount point if it would
     inherit a different one.
@@ -289,7 +295,7 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
 
 
 def copy_site_settings(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
-    """Give the new dataset exactly the site's settings of the old one. A server may be running on it.
+    """Copy exactly the site's settings from the old dataset to the new one, on which a server may be running.
 
     A setting that cannot be set causes a warning, and the server continues. `is_foreign`: see `behaviour_of`. If the
     old dataset no longer exists, only the mark against other snapshot programs is removed.
@@ -321,7 +327,7 @@ def _set_all(place: str, values: Mapping[str, str], warn: Warn) -> None:
     except CommandTimeout:
         raise
     except ZsnapdbError:
-        # At least one value cannot be set. The others can be.
+        # At least one value cannot be set, but the other values can.
         for name, value in values.items():
             _set(place, name, value, warn)
 
@@ -362,7 +368,7 @@ def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
 
 
 def _release(old: str, name: str) -> None:
-    """Remove the reservation from the old dataset, and record its size there."""
+    """Remove the reservation from the old dataset, and record its size in a property."""
     seen = datasets.properties(old, [name])[name]
     if seen.value not in _NOTHING:
         datasets.set_properties(old, {RELEASED[name]: seen.value})
@@ -414,7 +420,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
 
 
 def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
-    """Return findings about the keys of the datasets that clones replace. This runs one command if there are clones."""
+    """Return findings about the keys of the datasets that clones replace. If there are clones, one command is run."""
     step = plan.promotion
     if step is None or not plan.clones:
         return []
@@ -424,9 +430,9 @@ def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
 
 
 def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
-    """Load the keys that ZFS forgot when clones became their own encryption roots.
+    """Load the keys that ZFS unloaded when clones became their own encryption roots.
 
-    An unavailable key causes a warning, for the reason that `judge_key` describes. If every key is loaded, nothing is
+    If a key is unavailable, only warn, for the reason that `judge_key` describes. If every key is loaded, nothing is
     changed.
     """
     seen = encryption.at_rest(places)
@@ -443,7 +449,7 @@ def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
 def encrypted_sibling(place: str, name: str) -> str | None:
     """Return the dataset `name` next to `place` if `place` is encrypted; else None.
 
-    A clone of `place` with that name can later exchange names with it.
+    A clone of `place` with that name can later exchange names with `place`.
     """
     parent = place.rpartition("/")[0]
     if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:

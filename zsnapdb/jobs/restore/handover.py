@@ -1,4 +1,4 @@
-"""The handover of a restored server: stopped, for a look, next to the old server, in its place, or as a replica."""
+"""The handover of a restored server: stopped, for a look, next to the old server, instead of it, or as a replica."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ from zsnapdb.zfs.destruction import Mark
 _PATIENCE = 10.0
 """The time in seconds for which a replica may fail to connect to its source. The server itself would retry for days."""
 _QUIET_SECONDS = 600.0
-"""The maximum time in seconds that a replica waits for its source's next event, while it has not caught up."""
+"""The maximum time in seconds for which a replica that has not caught up waits for its source's next event."""
 
 
 @dataclass(frozen=True)
 class CompletedHandover:
     """The result of a handover: the option file (None: the site's own), and port and process of a running server.
 
-    `socket` is the socket of a server that runs for a look.
+    `socket` is the socket of a server that was started for a look.
     """
 
     option_file: Path | None
@@ -85,12 +85,15 @@ class CompletedHandover:
 
 
 def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
-    """Start the server read-only. It is not handed over: its datasets and snapshots still belong to the restore."""
+    """Start the server read-only.
+
+    The server is not handed over: its datasets and snapshots still belong to the restore.
+    """
     be_mounted(work)
     copy = work.copy
     copy.process().kill_all()
     if was_kept(work, step.name):
-        # An interrupted run had already begun this step.
+        # An interrupted run had already started this step.
         take_back(work, f"{STEP_SNAPSHOT}{step.name}")
     else:
         snapshot_step(work, step.name)
@@ -164,9 +167,9 @@ def _drop_step_snapshots(work: ServerWork) -> None:
 
 
 def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
-    """Leave an ephemeral copy stopped, with its option file. It still belongs to the restore.
+    """Leave an ephemeral copy stopped, with its option file. The copy still belongs to the restore.
 
-    So it is not mounted at boot, and other programs create no snapshots of it. It stays mounted since its first
+    So it is not mounted at boot, and other programs create no snapshots of it. It is still mounted from its first
     recovery.
     """
     copy = work.copy
@@ -258,9 +261,9 @@ def _make_replica(work: ServerWork, step: MakeReplica) -> CompletedHandover:
 
 @dataclass
 class SourceWatch:
-    """A watch for a source that keeps the connection but sends no more events. Times are monotonic, in seconds.
+    """A watch for a source that keeps the connection but no longer sends events. Times are monotonic, in seconds.
 
-    A replica that is still applying received events is not waiting for its source.
+    A replica that is still applying received events is not waiting for the source.
     """
 
     received: str = ""
@@ -308,7 +311,7 @@ def _catch_up(work: ServerWork, session: Session) -> None:
 def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
     """Replace the old datasets with the restored ones. The old datasets are kept.
 
-    Parts that were finished before an interruption are not repeated.
+    Actions that were finished before an interruption are not repeated.
     """
     place = min(part.place for part in step.parts)
     with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
@@ -319,7 +322,7 @@ def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Hand the datasets, which now have the old names, over to the site. Finished parts are not repeated.
+    """Hand the datasets, which now have the old names, over to the site. Finished actions are not repeated.
 
     Raises:
         NotOursError: a dataset with these names does not belong to this restore; nothing was changed.
@@ -334,14 +337,15 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
     paths = PathMap(tuple((point, point) for point in places.values()))
     copy = replace(work.copy, paths=paths, root=root)
     if (root / PRIVATE_FOLDER).exists():
-        # The folder is removed last. Without it, an earlier run got further, and a server may be running here.
+        # The private folder is removed last. If it is missing, an earlier run got further, and a server may be running
+        # here.
         copy.turn_lists()
         # The server takes the place of the old one and keeps its keys.
         server.remove_uuid(copy.datadir)
         safe_open.remove_tree(root / PRIVATE_FOLDER)
-    # The rest takes seconds on a busy pool and does not need a stopped server.
+    # The remaining actions take seconds on a busy pool, and do not need a stopped server.
     work.in_place()
-    # An earlier run may have got further. On a part without the mark, all snapshots belong to the site now.
+    # An earlier run may have got further. If a dataset no longer has the mark, all its snapshots belong to the site.
     ours = [part for part in step.parts if destruction.is_ours(part.place, work.mark)]
     for part in ours:
         _take_over_snapshots(work.plan, part)
@@ -354,7 +358,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
         step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan)
     )
     _note_history(work, step)
-    # The marks are last, because only marked datasets can be removed, and only after a finished exchange.
+    # Mark the old datasets last: only marked datasets can be removed, and only after a finished exchange.
     dataset_use_checks.mark(step.parts, work.plan.restore_id, work.instance.name, work.instance.host.latest())
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
@@ -374,9 +378,9 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:
-    """Record that this restore replaced production. Backups after its base have states that production discarded.
+    """Record that this restore replaced production.
 
-    A plan without a base records nothing.
+    Production no longer has the states of backups after the restore's base. A plan without a base records nothing.
     """
     if work.plan.base is None:
         return
@@ -395,9 +399,9 @@ def _note_history(work: ServerWork, step: Promote) -> None:
 
 
 def _give_properties(step: Promote, *, is_foreign: bool) -> None:
-    """Give the datasets the mount points of the old ones and the incarnation, unless an earlier run did.
+    """Set the incarnation and the old datasets' mount points on the new datasets, unless an earlier run did.
 
-    They also get the settings that determine the behaviour of the old ones. ZFS remounts a dataset when its mount point
+    Also set the settings that determine the behaviour of the old datasets. ZFS remounts a dataset when its mount point
     is set, which fails if another dataset is mounted inside (zfsprops(7)).
     """
     wanted = {
@@ -422,14 +426,14 @@ def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     for part in missing:
         values = dataset_exchange.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
         if part.old_canmount_is_set is False:
-            # The default is set last. If it is not set yet, a run was interrupted before this point.
+            # The default is set last, so if it is not set, a run was interrupted before this point.
             del values["canmount"]
         datasets.set_properties(part.place, values)
     dataset_exchange.give_defaults(missing)
 
 
 def _mount_in_order(step: Promote) -> None:
-    """Mount the datasets, outer ones first. If an outer mount hides a dataset, mount that dataset again.
+    """Mount the datasets, outer datasets first. If an outer mount hides a dataset, mount that dataset again.
 
     ZFS may mount a dataset when its mount point is set. After a kill between two of these settings, an inner dataset
     may be mounted first. The outer mount then hides it.
@@ -440,7 +444,7 @@ def _mount_in_order(step: Promote) -> None:
     hidden = [part for part in mounted if part not in visible]
     is_wrong = bool(hidden) or any(part not in mounted for part in step.parts)
     if is_wrong and mounted:
-        # First unmount the mounts that hide others. Then the hidden ones can be reached by their paths.
+        # First unmount the mounts that hide others. Then the paths of the hidden mounts work.
         for part in (*reversed(visible), *hidden):
             datasets.unmount(part.place)
     mounting.mount_all((part.place for part in step.parts), {part.place: part.mountpoint for part in step.parts})
@@ -464,19 +468,20 @@ def _replaced_origin(plan: RestorePlan) -> SourceServer:
         key_files=plan.key_files,
         plugins=plan.plugins,
         zone=plan.zone,
-        # The plan does not say which of the backup's GTIDs were in no binlog. Any copy has them, so all are listed as
-        # such.
+        # The plan does not say which of the backup's GTIDs were in no binlog. Any copy has executed them, so all are
+        # listed as missing in binlogs.
         unlogged=recovered.gtids if family(plan.flavour).gtids_are_sets else None,
     )
 
 
 def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
-    """Remove this restore's snapshots from the volume. A clone gets the earlier snapshots of its origin.
+    """Remove this restore's snapshots from the volume.
 
-    A received volume keeps no snapshot. Without a snapshot of the old history, the next backup is full and has only the
-    new history. A clone of the old dataset's snapshot is promoted, so that the old dataset depends on the clone and can
-    be destroyed. The snapshots up to that one move to the clone, so the next backup is an increment (zfs-promote(8)).
-    The moved snapshots are never destroyed, because a clone that an interrupted run promoted is not changed again.
+    If it is a clone, move the earlier snapshots of its origin to it. A received volume keeps no snapshot. So the next
+    backup is full and contains only the new history. A clone of the old dataset's snapshot is promoted, so that the old
+    dataset depends on the clone and can be destroyed. The snapshots up to the cloned one move to the clone, so the next
+    backup is an increment (zfs-promote(8)). The moved snapshots are never destroyed, because a clone that an
+    interrupted run promoted is not changed again.
     """
     cloned = next((step for step in plan.clones if step.role == part.role), None)
     if cloned is None:

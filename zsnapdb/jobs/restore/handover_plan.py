@@ -1,4 +1,4 @@
-"""The plan of a handover: stopped, for a look, next to the old server, in its place, or as a replica."""
+"""The plan of a handover: stopped, for a look, next to the old server, instead of it, or as a replica."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class SourceAddress:
-    """The source of a replica, and the account for replication."""
+    """The address of a replica's source, and the account for replication."""
 
     host: str
     port: int
@@ -60,8 +60,8 @@ def handover_step(
     """Return the handover step. Without a server_id in the request, a started server gets a random one.
 
     Raises:
-        PreflightError: the handover is impossible: the pool differs, no port is free, or a server that replaces the old
-            one would reuse GTIDs.
+        PreflightError: the handover is impossible, because the pool differs, no port is free, or a server that replaces
+            the old one would reuse GTIDs.
         UsageError: a replica has no source.
     """
     if handover.kind == "stopped":
@@ -104,10 +104,10 @@ def _refuse_old_server_id(planned: RestorePlan, server_id: int) -> None:
 def _promoted_server_id(
     instance: Instance, repository: Repository, planned: RestorePlan, requested: int | None
 ) -> int | None:
-    """Return the server_id for a server that replaces the old one; None: none is requested.
+    """Return the requested server_id for a server that replaces the old one, if any.
 
     Raises:
-        PreflightError: the server would reuse GTIDs with this server_id, or with its old one if none is requested.
+        PreflightError: with this server_id (if none is requested, with the old one), the server would reuse GTIDs.
     """
     if not family(planned.flavour).gtids_carry_server_id:
         return None
@@ -176,7 +176,7 @@ def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
 def _places_here(layout: RestoreLayout) -> Mapping[str, tuple[str, str]]:
     """Return dataset and mount point of the old server by role, in the pool of the target.
 
-    If no dataset of the old server exists, this host never had it, and its pool may have another name.
+    If no dataset of the old server exists, the server never ran on this host, and its pool may have another name.
 
     Raises:
         PreflightError: the old server is on this host, in another pool, or its dataset is a pool.

@@ -1,6 +1,6 @@
 """The restore of a virtual machine: its zvols are received and checked, and its domain is defined.
 
-The machine is not started, because it has the identity of the original until its links are up.
+The machine is not started, because it has the same identity as the original.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class MachineRestoreRequest:
     """The requested restore: a backup of the machine, and the target dataset.
 
     The target is `top`, or `name` below zsnapdb's own datasets. The name of the new domain is `domain`, else the last
-    part of the target. `accepts_older`: if the newest backup cannot be used, restore the newest usable one.
-    `makes_parent`: the dataset above the target is created when the plan is executed. `memory` is in bytes; None: as
-    much as the original has.
+    part of the target. `accepts_older`: if the newest backup cannot be used, restore the newest usable backup.
+    `makes_parent`: the execution also creates the parent dataset of the target. `memory` is in bytes (None: as much as
+    the original has).
     """
 
     to: str = "latest"
@@ -89,8 +89,8 @@ def make(
     """Return the plan; change nothing.
 
     Raises:
-        ZsnapdbError: the machine has no such backup, the chain is broken, or the target dataset or a domain with its
-            name exists.
+        ZsnapdbError: the machine has no such backup, the chain is broken, or the target dataset or the domain already
+            exists.
     """
     request = replace(request, to=ago(request.to, instance.host.now()))
     known, manifest = _newest_wanted(instance, repository, request)
@@ -139,7 +139,7 @@ def make(
 def _newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
 ) -> tuple[RestoreFacts, Manifest]:
-    """Return the facts for the restore, and the requested backup or the newest one that may be chosen."""
+    """Return the facts for the restore, and the requested backup, else the newest backup that may be chosen."""
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
         raise UsageError(
@@ -181,7 +181,7 @@ def refuse_taken(hypervisor: Hypervisor, domain: str) -> None:
 def _defining(
     text: str | None, identity: RestoredIdentity, settings: Settings, connect: Connect
 ) -> tuple[tuple[DefineDomain, ...], tuple[str, ...]]:
-    """Return the step that defines the domain, and notes on its missing parts.
+    """Return the step that defines the domain, and notes on the parts that the domain lacks.
 
     If there is no such step, a note gives the reason.
     """
@@ -274,7 +274,7 @@ def restore(
     stop_after: str | None = None,
     connect: Connect = connected,
 ) -> MachineRestoreResult:
-    """Plan a restore and execute that plan. The errors are those of `make` and `execute`."""
+    """Plan a restore and execute that plan. Raises the errors of `make` and `execute`."""
     repository = instance.open_repository()
     planned = make(settings, instance, repository, request, connect)
     return MACHINE.execute(MachineWork(settings, instance, repository, planned, connect), confirm, stop_after)
@@ -290,7 +290,7 @@ def resume(
     with_foreign_snapshots: bool = False,
     connect: Connect = connected,
 ) -> MachineRestoreResult:
-    """Continue an interrupted restore. The errors are those of `Body.resume`."""
+    """Continue an interrupted restore. Raises the errors of `RestoreKind.resume`."""
 
     def work(own: Instance, plan: MachineRestorePlan) -> MachineWork:
         return MachineWork(settings, own, own.open_repository(), plan, connect)
@@ -309,7 +309,7 @@ def abandon(
 ) -> MachineRestorePlan:
     """Abandon an interrupted restore.
 
-    Remove its domain, its datasets after a proof that they are ours, and its journal.
+    Remove its domain, its datasets (after a proof that they belong to the restore), and its journal.
     """
     journals = MachineJournals(settings.restore.journal)
     with exclusive_journal(instance, journals, top) as journal:
@@ -325,7 +325,7 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
         DamagedError: a zvol has another GUID or size.
         ConsistencyError: a device does not belong to its zvol.
     """
-    # The memory is more useful for the machine that may start next.
+    # Leave the memory to the machine that may start next.
     work.memory.clear()
     destruction.prove([part.dataset for part in step.parts], work.mark)
     seen = zvols.describe([part.dataset for part in step.parts])
@@ -360,13 +360,13 @@ def _define(work: MachineWork, step: DefineDomain) -> None:
 
 HANDLERS: Handlers = {
     MachinePreflight: lambda work, step: refuse_unfit(_judge(work, step), work.events),
-    # The zvols inherit this property, so this host does not look for partitions in them (zfsprops(7)).
+    # The zvols inherit this property, so that this host does not look for partitions in the zvols (zfsprops(7)).
     MakeTop: partial(make_top, more={"volmode": "dev"}),
     Receive: receive,
     CheckVolumes: _check,
     DefineDomain: _define,
 }
-"""The function for each step of the restore of a machine."""
+"""The function for each step of a machine's restore."""
 MACHINE: RestoreKind[MachineJournal, MachineRestoreResult] = RestoreKind(
     MachineJournals,
     MachineJournal,

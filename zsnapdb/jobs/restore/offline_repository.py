@@ -1,7 +1,7 @@
-"""A restore while the store is unreachable, from the sets on this host and the binlogs that the server still has.
+"""A restore while the store is unreachable. It uses the sets on this host and the binlogs that the server still has.
 
-A stand-in replaces the repository and lists no backup. Its binlog archive describes the server's own files, whose bytes
-are copied and compared with these descriptions (`jobs/host/binlog_spans.py`).
+A stand-in replaces the repository, and contains no backups. Its binlog archive describes the server's own files, whose
+bytes are copied and compared with these descriptions (`jobs/host/binlog_spans.py`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _PIECE = 1 << 20
 
 
 def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
-    """Open the repository. Return the stand-in if its store is unreachable and this host has a set to begin with.
+    """Open the repository. Return the stand-in if the store is unreachable and a set on this host can be the base.
 
     Raises:
-        UnreachableError: the store is unreachable, and there is no such set or the user requested the repository.
+        UnreachableError: the store is unreachable, and there is no such set, or the user requested the repository.
     """
     try:
         return instance.open_repository()
@@ -73,8 +73,9 @@ def archive_of(
 ) -> BinlogArchive:
     """Return the binlog archive of the instance; for a stand-in, the server's binlogs on this host.
 
-    A stand-in describes the binlogs that lead to the target, or the binlogs in `only`, each up to the given end
-    (bytes). For a description these bytes are read. Without an end, the last complete transaction is searched too.
+    A stand-in describes the binlogs that a restore to the target needs, or the binlogs in `only`, each up to the given
+    end (bytes). To describe a binlog, these bytes are read. Without an end, the last complete transaction is searched
+    too.
     """
     if not is_stand_in(repository):
         return instance.archive(repository)
@@ -83,7 +84,7 @@ def archive_of(
 
 
 def offline_repository(instance: Instance) -> Repository | None:
-    """Return the stand-in without reading the store; None if this host has no set to begin with."""
+    """Return the stand-in without reading the store; None if no set on this host can be the base."""
     return _stand_in(instance) if local_snapshot.load(instance) else None
 
 
@@ -91,11 +92,11 @@ T = TypeVar("T")
 
 
 def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in_history: bool = False) -> T:
-    """Return a plan made with the repository, or with this host alone if the repository does not reach the point.
+    """Return a plan based on the repository.
 
-    The latest commits may be only in the server's own binlogs, and not yet in the archive. `is_in_history`: the point
-    is in a named history of the archive, which this host alone does not know. Errors are those of the plan with the
-    repository.
+    If the point is not in the repository, return a plan based on this host alone. The latest commits may be only in the
+    server's own binlogs, and not yet in the archive. `is_in_history`: the point is in a named history, which only the
+    archive knows. Raises the errors of the plan with the repository.
     """
     repository = open_for_restore(instance, RestoreOrigin.AUTO)
     try:
@@ -129,7 +130,7 @@ class _HostArchive(BinlogArchive):
     only: Mapping[str, int] | None = None
 
     def load(self) -> Archive:
-        """Return the server's binlogs, from the oldest one that a local set needs up to the first damaged one."""
+        """Return the server's binlogs, from the oldest binlog that a local set needs up to the first damaged binlog."""
         if not self.sets:
             return Archive((), ())
         server = server_source(self.sets[-1]).server
@@ -159,7 +160,7 @@ class _HostArchive(BinlogArchive):
         return Archive((history,), tuple(files))
 
     def _first_number(self) -> int:
-        """Return the number of the oldest needed binlog; 0 if it is unknown."""
+        """Return the number of the oldest needed binlog; 0 if that binlog is unknown."""
         known = []
         for manifest in self.sets:
             position = server_source(manifest).position
@@ -180,7 +181,7 @@ class _HostArchive(BinlogArchive):
 def _described(path: Path, keys: BinlogKeys, instance: str, server: ServerPart, end: int | None) -> ArchivedFile | None:
     """Return the description of a binlog on this host up to `end`; None if its head is incomplete, or it is shorter.
 
-    If `end` is None, the end is that of the last complete transaction. If it is given, the transactions are not read.
+    If `end` is None, the description ends with the last complete transaction. Otherwise the transactions are not read.
     """
     with open_binlog(path, keys) as file:
         head = read_head(file, path.name)

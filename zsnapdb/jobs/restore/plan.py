@@ -68,7 +68,8 @@ def receiving(
 ) -> list[Step]:
     """Return the steps that receive the chain's last backup, up to its unmounted volumes.
 
-    The first step changes nothing. `binlogs` is the number of bytes of binlogs that are replayed later and need space.
+    The first step changes nothing. `binlogs` is the size in bytes of the binlogs that are replayed later and need
+    space.
     """
     manifest, facts, clones = chain[-1], server_source(chain[-1]).server, bool(origin.snapshots)
     look = pool_needs(
@@ -105,7 +106,7 @@ def receiving(
 def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[str] = ()) -> list[Step]:
     """Return the steps that mount the volumes and let the server recover to the position of the backup.
 
-    `unknown` are properties that this host does not support.
+    `unknown` are properties that this host's OpenZFS does not know.
     """
     parts = [
         MountPart(
@@ -126,10 +127,10 @@ def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[st
 class RestoreRequest:
     """The requested restore: the point, the target dataset, and the handover of the restored server.
 
-    The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent`: the caller creates the dataset above
-    `top` before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest
-    reachable one. `history` is the id of the binlog history that contains the point, if there are several. `origin` is
-    the source of the volumes. The default is the repository, because a drill must prove the stored backups.
+    The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent`: the caller creates the parent dataset
+    of `top` before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest
+    reachable state. `history` is the id of the binlog history that contains the point, if there are several. `origin`
+    is the source of the volumes. The default is the repository, because a drill must prove the stored backups.
     """
 
     to: str = "latest"
@@ -155,7 +156,10 @@ def origin_of(word: str) -> RestoreOrigin:
 
 @dataclass(frozen=True)
 class _Decided:
-    """The backup and binlogs that lead to the point of a restore. `newer` has the plan's notes on newer states."""
+    """The backup and binlogs with which a restore reaches its point.
+
+    `newer` contains the plan's notes on newer states.
+    """
 
     chosen: SelectedPoint
     manifest: Manifest
@@ -169,7 +173,7 @@ class _Decided:
 def _decide(instance: Instance, repository: Repository, request: RestoreRequest) -> _Decided:
     """Read the facts, and choose the backup and the binlogs.
 
-    The errors are those of `make` for an unreachable point.
+    Raises the errors of `make` for an unreachable point.
     """
     target = parse_target(request.to)
     if isinstance(target, Latest):
@@ -225,12 +229,12 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     batches = chosen.replays(settings.restore.batch_size)
     replays = replay_steps(settings, instance, repository, planned, batches, decided.archive, decided.local)
     if replays:
-        # A replay may need the plugins of the backups after its own. Oldest first.
+        # A replay may need the plugins of the backups after the restored one. They are listed oldest first.
         after = _from(decided.candidates, manifest)[1:]
         later = with_later(planned.plugins, (server_source(one).server.plugins for one in after))
         planned = replace(planned, plugins=later)
     last = handover_step(settings, instance, repository, planned, request.handover)
-    # The handover itself checks a server that it starts.
+    # If the handover starts a server, it checks the server itself.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     made = receiving(instance, decided.chain, layout, sum(step.size for step in replays), origin)
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
@@ -264,9 +268,9 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
-    """Return the commands that restore the site's settings of the source's datasets, if the restore itself does not.
+    """Return the commands that set the site's settings of the source's datasets, unless the restore itself sets them.
 
-    A restore that replaces existing datasets copies their settings, so those need no commands.
+    A restore that replaces existing datasets copies the settings of these datasets, so they need no commands.
     """
     places: dict[str, str] = {}
     if planned.promotion is not None:
@@ -282,7 +286,7 @@ def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
 
 
 def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) -> RestorePlan:
-    """Return the plan with notes on properties: those that production gets, and those unknown to this host."""
+    """Return the plan with notes on the properties that production gets, and on properties unknown to this host."""
     carried = [] if planned.promotion is None else dataset_exchange.notes(planned.promotion, planned.clones)
     without = [f"OpenZFS of this host has no {name}: the copy is without {name}={unknown[name]}" for name in unknown]
     notes = (*planned.point.notes, *without, *carried, *notes_on_site(planned.site_commands))
@@ -295,7 +299,7 @@ def _from(candidates: Sequence[Backup], manifest: Manifest) -> Sequence[Backup]:
 
 
 def _unlogged(candidates: Sequence[Backup], manifest: Manifest) -> tuple[str, ...]:
-    """Return the changes that the replay lacks, by the records of this backup and later ones of its server."""
+    """Return the changes that the replay lacks, according to this backup and later backups of the same server."""
     servers = [server_source(one).server for one in _from(candidates, manifest)]
     own = [server for server in servers if server.server_uuid == servers[0].server_uuid]
     return tuple(dict.fromkeys(f"the replay lacks changes: {text}" for server in own for text in server.unlogged))
@@ -340,7 +344,7 @@ def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginCho
         with contextlib.suppress(NotFound):
             (here[volume.role],) = snapshots.describe([f"{volume.dataset}@{volume.snapshot}"])
     guids = {volume.role: volume.guid for volume in manifest.volumes}
-    # If only this host has a set's manifest, the set cannot be downloaded.
+    # If a set's manifest is only on this host, the set cannot be downloaded.
     requested = RestoreOrigin.LOCAL if is_local_set(manifest) else requested
     return choose_origin(requested, manifest.backup_id, guids, here, top)
 
@@ -371,7 +375,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
     """Return a dataset of zsnapdb in the backup's own pool, or in the only pool of this host.
 
-    A replacement of an encrypted server may have to be next to it.
+    The replacement of an encrypted server may have to be next to that server's datasets.
     """
     name = request.name or manifest.instance
     if request.handover.kind == "promote":

@@ -26,13 +26,13 @@ from zsnapdb.zfs import datasets, encryption, version
 def examine(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> list[FitnessFinding]:
-    """Return the findings of the preflight of a plan; change nothing."""
+    """Return the findings of a plan's preflight; change nothing."""
     work = ServerWork(settings, instance, repository, planned)
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
-    """Return the error that a restore with these findings would raise; None if it would raise none."""
+    """Return the error that a restore with these findings would raise, if any."""
     if chain_checks.is_damaged(findings):
         return DamagedError
     return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None

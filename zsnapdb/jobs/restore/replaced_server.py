@@ -1,7 +1,7 @@
-"""The server that a rewind replaces: its stop, and its return if the exchange does not complete.
+"""The server that a rewind replaces: its stop, and its restart if the exchange does not complete.
 
-Each change to the server is recorded in the journal before it is made. So `zsnapdb rewind --resume`, `zsnapdb restore
---abandon`, or the run itself after an error can revert it.
+Each change to the server is recorded in the journal beforehand. So `zsnapdb rewind --resume`, `zsnapdb restore
+--abandon`, or the run itself after an error can revert the change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05
 _HONOURS_DIRECT = (2, 3)
-"""The first OpenZFS release with O_DIRECT that bypasses the ARC."""
+"""The first OpenZFS release in which O_DIRECT bypasses the ARC."""
 _LONGEST_OPTION_FILE = 64 << 10
 
 
@@ -53,7 +53,7 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
             method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
             compressed = special_tables(session).page_compressed if method.startswith("O_DIRECT") else 0
     except ServerError:
-        # A server that does not answer cannot be queried, but must still be rewound.
+        # A server that does not answer cannot be queried, but a rewind must still be possible.
         return []
     places = [place for place, _ in planned.layout.places.values()]
     direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
@@ -81,7 +81,7 @@ def wait_for_session(instance: Instance, timeout: float) -> Session:
 
 @dataclass(frozen=True)
 class OldServerControl:
-    """The control of the old server in a rewind: it stops the server and brings it back."""
+    """The control of the old server in a rewind: it stops the server, and can start the server again."""
 
     instance: Instance
     journals: Journals
@@ -90,7 +90,7 @@ class OldServerControl:
 
     @property
     def service(self) -> ServerService:
-        """How to stop and start the server. PreflightError if its unit is unknown."""
+        """How to stop and start the server. Raises PreflightError if the server's unit is unknown."""
         return service_now_or_before(self.instance, serving_process(self.plan), self.step.unit)
 
     @property
@@ -141,22 +141,22 @@ class OldServerControl:
             self._note(record.up_at(self.instance.host.now()))
 
     def was_started(self) -> None:
-        """If the old server is running now after a run of zsnapdb stopped it, record that it was started."""
+        """If a run of zsnapdb stopped the old server and it is running again, record that it was started."""
         record, process = self.record, serving_process(self.plan)
         if record.stopped is not None and process is not None and self._is_the_old_one(process):
             self._note(record.up_at(max(record.stopped, process.since)))
 
     def refuse_busy(self) -> None:
-        """Raise PreflightError if other processes would prevent unmounting the server's datasets after its stop."""
+        """Raise PreflightError if other processes would prevent unmounting the datasets after the server's stop."""
         process = serving_process(self.plan)
         places = [part.place for part in self.step.parts if part.old is not None]
         dataset_use_checks.refuse_busy(places, process.pid if process is not None else None)
 
     def refuse_another(self) -> None:
-        """Raise PreflightError if a server is running in the data directory with files on none of the datasets.
+        """Raise PreflightError if a server whose files are on none of the datasets is running in the data directory.
 
-        While the datasets are not mounted, a service may create an empty server in the folder below (mysqld_pre_systemd
-        does that at boot). A mount would then hide the files of a running server.
+        While the datasets are not mounted, a service may create an empty server in the folder of the mount point
+        (mysqld_pre_systemd does so at boot). A mount would then hide the files of a running server.
         """
         process = serving_process(self.plan)
         names = names_in(self.step)
@@ -169,13 +169,14 @@ class OldServerControl:
             )
 
     def bring_back(self) -> str:
-        """Return the old server to its state before the rewind, and return the resulting state as text.
+        """Restore the state of the old server before the rewind, and return the resulting state as text.
 
-        Afterwards the datasets are in their places and mounted, and the option file has its former content. The server
-        is running if a run of zsnapdb had stopped it. An error says which part failed.
+        Afterwards the datasets are in their places and mounted, and the option file has its former content. If a run of
+        zsnapdb had stopped the server, it is running again. An error says which action failed.
 
         Raises:
-            PreflightError: the restored datasets are all in place, so there is no way back. Nothing was changed.
+            PreflightError: the restored datasets are all in place, so the old server cannot be restored. Nothing was
+                changed.
         """
         self.refuse_another()
         dataset_exchange.swap_back(self.plan, self.step)
@@ -203,12 +204,12 @@ class OldServerControl:
         return "the old server was started again and answers, and nothing was replaced"
 
     def _is_the_old_one(self, process: ServingProcess) -> bool:
-        """Return whether the process uses the server's own datasets, according to its filesystem's device number."""
+        """Return whether the process uses the server's own datasets, according to the filesystem's device number."""
         own = {part.place for part in self.step.parts if part.old is not None}
         return dataset_of(Path(f"/proc/{process.pid}/cwd")) in own
 
     def left_as(self) -> str:
-        """Bring the old server back if the exchange is not complete. Return its state as text. Raise no error."""
+        """Call `bring_back` if the exchange is not complete. Return the server's state as text. Raise no error."""
         again = f"`zsnapdb rewind {self.instance.name} --resume` continues it"
         try:
             if dataset_exchange.look(self.plan, self.step).state is ExchangeState.IN_PLACE:
@@ -231,7 +232,7 @@ class OldServerControl:
 
 
 def control_of(instance: Instance, journals: Journals, journal: RestoreJournal) -> OldServerControl | None:
-    """Return the control of the old server if this restore changed it; else None."""
+    """Return the control of the old server if this restore changed the server; else None."""
     step = journal.plan.promotion
     if step is None or journal.old_server is None:
         return None

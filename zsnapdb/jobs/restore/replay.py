@@ -1,6 +1,6 @@
 """The replay steps of a restore.
 
-Archived binlogs become relay logs of the restored server, which applies them. Or a client applies them in one session.
+Archived binlogs become relay logs of the restored server, which applies them, or a client applies them in one session.
 During the replay no other client can reach the server.
 """
 
@@ -96,8 +96,8 @@ def replay(work: ServerWork, step: Replay) -> None:
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
     """Return the tables that were created without ENGINE, each with the number of its relay log.
 
-    `events` then has the states that the events have after the statements. This must run first, because the applier
-    removes the relay logs.
+    `events` then contains the states of the scheduled events after the statements. Call this before the replay, because
+    the applier removes the relay logs.
     """
     made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
@@ -110,12 +110,12 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
 def _engine_stops(
     work: ServerWork, made: Iterable[tuple[int, CreatedTable]], records: _Records, start: Defaults, *, by: Replayer
 ) -> tuple[EngineStop, ...]:
-    """Return the places at which the default engine changes, beginning with that of `start`.
+    """Return the places at which the replay must change the default engine. The first engine is that of `start`.
 
     Warn about uncertain tables.
 
     Raises:
-        ConsistencyError: a table had another engine or character set, and no record has it
+        ConsistencyError: a table had another engine or character set, which is not recorded
     """
     planned = plan_engines(made, records, start)
     refused = contradiction(planned, start, by)
@@ -156,9 +156,9 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 
 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
-    """Restore the states that the replayed events had on the source.
+    """Restore the states that the replayed scheduled events had on the source.
 
-    The applier disables events that the replay creates or alters. Warn about events whose state is in no statement.
+    The applier disables the events that it creates or alters. Warn about events whose state is in no statement.
     """
     unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
     if unknown:
@@ -175,11 +175,11 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
     for part, file in zip(step.logs, files, strict=True):
         refuse_ambiguous_text(file, part.file)
     password, options = fresh_password(), replaying.CLIENT_OPTIONS
-    # The server writes its server_id into each new event. An applier, which would skip statements with that id, is not
-    # used here.
+    # The server writes its server_id into each new event. An applier would skip statements with that id, but no applier
+    # is used here.
     with served(work, port=None, server_id=work.plan.server_id, last=options, password=password) as session:
         events = scheduled_events.scheduled_events(session)
-        # A client cannot set the collation that a statement's table had.
+        # A client cannot set the collation of a table that a statement creates.
         records = {place: replace(record, collation=None) for place, record in records.items()}
         stops = _engine_stops(work, _read(step, logs, {}), records, replaying.defaults(session), by=step.by)
         here = only_on_server(global_variables(session, IDENTITY))
@@ -206,8 +206,8 @@ def fetch_logs(
 ) -> Mapping[tuple[int, int], RecordedTable]:
     """Write the binlogs as relay logs, each cut at its stop.
 
-    They come from this host if the plan says so, else from the store. Return the archive's records of tables that were
-    created without ENGINE, by relay log and offset of the statement.
+    The binlogs come from this host if the plan says so, else from the store. Return the archive's records of tables
+    that were created without ENGINE, by relay log and offset of the statement.
 
     Raises:
         DamagedError: a binlog was removed, shortened or replaced since the replay was planned.
@@ -255,10 +255,10 @@ def served(
 ) -> Iterator[Session]:
     """Start the restored server for the block, with a temporary account of zsnapdb.
 
-    The statements for this account are in no binlog. Access control is active, because a server without it would load
-    no plugins. `stays`: the server keeps running after the block. `connects`: it may connect to other servers. `reads`:
-    additional host files that it may see. `finally_do` runs in the last session, after the account is dropped.
-    `password` is for the account (None: a new one).
+    The statements for this account are in no binlog. Access control is active, because a server without access control
+    would load no plugins. `stays`: the server keeps running after the block. `connects`: the server may connect to
+    other servers. `reads`: additional host files that the server may see. `finally_do` runs in the last session, after
+    the account is dropped. `password` is for the account (None: a new one).
     """
     copy = work.copy
     password = password or fresh_password()

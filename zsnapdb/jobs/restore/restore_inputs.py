@@ -1,6 +1,6 @@
-"""The facts in the repository, archive and host that a restore needs, and the judgement which state is the newest.
+"""The facts in the repository, archive and host that a restore needs, and the decision which state is the newest.
 
-The facts are read once. A state is not called the newest if a newer one was stored and cannot be used.
+The facts are read once. If a newer state was stored but cannot be used, no older state is treated as the newest.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FUTURE = "it is from the future by the clock of this host, and this host did no
 
 
 Backup = Manifest | Summary
-"""A stored backup without its chunks, or a local set, whose description is on this host."""
+"""The summary of a stored backup (without chunks), or the manifest of a local set."""
 B = TypeVar("B", bound=Backup)
 
 
@@ -62,7 +62,7 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 
 
 class _LastArchived(Enum):
-    """The last archived binlog, compared with the newest backup, whose binlog the archive lacks."""
+    """The relation of the last archived binlog to the newest backup, if the archive lacks the backup's binlog."""
 
     BEFORE_BACKUP = auto()
     ABANDONED = auto()
@@ -75,7 +75,7 @@ class RestoreFacts:
 
     `requested` is the text of the target as the user wrote it. `archive` is None if it was not read because the target
     does not need it. `history` is the id of the binlog history that contains the target, if there are several.
-    `accepts_older`: if the newest state cannot be used, restore the newest usable one.
+    `accepts_older`: if the newest state cannot be used, restore the newest usable state.
     """
 
     instance: Instance
@@ -97,7 +97,7 @@ class RestoreFacts:
     def unusable(self) -> tuple[UnusableBackup, ...]:
         """Return the stored backups that cannot be used.
 
-        Their manifests are unreadable, missing, replaced or from the future.
+        Their manifests are unreadable, missing or replaced, or have a future time.
         """
         unusable = [UnusableBackup(name, error.message) for name, error in self.catalogue.unreadable.items()]
         unusable += [UnusableBackup(name, _REWRITTEN) for name in self.checked.provenance.rewritten]
@@ -112,16 +112,16 @@ class RestoreFacts:
         return tuple(unusable)
 
     def _newer_future(self) -> list[str]:
-        """Return the doubtful backups from the future that come after the newest present backup."""
+        """Return the doubtful backups with a future time that come after the newest backup that may be chosen."""
         ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
 
     def choosable(self, history: str | None = None) -> tuple[Summary, ...]:
-        """Return the backups from which the target may choose: all if it names one, else no foreign or future ones.
+        """Return the backups that may be used for the target. If it names a backup, these are all backups.
 
-        If the newest state is requested, backups whose state production lost are left out. They are included for a
-        time, a GTID, or the latest state of a named `history`.
+        Otherwise foreign backups and backups with a future time are left out. If the newest state is requested, without
+        a `history`, backups whose state production lost are left out too.
         """
         if self.named is not None:
             return self.catalogue.backups
@@ -130,7 +130,7 @@ class RestoreFacts:
         return tuple(manifest for manifest in self.catalogue.backups if manifest.backup_id not in but)
 
     def refuse_without_any(self) -> None:
-        """Raise DamagedError if backups were stored but none of them can be used."""
+        """Raise DamagedError if backups were stored but none can be used."""
         backups = self.unusable()
         if backups and not self.choosable() and newest_state_check.asks_for_newest(self.target):
             listed = [f"backup {item.backup_id}: {item.why}" for item in backups]
@@ -139,10 +139,10 @@ class RestoreFacts:
             raise newest_state_check.abandoned_history_error(self.requested, self.checked.taken_back)
 
     def of_servers(self) -> list[Summary]:
-        """Return the backups of database servers from which the target may choose.
+        """Return the backups of database servers that may be used for the target.
 
         Raises:
-            PreflightError: the target is a backup of another kind, or all backups are.
+            PreflightError: the target, or every backup, is not a server backup.
         """
         manifests = self.choosable(self.history)
         servers = [manifest for manifest in manifests if is_of_server(manifest)]
@@ -157,8 +157,8 @@ class RestoreFacts:
     def of_one_server(self, manifests: Sequence[B]) -> list[B]:
         """Return the backups of the server whose newest state is requested.
 
-        Several servers may have written backups under the name of the instance. On this host, its own server is chosen.
-        On another host, it is the server whose GTIDs prove that it continued all others. For the latest state of a
+        Several servers may have written backups under the name of the instance. If this host stored backups, its own
+        server is chosen, else the server whose GTIDs prove that it continued all others. For the latest state of a
         named history, all backups are returned.
 
         Raises:
@@ -180,9 +180,9 @@ class RestoreFacts:
     def with_local_sets(self, stored: Sequence[Summary], origin: RestoreOrigin, top: str | None) -> list[Backup]:
         """Return the stored backups and the local sets with which a restore may begin, oldest first.
 
-        If the repository or the newest backup was requested, local sets are left out. They must belong to the server of
-        the newest stored backup. They must be in the pool of the target `top` (None: any pool), because a clone stays
-        in its pool.
+        If the repository or the newest backup was requested, local sets are left out. Local sets must belong to the
+        server of the newest stored backup. They must be in the pool of the target `top` (None: any pool), because a
+        clone stays in its pool.
         """
         if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
             return list(stored)
@@ -205,14 +205,14 @@ class RestoreFacts:
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
         """Return the archive if its newest history is production's present history; else None.
 
-        This matters only to `latest`. After a restore took production's place, or after `zfs rollback`, the newest
-        archived history may be the abandoned one. It is the present one if a later backup leads into it, or if
+        This matters only to `latest`. After a restore replaced production, or after `zfs rollback`, the newest archived
+        history may be abandoned. The history is present if a later backup can be rolled forward into it, or if
         production has its binlogs. It is abandoned if production has the newest backup's binlog instead. If production
         shows that all archived binlogs ended before the newest backup, the archive is returned without them.
 
         Raises:
-            HistoryError: it is not the present history, there is no later backup, and the target accepts no older
-                state.
+            HistoryError: the archived history is not the present one, there is no later backup, and the target accepts
+                no older state.
         """
         put_back = production_restores.read_production_restores(self.instance)
         archive, target = self.archive, self.target
@@ -226,7 +226,7 @@ class RestoreFacts:
             if place is _LastArchived.ABANDONED:
                 return None
             if place is _LastArchived.BEFORE_BACKUP:
-                # No archived binlog is newer than the backup, whatever the clock of the server showed.
+                # No archived binlog is newer than the backup, whatever times the binlogs contain.
                 return replace(archive, files=())
         if not is_left:
             return archive
@@ -246,11 +246,11 @@ class RestoreFacts:
         return None
 
     def _place_of_last(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> _LastArchived:
-        """Return the place of the last archived binlog in production's own binlogs, if they tell it.
+        """Return whether the last archived binlog ended before the newest backup or was abandoned; else UNKNOWN.
 
-        The archive lacks the newest backup's binlog, and production has its head. If production also has the last
-        archived binlog, under a lower number, that one ended before the backup. If it does not have it, it was not
-        purged if it is no older, or if another binlog has its name: production left that history.
+        Nothing is known unless the archive lacks the newest backup's binlog and production has its head. If production
+        also has the last archived binlog with a lower number, it ended before the backup. If production has another
+        binlog with its name, or lacks it although its number is not lower, production abandoned its history.
         """
         point = point_of(newest_backup)
         if last.server != point.server or point.coordinates is None or point.fingerprint is None:
@@ -292,7 +292,7 @@ class RestoreFacts:
         return (note,)
 
     def whole(self, backup: Backup) -> Manifest:
-        """Return the manifest of a backup. It is read only once. The errors are those of `manifest_of`."""
+        """Return the manifest of a backup. The manifest is read only once. Raises the errors of `manifest_of`."""
         if isinstance(backup, Manifest):
             return backup
         if backup.backup_id not in self._whole:
@@ -300,7 +300,7 @@ class RestoreFacts:
         return self._whole[backup.backup_id]
 
     def chain_of(self, backup: Backup) -> tuple[Manifest, ...]:
-        """Return the backups to receive for this one, the full backup first.
+        """Return the chain of backups to receive for this backup, the full backup first.
 
         Raises:
             DamagedError: a link is missing; the message names it.
@@ -312,7 +312,7 @@ class RestoreFacts:
         return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
-        """Return notes on backups newer than the chosen one: foreign ones, and those whose state a restore discarded.
+        """Return notes on newer backups than the chosen one: foreign backups, and backups whose state was discarded.
 
         For a time or a GTID, the only note is that production no longer has the chosen backup's state.
         """
@@ -367,11 +367,11 @@ def read_known(
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
     reads_archive: bool = True,
 ) -> RestoreFacts:
-    """Read the facts that a restore to this target needs. The errors are those of `refuse_without_any`."""
+    """Read the facts that a restore to this target needs. Raises the errors of `refuse_without_any`."""
     if isinstance(target, AtBackup) and target.backup_id is not None:
         is_set = origin is not RestoreOrigin.REPOSITORY and local_snapshot.read(instance, target.backup_id) is not None
         if not is_set:
-            # Report a damaged manifest as damaged and not as missing.
+            # Read the manifest now, so that a damaged manifest is reported as damaged and not as missing.
             repository.manifest(instance.name, target.backup_id)
     needs_archive = reads_archive and not isinstance(target, AtBackup)
     archive = archive_of(instance, repository, target).load() if needs_archive else None
@@ -382,7 +382,7 @@ def read_known(
 
 
 def _leads_into(last: ArchivedFile, backups: Sequence[Backup], archive: Archive) -> bool:
-    """Return whether the archived binlogs lead from these backups to the history of a file."""
+    """Return whether these backups can be rolled forward into the history of a file."""
     if not backups:
         return False
     points_here = [point_of(manifest) for manifest in backups]
@@ -394,9 +394,9 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     """Return the id of the newest server backup with a readable manifest.
 
     Raises:
-        DamagedError: a newer backup was stored and cannot be used, and the caller accepts no older one.
+        DamagedError: a newer backup was stored but cannot be used, and the caller accepts no older backup.
         NotFound: there is no backup.
-        PreflightError: the newest backup is not of a server.
+        PreflightError: the newest backup is not a server backup.
     """
     known = read_known(instance, repository, AtBackup(None), "latest", accepts_older=accepts_older)
     candidates = tuple(point_of(manifest) for manifest in known.of_one_server(known.of_servers()))
@@ -407,15 +407,15 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
 
 
 def is_local_set(manifest: Backup) -> bool:
-    """Return whether this is a local set, which can only be cloned and not received."""
+    """Return whether this is a local set. A local set can be cloned, but not received."""
     return isinstance(manifest, Manifest) and manifest.repository_id == local_snapshot.IN_NO_REPOSITORY
 
 
 def find_set_standing(instance: Instance, backup_id: str) -> SetStanding:
     """Return whether a set is stored, according to this host's records. No store is read.
 
-    The set's description on this host proves nothing, because a stored backup has one too, for use while its store is
-    unreachable.
+    The set's manifest on this host proves nothing, because stored backups also have such a manifest, for use while the
+    store is unreachable.
     """
     folder = instance.host.records / instance.name
     try:

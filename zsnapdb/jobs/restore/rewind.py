@@ -1,7 +1,7 @@
-"""`zsnapdb rewind`: returns the server of an instance to a point, in place, with the data of this host.
+"""`zsnapdb rewind`: returns the server of an instance to a point, in place, with data on this host.
 
 The restore is prepared and proved next to the running server. Only then is the server stopped. The restored datasets
-replace its own, and it is started again. The replaced datasets are kept.
+replace the server's own, and the server is started again. The replaced datasets are kept.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def handover_in(plan: RestorePlan) -> Promote:
 def plan(settings: Settings, instance: Instance, request: RewindRequest) -> RewindPlan:
     """Return the plan of a rewind; change nothing.
 
-    The errors are also those of a restore's plan.
+    The errors of a restore's plan are raised too.
 
     Raises:
         PreflightError: it is unknown how to stop and start the server, or MariaDB cannot get a new server_id.
@@ -101,7 +101,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
             hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
             f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
         )
-    # Otherwise a later --resume could not find the unit of a stopped server.
+    # Record the unit now, because a later --resume could not find the unit of a stopped server.
     last = replace(handover, unit=service.unit)
     return RewindPlan(replace(planned, steps=(*planned.steps[:-1], last)), service, file)
 
@@ -119,7 +119,7 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
         try:
             return restore_plan.make(settings, instance, here, _restore_request(instance, request, RestoreOrigin.LOCAL))
         except (UsageError, ForeignInsideError):
-            # A different origin of the volumes would not change this error.
+            # With a different origin of the volumes, the error would be the same.
             raise
         except ZsnapdbError as error:
             # The point may be older than the sets on this host, or newer than a binlog that no longer exists.
@@ -147,14 +147,14 @@ def _restore_request(instance: Instance, request: RewindRequest, origin: Restore
 
 
 _BACKUP_PATIENCE = 30.0
-"""The time in seconds that the final backup waits for an unreachable store."""
+"""The time in seconds for which the final backup waits for an unreachable store."""
 
 
 @dataclass(frozen=True)
 class Outage:
     """The expected effects on the server's users.
 
-    `start_seconds` is the time that a start and a stop of the prepared server took. `readers` are the clients that read
+    `start_seconds` is the time that one start and stop of the prepared server took. `readers` are the clients that read
     the server's binlogs (None: the server does not answer).
     """
 
@@ -166,7 +166,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class RewindResult:
-    """A rewound server that is running, or, if `outage` is None, a prepared rewind that waits for --resume.
+    """A running rewound server. If `outage` is None, the rewind is only prepared, and waits for --resume.
 
     `prepared` is the duration of this run's preparation in seconds. `outage` is the time in seconds in which users had
     no server, over all runs. `finished_before` (UTC) is the time when an earlier run finished the rewind, so that this
@@ -191,7 +191,10 @@ class RewindResult:
 
 
 Ask = Callable[[Outage], bool]
-"""Called when everything is prepared, before the server is stopped. False: the rewind waits for --resume."""
+"""Function that is called when everything is prepared, before the server is stopped.
+
+False: the rewind waits for --resume.
+"""
 
 
 def rewind(
@@ -199,7 +202,7 @@ def rewind(
 ) -> RewindResult:
     """Execute the plan. Afterwards the server is running in its old place, at the point, and answers.
 
-    An error before the stop changes nothing on the server. The restore then waits for --resume, or for `zsnapdb restore
+    After an error before the stop, the server is unchanged, and the restore waits for --resume or for `zsnapdb restore
     --abandon`. After an error between the stop and the end of the exchange, the old server is started again in its
     former state. If that fails, a note on the error says so. Signals take effect when a server is running again.
     """
@@ -212,7 +215,7 @@ def rewind(
 
 
 def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool = True) -> RewindResult:
-    """Continue an interrupted rewind. If it is finished, change nothing.
+    """Continue an interrupted rewind. If the rewind is finished, change nothing.
 
     Raises:
         UnknownNameError: there is neither an interrupted nor a finished rewind.
@@ -261,7 +264,7 @@ def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
 
 
 class _Rewinding:
-    """A rewind whose restore is prepared. Its methods are the steps during which the server is down."""
+    """A rewind whose restore is prepared. The methods are the steps while the server is down."""
 
     def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
         self.settings = settings
@@ -290,7 +293,7 @@ class _Rewinding:
             self.old.refuse_busy()
             if self.old.record.stopped is None and not ask(self._expected_outage()):
                 return RewindResult(self.plan, self.prepared)
-            # The user may have answered hours later, so read them again.
+            # The user may have answered hours later, so read the clients again.
             self._readers()
         try:
             with uninterrupted(self.instance.events.warn):
@@ -331,7 +334,7 @@ class _Rewinding:
             raise
 
     def _give_server_id(self) -> None:
-        """Write the option file with the new server_id, and check that the next start will use it."""
+        """Write the option file with the new server_id, and check that the next start will use this server_id."""
         wanted, file = self.planned.handover.server_id, self.planned.server_id_file
         if wanted is None or file is None:
             return
@@ -340,7 +343,8 @@ class _Rewinding:
         self.old.write_option_file(file, text)
         process = serving_process(self.plan)
         if process is None:
-            # An earlier run checked this before it stopped the server. The options of the next start are unknown now.
+            # An earlier run checked this before it stopped the server. While the server is stopped, the options of the
+            # next start are unknown.
             return
         program = programs.choose_program(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
         seen = configured_server_id(program, process)
@@ -354,7 +358,7 @@ class _Rewinding:
     def _start(self) -> None:
         """Start the server in its place, unless it is running, and check it."""
         if serving_process(self.plan) is not None and not self._has_its_server_id():
-            # The host started the server after a power failure, without the option file.
+            # After a power failure, the host started the server without the option file.
             self.old.stop()
         if serving_process(self.plan) is None:
             self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
@@ -371,7 +375,7 @@ class _Rewinding:
             return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
-        """Return the result. With `backs_up`, back up the new history; a failed backup does not affect the server."""
+        """Return the result. With `backs_up`, back up the new history. If that fails, the server stays in use."""
         own, finished = self.plan.restore_id, self.journals.history(self.instance.name)
         done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0
@@ -383,10 +387,10 @@ class _Rewinding:
         return replace(result, backup=made)
 
     def _check(self, session: Session) -> None:
-        """Check that the server is the restored one, without the transactions that were left out.
+        """Check that the running server is the restored one, without the transactions that were left out.
 
         Raises:
-            ConsistencyError: it is another server; it was stopped.
+            ConsistencyError: another server was running; it was stopped.
         """
         executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
         wanted = self.planned.handover.server_id

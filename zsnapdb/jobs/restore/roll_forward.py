@@ -1,7 +1,7 @@
-"""`zsnapdb restore --continue-to`: moves a finished restore forward that was not handed over.
+"""`zsnapdb restore --continue-to`: rolls a finished restore forward to a later point, if it was not handed over.
 
-The restored server must be stopped as the restore left it, or running only for a look. Only the transactions between
-the two points are replayed.
+The restored server must be unchanged since the restore: stopped, or running only for a look. Only the transactions
+between the two points are replayed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, destruction
 
 _WHOLE = 1 << 62
-"""A batch size in bytes that is larger than all binlogs together."""
+"""A batch size in bytes that exceeds the size of all binlogs together."""
 NEXT, HERE = "next", "here"
-"""The names for the point one transaction further, and for the restore's own point."""
+"""The names of two points: one transaction further, and the present point of the restore."""
 
 
 @dataclass(frozen=True)
 class ContinueRequest:
-    """The next point, the dataset of the finished restore (None: the only one), and the new handover.
+    """The next point, the dataset of the finished restore (None: the only restore), and the new handover.
 
-    The point `next` is one transaction further. `here` hands the restore over at its present point.
+    The point `next` is one transaction further. With the point `here`, the restore is handed over at its present point.
     """
 
     to: str
@@ -51,7 +51,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
     """Return the finished restore that can continue.
 
     Raises:
-        UnknownNameError: there is none, or there are several.
+        UnknownNameError: there is no such restore, or there are several.
     """
     known: dict[str, RestoreJournal] = {}
     for journal in Journals(settings.restore.journal).history(instance.name):
@@ -76,7 +76,7 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
 
 
 def plan_now(settings: Settings, instance: Instance, request: ContinueRequest) -> RestoreJournal:
-    """Return the plan that `go_on` would execute now; change nothing. The errors are those of `plan`."""
+    """Return the plan that `roll_forward` would execute now; change nothing. Raises the errors of `plan`."""
     instance = _as_before(settings, instance, request)
     return plan(settings, instance, open_for_restore(instance, request.origin), request)
 
@@ -86,7 +86,8 @@ def roll_forward(
 ) -> RestoreResult:
     """Move the finished restore to the requested point, and hand it over again.
 
-    The errors are those of `plan` and of a restore. An error removes nothing: `zsnapdb restore --resume` continues.
+    Raises the errors of `plan` and of a restore. After an error nothing is removed, and `zsnapdb restore --resume`
+    continues.
     """
     instance = _as_before(settings, instance, request)
     repository = open_for_restore(instance, request.origin)
@@ -157,7 +158,7 @@ def _with_replay(
     target: Target,
     number: int,
 ) -> RestorePlan:
-    """Return the plan with a replay of the transactions between its point and the later one.
+    """Add a replay of the transactions from the plan's point to the later point.
 
     The later point becomes the plan's point.
     """
@@ -178,7 +179,7 @@ def next_transaction(planned: RestorePlan) -> str:
     """Return the GTID of the first transaction that the restore left out.
 
     Raises:
-        NotFound: the restore ended with the last known transaction.
+        NotFound: the restore left out no known transaction.
     """
     following = planned.point.following
     if following is None or following.gtid is None:

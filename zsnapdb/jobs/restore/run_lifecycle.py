@@ -1,6 +1,6 @@
-"""Runs of restores, for servers and machines. Each run has one process, its own places, and one way to end.
+"""Runs of restores, for servers and machines: their start, locks, resumption, errors and removal.
 
-A `Body` has the parts that differ between servers and machines.
+A `RestoreKind` contains the functions that differ between restores of servers and of machines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from zsnapdb.zfs import datasets, destruction, streams
 from zsnapdb.zfs import destruction as foreign
 
 Confirm = Callable[[Any], bool]
-"""Called before each step. If it returns False, the restore stops before the step, and can be resumed later."""
+"""Function that is called before each step.
+
+If it returns False, the restore stops before the step, and can be resumed later.
+"""
 
 
 def confirm_every_step(_step: object) -> bool:
@@ -41,10 +44,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class RestoreKind(Generic[J, R]):
-    """The parts of a restore that depend on the kind of source.
+    """The types and functions of a restore that differ between servers and machines.
 
-    `look` is the step that changes nothing; no journal is written for it. `result` returns the result of a run. `noted`
-    returns the journal in memory, with the records that a step wrote to the journal on disk.
+    `look` is the step that changes nothing; before it no journal is written. `result` returns the result of a run.
+    `noted` returns the journal in memory, with the records that a step wrote to the journal on disk.
     """
 
     journals: Callable[[Path], JournalFolder[J]]
@@ -59,7 +62,7 @@ class RestoreKind(Generic[J, R]):
     ) -> R:
         """Execute the steps of exactly this work's plan, with a journal; nothing is planned again.
 
-        Other errors are those of `RestoreRun.carry_out`.
+        The errors of `RestoreRun.carry_out` are raised too.
 
         Raises:
             ExistsError: the target was created after the plan was made.
@@ -74,7 +77,7 @@ class RestoreKind(Generic[J, R]):
             return self.result(run.carry_out(confirm, stop_after))
 
     def execute_once(self, work: RestoreWork[Any]) -> R:
-        """Execute the steps for an ephemeral copy. Any error removes everything that was created.
+        """Execute the steps for an ephemeral copy. After any error, remove everything that was created.
 
         Raises:
             ExistsError: the target was created after the plan was made.
@@ -95,7 +98,9 @@ class RestoreKind(Generic[J, R]):
         foreign_may_go: bool,
         judge: Callable[[J], None] = lambda _: None,
     ) -> R:
-        """Continue an interrupted restore. The interrupted step starts again. `work` creates the work for the plan.
+        """Continue an interrupted restore. The interrupted step starts again.
+
+        `work` creates the work object for the plan.
 
         Raises:
             PreflightError: the datasets have foreign snapshots that must stay, or `judge` refuses the journal that was
@@ -124,9 +129,9 @@ class RestoreRun(Generic[J]):
     outcome: object = None
 
     def carry_out(self, confirm: Confirm = confirm_every_step, stop_after: str | None = None) -> Self:
-        """Run the unfinished steps in order. The caller has the locks of `alone`.
+        """Run the unfinished steps in order. The caller holds the locks of `lock_target`.
 
-        After an error, received volumes stay for another try, including a partial volume. After an interruption,
+        After an error, received volumes stay for another try, even an incomplete volume. After an interruption,
         everything stays. Datasets and journal are removed only if no volume was received or mounted before the error,
         or if the repository is damaged. If the removal fails, the journal stays, and --abandon removes the rest.
         Without a journal, any error removes everything that was created.
@@ -160,7 +165,7 @@ class RestoreRun(Generic[J]):
             if not confirm(step):
                 return
             if self.journals is not None and not isinstance(step, self.body.look):
-                # From here on, steps make changes, and the journal names them.
+                # From here on, steps make changes, and the journal contains the steps.
                 self.journals.write(self.journal)
             instance.events.tell(f"{step.name}: {step.describe()}")
             began = time.monotonic()
@@ -178,7 +183,7 @@ class RestoreRun(Generic[J]):
 
     def _after_error(self, journals: JournalFolder[J], error: BaseException) -> None:
         journal, steps = self.journal, self.work.plan.steps
-        # Clones are quickly created again, and perhaps from other snapshots.
+        # Clones can be created again quickly, perhaps from other snapshots.
         received = any(journal.is_done(step.name) and isinstance(step, Receive | MountVolumes) for step in steps)
         receives = any(isinstance(step, Receive) for step in steps)
         has_begun = journals.path(journal.top).exists()
@@ -189,7 +194,7 @@ class RestoreRun(Generic[J]):
         )
         if self._may_be_only_one():
             error.add_note("datasets of the server were exchanged: continue with --resume")
-        # A finished restore is never removed because its continuation failed.
+        # If the continuation of a finished restore fails, the restore is not removed.
         elif is_kept and (self.work.is_continued or not isinstance(error, DamagedError)):
             error.add_note(
                 f"the restored volumes in {journal.top} are kept: continue with --resume, or give the restore up with"
@@ -201,7 +206,10 @@ class RestoreRun(Generic[J]):
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
 
     def _has_part(self) -> bool:
-        """Return whether ZFS kept a part of the volume that was being received. Return False if ZFS fails."""
+        """Return whether ZFS kept the partial state of the volume that was being received.
+
+        Return False if ZFS fails.
+        """
         step = self.journal.next_step
         try:
             return isinstance(step, Receive) and streams.token(step.dataset) is not None
@@ -212,11 +220,14 @@ class RestoreRun(Generic[J]):
         try:
             return self.work.is_irreversible()
         except ZsnapdbError:
-            # The pool does not show how far the exchange got.
+            # The state of the pool does not show how far the exchange got.
             return True
 
     def _removes(self, error: BaseException) -> bool:
-        """Remove everything that the restore created. If that fails too, add a note to the error and return False."""
+        """Remove everything that the restore created.
+
+        If the removal fails too, add a note to the error and return False.
+        """
         try:
             self.work.remove()
         except Exception as second:
@@ -226,7 +237,7 @@ class RestoreRun(Generic[J]):
 
 
 def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
-    """Raise the objection in these findings of a restore's preflight, if there is one; else report the warnings."""
+    """Raise the error if these findings of a restore's preflight contain an objection; else report the warnings."""
     error = objection(findings)
     if error is not None:
         raise error
@@ -305,7 +316,7 @@ def refuse_existing(top: str, mounts: Sequence[str]) -> None:
 def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
     """Destroy the foreign snapshots on the restore's datasets, if `may_go`.
 
-    They must go because ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8),
+    This is necessary because ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8),
     zfs-rollback(8)).
 
     Raises:
@@ -321,7 +332,10 @@ def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
 
 
 def give_up(instance: Instance, journals: JournalFolder[J], journal: J, remove: Callable[[], None]) -> None:
-    """Remove everything that an interrupted restore created, and its journal. The caller has the locks of `alone`."""
+    """Remove everything that an interrupted restore created, and its journal.
+
+    The caller holds the locks of `lock_target`.
+    """
     OnceRecords(instance.host).note_given_up(journal.run_id)
     remove()
     warn_remaining(instance.events, journal.plan.targets)

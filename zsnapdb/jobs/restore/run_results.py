@@ -1,9 +1,9 @@
-"""The results of `restore` runs whose id the caller chose. The journal of the restore has the id.
+"""The results of `restore` runs whose id the caller chose. The journal of the restore contains the id.
 
 If the restore is finished, its result is returned. An interrupted restore next to the server continues, as with
---resume. If a restore may have begun to exchange production's datasets, it continues only at a person's request. A
-person may have inspected, repaired or changed the server meanwhile. The same applies to a restore that would replace
-the server with a state that was chosen long ago.
+--resume. If a restore may have begun to exchange production's datasets, only a person can continue it, because a person
+may have inspected, repaired or changed the server meanwhile. The same applies to a restore that would replace the
+server with a state that was chosen long ago.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zsnapdb.jobs.steps.journal import J
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
 
 _RECENT = timedelta(hours=1)
-"""The time after the planning within which a repeated command may still replace the server with the planned state."""
+"""The maximum age of a plan whose state may still replace the server when the command is repeated."""
 
 
 def restored(
@@ -33,7 +33,7 @@ def restored(
 
     Raises:
         PreflightError: the restore was interrupted while it exchanged the server's datasets, or it would replace them
-            and is not recent.
+            and its plan is too old.
     """
     journals = Journals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
@@ -42,7 +42,8 @@ def restored(
     left = _of_run(journals.readable(instance.name), instance)
     if left is None:
         return None
-    # This is judged under the restore's lock, because another process may just have continued it and been killed.
+    # Judge the journal under the restore's lock, because another process may just have continued the restore and been
+    # killed.
     return server_restore.resume(
         settings, instance, left.top, confirm, stop_after, judge=partial(_refuse_exchange, instance.host.now())
     )

@@ -1,4 +1,4 @@
-"""A runbook: the present plan of `restore`, with the durations in past drills and the site's contacts."""
+"""A runbook: the present plan of `restore`, with step durations from past drills and the site's contacts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DRILLS = 50
 
 @dataclass(frozen=True)
 class Runbook:
-    """The plan in a form for people. The durations are from `drills` past drills."""
+    """The plan as a page for people. The durations are from the last `drills` drills."""
 
     plan: RestorePlan
     entries: tuple[RunbookPage, ...]
@@ -34,17 +34,20 @@ class Runbook:
     drills: int
     damage: tuple[KnownDamage, ...] = ()
     signers: tuple[str, ...] = ()
-    """The public keys that this host trusts. The page prints them for a host with a new configuration."""
+    """The public keys that this host trusts.
+
+    The page shows the keys, because a host with a new configuration needs them.
+    """
     repository: str = ""
 
 
 def make(settings: Settings, instance: Instance, request: RestoreRequest, config: Path | None) -> Runbook:
-    """Return the runbook; change nothing. The errors are those of a restore's plan."""
+    """Return the runbook; change nothing. Raises the errors of a restore's plan."""
     repository = instance.open_repository()
     planned = restore_plan.make(settings, instance, repository, request)
     past = drills.newest(repository, instance.name, _DRILLS)
     file = str(config) if config is not None else None
-    # Without --target, the restore also creates the dataset above.
+    # Without --target, the restore also creates the parent dataset.
     where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
     commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned, request), file)
     check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]

@@ -1,6 +1,6 @@
 """The restore of a server. `execute` runs exactly a plan from `plan.py`; `restore` plans and executes.
 
-The plan has the steps (preflight, receive, first recovery, replay, check, handover). A journal records the finished
+The steps of the plan are preflight, receive, first recovery, replay, check and handover. A journal records the finished
 steps.
 """
 
@@ -65,7 +65,7 @@ class RestoreResult:
     """A restored instance: its datasets are mounted, and its server has recovered to `position`.
 
     `handed_over` is the state of the server after the handover. If `is_finished` is False, the restore was stopped
-    before `next_step`, and continues with --resume. `done` has the duration of each step in seconds.
+    before `next_step`, and continues with --resume. `done` contains the duration of each step in seconds.
     """
 
     plan: RestorePlan
@@ -112,7 +112,7 @@ def restore(
     confirm: Confirm = confirm_every_step,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Plan a restore and execute that plan, as `zsnapdb restore` does. The errors are those of `plan` and `execute`."""
+    """Plan a restore and execute that plan, as `zsnapdb restore` does. Raises the errors of `plan` and `execute`."""
     repository = open_for_restore(instance, request.origin)
     planned = restore_plan.make(settings, instance, repository, request)
     return execute(settings, instance, repository, planned, confirm, stop_after)
@@ -126,7 +126,7 @@ def execute(
     confirm: Confirm = confirm_every_step,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Execute the steps of exactly this plan, with a journal. The errors are those of `Body.execute`."""
+    """Execute the steps of exactly this plan, with a journal. Raises the errors of `RestoreKind.execute`."""
     return SERVER.execute(ServerWork(settings, instance, repository, planned), confirm, stop_after)
 
 
@@ -138,9 +138,9 @@ def execute_continued(
     confirm: Confirm = confirm_every_step,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Execute the steps of a plan that continues a finished restore; `continued` has the finished steps.
+    """Execute the steps of a plan that continues a finished restore; `continued` contains the finished steps.
 
-    An error removes nothing. `resume` continues from the snapshots between the steps.
+    After an error nothing is removed, and `resume` continues from the snapshots between the steps.
     """
     journals = Journals(settings.restore.journal)
     with lock_target(instance, continued.plan):
@@ -153,7 +153,7 @@ def execute_continued(
 def execute_without_journal(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> RestoreResult:
-    """Execute the steps of exactly this plan for an ephemeral copy. The errors are those of `Body.execute_once`."""
+    """Execute the steps of exactly this plan for an ephemeral copy. Raises the errors of `RestoreKind.execute_once`."""
     body = replace(SERVER, handlers={**SERVER.handlers, LeaveStopped: leave_to_trial})
     return body.execute_once(ServerWork(settings, instance, repository, planned))
 
@@ -169,7 +169,7 @@ def resume(
     in_place: Callable[[], None] = lambda: None,
     judge: Callable[[RestoreJournal], None] = lambda _: None,
 ) -> RestoreResult:
-    """Continue an interrupted restore. `in_place`: see `ServerWork`. The errors are those of `Body.resume`."""
+    """Continue an interrupted restore. `in_place`: see `ServerWork`. Raises the errors of `RestoreKind.resume`."""
 
     def work(own: Instance, plan: RestorePlan) -> ServerWork:
         return ServerWork(settings, own, reopen(own, plan), plan, in_place)
@@ -180,7 +180,7 @@ def resume(
 
 @dataclass(frozen=True)
 class AbandonedRun:
-    """An abandoned restore. `left` is the state of the server that it would have replaced (empty: none)."""
+    """An abandoned restore. `left` is the state of the server that the restore would have replaced ("": none)."""
 
     plan: RestorePlan
     left: str = ""
@@ -189,10 +189,10 @@ class AbandonedRun:
 def abandon(
     settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
 ) -> AbandonedRun:
-    """Abandon an interrupted restore: remove its datasets, after a proof that each is ours, and its journal.
+    """Abandon an interrupted restore: remove its datasets, after a proof that each belongs to it, and its journal.
 
-    If a rewind stopped a server, that server first runs again on its own datasets, with its own option file. Renamed
-    datasets get their names back. If the old server does not start, the restore stays unchanged.
+    If a rewind stopped a server, the server is first started again on its own datasets, with its own option file.
+    Renamed datasets get their names back. If the old server does not start, the restore stays unchanged.
 
     Raises:
         PreflightError: the datasets have foreign snapshots that must stay, or the restored datasets have replaced the
@@ -202,7 +202,7 @@ def abandon(
     before = journals.find(instance.name, top)
     with contextlib.ExitStack() as locked:
         if before.plan.promotion is not None:
-            # While a rewind waits for an answer, it does not hold the lock of its restore.
+            # While a rewind waits for the user's answer, it does not hold the lock of its restore.
             locked.enter_context(lock_instance(instance, "rewind", "giving a rewind up of"))
         journal = locked.enter_context(exclusive_journal(instance, journals, before.top))
         planned, left = journal.plan, ""
@@ -236,11 +236,11 @@ HANDLERS: Handlers = {
     CheckServer: check,
     **dict.fromkeys(get_args(HandoverStep), hand_over),
 }
-"""The function for each step of the restore of a server."""
+"""The function for each step of a server's restore."""
 
 
 def result_of(journal: RestoreJournal, handed_over: CompletedHandover | None = None) -> RestoreResult:
-    """Return the restore of this journal. `handed_over` is the state of the server (None: unknown)."""
+    """Return the result of the restore with this journal. `handed_over` is the state of the server (None: unknown)."""
     planned = journal.plan
     last = planned.point.last
     first = next(step for step in planned.steps if isinstance(step, Recover))

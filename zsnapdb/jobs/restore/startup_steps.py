@@ -26,16 +26,17 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.zfs import datasets, destruction, mounting, snapshots
 
 HANDOVER = "handover"
-"""The name of every last step."""
+"""The name of the last step of every plan."""
 STEP_SNAPSHOT = "zsnapdb-restore-"
-"""The name prefix of the snapshots between the steps of a restore, which are removed when it ends."""
+"""The name prefix of the snapshots between the steps. They are removed at the end of the restore."""
 
 
 @dataclass(frozen=True)
 class ServerWork(RestoreWork[RestorePlan]):
     """A restore of a server that is being executed.
 
-    `in_place` is called when restored datasets have replaced the server's own, so that a server can be started there.
+    `in_place` is called when the restored datasets have replaced the server's own, so that a server can be started on
+    them.
     """
 
     in_place: Callable[[], None] = lambda: None
@@ -83,7 +84,7 @@ def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[st
 
 def mount(work: ServerWork, step: MountVolumes) -> None:
     """Compare GUIDs, restore properties, and mount the datasets, outermost first."""
-    # The memory is more useful for the server that starts next.
+    # Leave the memory to the server that starts next.
     work.memory.clear()
     proved = _proved_guids(step.parts, may_be_clones=bool(work.plan.clones))
     for part in step.parts:
@@ -104,17 +105,17 @@ def be_mounted(work: ServerWork) -> None:
     Before the handover the datasets are not mounted automatically after a reboot.
 
     Raises:
-        NotOursError: a dataset with one of these names does not belong to this restore. A continued restore knows only
-            the names.
+        NotOursError: a dataset with one of these names does not belong to this restore. (A continued restore knows only
+            the names.)
     """
     destruction.prove(work.datasets, work.mark)
     mounting.mount_all(work.datasets)
 
 
 def take_back(work: ServerWork, snapshot: str) -> None:
-    """Roll all volumes back to their snapshot with that name. Afterwards they are mounted.
+    """Roll all volumes back to their snapshot with that name, and mount them.
 
-    If a server of the copy from an interrupted run is still running, end it first.
+    If an interrupted run left a server of the copy running, end the server first.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -123,7 +124,7 @@ def take_back(work: ServerWork, snapshot: str) -> None:
 
 
 def snapshot_step(work: ServerWork, step: str) -> None:
-    """Snapshot all volumes under the name of the finished step. Their server is stopped.
+    """Snapshot all volumes under the name of the finished step. The server of the volumes is stopped.
 
     The snapshots of earlier steps are destroyed.
     """
@@ -141,7 +142,7 @@ def was_kept(work: ServerWork, step: str) -> bool:
     """Return whether an interrupted run snapshotted the finished step, even if the journal does not record it.
 
     One request creates all snapshots of a step or none. If they exist, the step is not repeated, because the snapshots
-    of the previous step may already be destroyed. Remaining ones are destroyed now.
+    of the previous step may already be destroyed. If some of these remain, they are destroyed now.
     """
     own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
     known = step_snapshots(work.datasets)
@@ -161,7 +162,7 @@ def step_snapshots(places: Sequence[str]) -> list[str]:
 def recover(work: ServerWork, step: Recover) -> None:
     """Start the server once on the received files and binlogs, without clients. Check it and shut it down.
 
-    It must recover to exactly the recorded GTIDs. It keeps its identity, because the restored server is the old server.
+    The server must recover to exactly the recorded GTIDs. It keeps the identity of the old server.
     """
     if not work.is_first_run:
         be_mounted(work)
@@ -212,7 +213,7 @@ def take_up(work: ServerWork, step: ResumedRun) -> None:
     After a handover for a look, roll the volumes back to the snapshots of exactly this state.
 
     Raises:
-        ConsistencyError: the server is not at its point, because somebody wrote to it.
+        ConsistencyError: the server is no longer at its point, because a client wrote to it.
     """
     be_mounted(work)
     work.copy.process().kill_all()

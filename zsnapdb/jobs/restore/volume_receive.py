@@ -1,4 +1,4 @@
-"""Receiving or cloning of a backup's volumes into new datasets, for every kind of source.
+"""The receiving or cloning of a backup's volumes into new datasets, for every kind of source.
 
 An interrupted receive resumes if the partial state in ZFS and the stored stream allow it.
 """
@@ -39,7 +39,7 @@ _PATIENCE = 30.0
 
 
 class RestoreIdentity(Protocol):
-    """The part of a plan that identifies the restore."""
+    """The fields of a plan that identify the restore."""
 
     @property
     def restore_id(self) -> str: ...
@@ -88,9 +88,9 @@ class RestoreWork(ReceivingWork[A]):
         return False
 
     def is_irreversible(self) -> bool:
-        """Return whether a restored dataset may be the only one that a server has.
+        """Return whether a server may have no other dataset than the restored one.
 
-        If so, nothing is removed.
+        In this case no dataset is removed.
         """
         return False
 
@@ -123,10 +123,10 @@ N = TypeVar("N", bound=PoolNeeds)
 def pool_needs(
     kind: Callable[..., N], chain: Sequence[Manifest], top: str, *, binlogs: int = 0, clones: bool = False, **more: Any
 ) -> N:
-    """Return the requirements on the pool for a chain of backups that is received to the dataset `top`.
+    """Return the step that checks the pool's space and features for a chain of backups received into the dataset `top`.
 
-    `binlogs` is the number of bytes of binlogs that are replayed later. `clones`: nothing is received, because a clone
-    shares every block with its snapshot. `more` has the other fields of the step.
+    `binlogs` is the size in bytes of the binlogs that are replayed later. `clones`: no space is needed for volumes,
+    because a clone shares every block with its snapshot. `more` contains the other fields of the step.
     """
     features = 0
     for volume in (volume for manifest in chain for volume in manifest.volumes):
@@ -172,10 +172,10 @@ def receives_of(
 
 
 def warn_remaining(events: Events, places: Iterable[str]) -> None:
-    """Warn about datasets in the places of an abandoned restore that do not have its mark.
+    """Warn about datasets of an abandoned restore's plan that do not have the restore's mark.
 
-    Such a dataset has another owner, or the power failed while the restore created it. ZFS creates a dataset and sets
-    its properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
+    Another program created such a dataset, or the power failed while the restore created it. ZFS creates a dataset and
+    sets its properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
     module/zfs/zfs_ioctl.c of OpenZFS).
     """
     for name in sorted(places):
@@ -187,9 +187,9 @@ def warn_remaining(events: Events, places: Iterable[str]) -> None:
 
 
 def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | None = None) -> None:
-    """Create the dataset above sibling volumes, unless this restore has already created it.
+    """Create the parent dataset of sibling volumes, unless this restore has already created it.
 
-    It also gets the properties `more`.
+    The properties `more` are also set.
 
     Raises:
         NotOursError: the dataset does not belong to this restore.
@@ -202,7 +202,7 @@ def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | No
 
 @dataclass(frozen=True)
 class _InterruptedReceive:
-    """The resume token of an interrupted receive, and the rest of the stream for it."""
+    """The resume token of an interrupted receive, and the remaining part of the stream."""
 
     token: str
     resumption: Resumption
@@ -211,8 +211,8 @@ class _InterruptedReceive:
 def receive(work: ReceivingWork[P], step: Receive) -> None:
     """Receive the stream of one volume, unless this restore has already received it. An interrupted receive resumes.
 
-    Each chunk is verified, and its records are checked, before ZFS gets a byte of it. After an error the received data
-    is kept, unless the pool is full.
+    Each chunk is verified, and its records are checked, before any byte of the chunk is written to ZFS. After an error
+    the received data is kept, unless the pool is full.
 
     Raises:
         NotOursError: the dataset does not belong to this restore.
@@ -247,9 +247,9 @@ def _bring(
     volume: VolumePart,
     interrupted: _InterruptedReceive | None,
 ) -> None:
-    """Download the volume's stream, or the rest of it for an interrupted receive, and let ZFS receive it."""
+    """Download the volume's stream (after an interrupted receive, only its remaining part), and let ZFS receive it."""
     properties = {} if interrupted is not None else _properties_of(work, step, volume)
-    # A raw stream cannot be resumed, so no part of it is kept.
+    # A raw stream cannot be resumed, so ZFS keeps no partial state.
     with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
         # A broken pipe means that `zfs receive` failed. `finish` raises its error.
         with (
@@ -277,13 +277,13 @@ def _bring(
 
 
 def _workers(settings: StreamSettings, volume: VolumePart) -> int:
-    """Return the number of chunks to fetch in parallel: fewer if they are larger than this host's own chunks."""
+    """Return the number of chunks to fetch in parallel. If the chunks are larger than this host's own, fetch fewer."""
     largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
     return decide_workers(settings.concurrency, largest, settings.chunk_size)
 
 
 def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) -> dict[str, str]:
-    """Return the properties of the dataset that a full stream creates. An increment sets none."""
+    """Return the properties of the dataset that a full stream creates; empty for an increment."""
     if step.from_guid is not None:
         return {}
     is_filesystem = isinstance(volume.type, FilesystemType)
@@ -327,9 +327,9 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
 def _rest_of(
     work: ReceivingWork[P], step: Receive, manifest: Manifest, volume: VolumePart
 ) -> _InterruptedReceive | None:
-    """Return the rest of a volume whose receive was interrupted; None if it must be received from the beginning.
+    """Return the remaining part of a volume whose receive was interrupted; None if all of it must be received again.
 
-    Partial state in ZFS that cannot be used is removed, with a warning.
+    If the partial state in ZFS cannot be used, remove it and warn.
 
     Raises:
         NotOursError: the dataset does not belong to this restore; nothing was changed.
@@ -385,7 +385,7 @@ def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
 def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]:
     """Run the block, which receives the volume. If the pool is full, remove the received part, and warn.
 
-    A server in the same pool cannot write while the pool is full. The part can be received again.
+    A server in the same pool cannot write while the pool is full. The removed part can be received again.
     """
     try:
         yield
@@ -402,9 +402,9 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
 
 
 def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
-    """Return whether the receive cannot be resumed: the stream has no such rest, or ZFS refused all of its records.
+    """Return whether the receive cannot be resumed: the stream lacks the remaining part, or ZFS refused every record.
 
-    Other errors, such as a full pool, do not mean that.
+    After other errors, such as a full pool, the receive can be resumed.
     """
     is_of_zfs = isinstance(error, StreamRefusedError) and _resume_token(step) in (interrupted.token, None)
     return is_of_zfs or isinstance(error, NotResumableError)
@@ -418,7 +418,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
     """Clone one volume from its snapshot on this host, unless this restore has already cloned it.
 
     Raises:
-        PreflightError: the snapshot no longer exists, or is not that of the backup.
+        PreflightError: the snapshot no longer exists, or is not the backup's snapshot.
         NotOursError: the dataset does not belong to this restore.
     """
     if not datasets.exists(step.dataset):
@@ -450,7 +450,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
 
 
 def _refuse_another_origin(step: CloneSnapshot) -> None:
-    """Raise PreflightError unless the snapshot is on this host, and is the one for which the restore was planned."""
+    """Raise PreflightError unless the snapshot for which the restore was planned is on this host."""
     try:
         is_same = datasets.guid(step.origin) == step.guid
     except NotFound:

@@ -1,4 +1,4 @@
-"""The configuration file that setup writes, and the removal of an instance from it and from the schedule."""
+"""The configuration file that setup writes, and the removal of an instance from the file and from the schedule."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Entry(BaseModel):
 class _Record(BaseModel):
     """The configuration tables that setup wrote, by instance.
 
-    During a replacement an instance has two entries; the content of the file decides which is valid.
+    While the file is being replaced, an instance has two entries. The content of the file shows which entry is valid.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,7 +64,7 @@ class _Record(BaseModel):
 
 
 def written_tables(file: Path, instance: str) -> WrittenTables | None:
-    """Return the tables that an earlier setup wrote for the instance; None if they are missing or were changed."""
+    """Return the tables that an earlier setup wrote for the instance; None if a table is missing or was changed."""
     document = document_of(_text(file)) or {}
     entries = _record(file).of(instance, document)
     return WrittenTables(entries[-1].tables) if entries else None
@@ -73,8 +73,8 @@ def written_tables(file: Path, instance: str) -> WrittenTables | None:
 def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
     """Write the configuration, unless the file already has this text.
 
-    A new file is readable only by its owner. A replaced file keeps its owner and mode, and its old text is kept in the
-    same folder. `tables` are the tables that setup wrote for the instance.
+    A new file is readable only by its owner. A replaced file keeps its owner and mode, and a file in the same folder
+    keeps the old text. `tables` are the tables that setup wrote for the instance.
     """
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     before = _text(file)
@@ -84,7 +84,8 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
         files.replace(kept_path(file), before.encode())
     record = _record(file)
     entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
-    # After an interruption, the file may be the old or the new one. The record identifies setup's tables in both.
+    # After an interruption, the file may have the old or the new text. The record identifies setup's tables in both
+    # texts.
     _note(file, record.saying(instance, (*record.of(instance, document_of(before) or {}), entry)))
     known = file.stat() if file.is_file() else None
     files.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
@@ -96,7 +97,7 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
 def remove_tables(file: Path, rest: str, instance: str) -> None:
     """Write the rest of the configuration, without the instance. Remove the file if nothing is left.
 
-    The old text is kept in the same folder.
+    Another file in the same folder keeps the old text.
     """
     if not file.is_file() or _text(file) == rest:
         return
@@ -112,7 +113,7 @@ def remove_tables(file: Path, rest: str, instance: str) -> None:
 
 
 def kept_path(file: Path) -> Path:
-    """Return the path for the replaced configuration. It differs for each text."""
+    """Return the path for a copy of the replaced configuration. Each text has its own path."""
     return file.with_name(f"{file.name}.before-{hashlib.sha256(_text(file).encode()).hexdigest()[:8]}")
 
 
@@ -125,7 +126,10 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return the record; an empty one if it is missing or invalid, so that no table is treated as written by setup."""
+    """Return the record.
+
+    If it is missing or invalid, return an empty record, so that no table is treated as setup's own.
+    """
     record = _record_file(file)
     if not record.is_file():
         return _Record()
@@ -177,7 +181,7 @@ def find_removal(instance: str | None, configuration: Path | None) -> RemovalPla
 
 
 def execute_removal(planned: RemovalPlan, tell: Callable[[str], None] = lambda _: None) -> RemovalPlan:
-    """Execute the steps of the plan that zsnapdb itself performs. Each can be repeated."""
+    """Execute the steps of the plan that zsnapdb itself performs. Each step can be repeated."""
     facts = planned.facts
     with exclusive("setup", doing="removing a setup from this host"):
         for step in planned.steps:
@@ -207,7 +211,7 @@ def _is_packaged(configuration: Path) -> bool:
 
 
 def _datasets(instance: Instance) -> tuple[str, ...]:
-    """Return the datasets of the instance; none if they are not configured and its server does not answer."""
+    """Return the datasets of the instance; empty if they are not configured and the server does not answer."""
     try:
         return tuple(sorted(with_volumes(instance).volumes.values()))
     except ZsnapdbError:

@@ -46,7 +46,7 @@ from zsnapdb.zfs.mounts import mounted
 __all__ = ["SetupAnswers", "gather", "plan"]
 
 _PATIENCE = 5.0
-"""The time in seconds for retries if the repository does not answer the query for passed drills."""
+"""The time in seconds for which the query for passed drills is retried if the repository does not answer."""
 _DRILLS = 20
 
 
@@ -63,7 +63,10 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
 
 
 def with_store(planned: SetupPlan) -> SetupPlan:
-    """Return the plan, or a refusal if the repository cannot be read, because only the last step first uses it."""
+    """Check the repository, which otherwise only the last step uses.
+
+    If it is unreadable, return a plan that is refused.
+    """
     if planned.refusals:
         return planned
     try:
@@ -82,7 +85,7 @@ def with_store(planned: SetupPlan) -> SetupPlan:
 
 
 def before_keys(planned: SetupPlan) -> Settings:
-    """Return the settings of the plan, without keys that do not exist yet.
+    """Return the settings of the plan. Keys that do not exist yet are left out.
 
     Raises ConfigError if the settings are invalid.
     """
@@ -90,7 +93,7 @@ def before_keys(planned: SetupPlan) -> Settings:
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the interrupted move and its possible next step. If the server has just started, wait for it."""
+    """Return the interrupted move and its possible next step. If the server has just started, wait until it runs."""
     record = move_state.recorded()
     if record is None:
         return None
@@ -137,7 +140,7 @@ def _missing_folder(url: str) -> str | None:
 
 
 def _passed_drill(configuration: Path, instance: str) -> str | None:
-    """Return the newest passed drill; None if there is none, or if the configuration or the repository is missing."""
+    """Return the newest passed drill; None if no drill passed, or if the configuration or the repository is missing."""
     try:
         repository = Instance.of(load(configuration), instance).impatient(_PATIENCE).open_repository()
         passed = [
@@ -149,7 +152,7 @@ def _passed_drill(configuration: Path, instance: str) -> str | None:
 
 
 def _settings_in(configuration: Path) -> str | None:
-    """Return the text of the file, unless it contains only comments, like a packaged configuration; else None."""
+    """Return the text of the file. Return None if it contains only comments, like the packaged configuration."""
     if not configuration.exists():
         return None
     text = files.read_text(configuration, "the configuration", "run setup as root")
@@ -169,7 +172,7 @@ def _signer(key: Path) -> str | None:
 
 
 def _agent_reads() -> str | None:
-    """Return the configuration that this host's agent reads; None if there is no unit, or if it has no settings."""
+    """Return the configuration that this host's agent reads; None if there is no unit, or no setting in the file."""
     unit = next(
         (file for file in (Path(UNIT_FILE), *(Path(folder, UNIT) for folder in PACKAGED_UNITS)) if file.exists()), None
     )
@@ -181,7 +184,7 @@ def _agent_reads() -> str | None:
 
 
 def _missing_unit(configuration: Path) -> str | None:
-    """Return the agent's unit that this host needs; None if the existing unit reads this configuration."""
+    """Return the unit to create for this host's agent; None if the existing unit reads this configuration."""
     is_packaged = configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
     own = files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
     if is_packaged if own is None else configuration_in(own) == str(configuration):
@@ -236,7 +239,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
 
 
 def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
-    """Return the running server program, to be configured; "" if it is found without a configuration."""
+    """Return the running server program, if it must be configured; "" if zsnapdb finds it without a configuration."""
     try:
         usual = os.path.realpath(find_binary(None, flavour))
     except PreflightError:

@@ -1,6 +1,6 @@
 """The example files that come with zsnapdb: configurations, units, policies, grants, hooks.
 
-A wheel has them in the package, in `shipped`. In a source tree they are outside the package.
+In a wheel, the files are in the package's folder `shipped`. In a source tree they are outside the package.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _name(path: Path) -> str:
 def find(name: str) -> Example:
     """Return the example with that name, or with a name that ends with `/name`.
 
-    UsageError, with all names, if there is none.
+    Raises UsageError with all names if there is no such example.
     """
     known = examples()
     matching = [example for example in known if example.name == name or example.name.endswith(f"/{name}")]
@@ -74,7 +74,7 @@ def find(name: str) -> Example:
 def flavour_of(instance: Instance) -> Flavour:
     """Return the flavour of the running server of the instance. The account need not exist yet.
 
-    ServerError if the server cannot be reached.
+    Raises ServerError if the server cannot be reached.
     """
     return flavour_in(greeting(instance.address))
 
@@ -91,9 +91,9 @@ _PATIENCE = 3.0
 
 
 def table_names(instance: Instance, beginning: str) -> list[str]:
-    """Return the schemas, each with a dot, and the tables of the schema in `beginning`.
+    """Return completions for `beginning`: the schemas, each with a dot, and the tables of the schema in `beginning`.
 
-    ServerError if the server does not answer.
+    Raises ServerError if the server does not answer.
     """
     schema, dot, _ = beginning.partition(".")
     with instance.session(read_timeout=_PATIENCE) as session:

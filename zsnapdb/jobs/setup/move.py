@@ -1,4 +1,4 @@
-"""The move of a server's files to ZFS: checks, stop, create, copy, compare, switch, start. The old files are kept."""
+"""The move of a server's files to ZFS: check, create, stop, copy, compare, switch, start. The old files are kept."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def files_of(
 
 
 def option_folder(flavour: Flavour) -> str:
-    """Return the folder on this host whose option files the server reads; "" if there is none."""
+    """Return the folder of option files on this host that the server reads; "" if there is none."""
     return next((name for name in option_folders(flavour) if os.path.isdir(name)), "")
 
 
 def server_id_file(flavour: Flavour) -> str:
-    """Return the option file for a new server_id after a rewind; "" if none is needed, or if there is no folder.
+    """Return the path of the option file for a new server_id after a rewind; "" if it is not needed, or has no folder.
 
     All servers of a host may read the folder, so the file is used only if the host has a single server.
     """
@@ -98,7 +98,7 @@ def server_id_file(flavour: Flavour) -> str:
 
 
 def size_of_files(folder: Path) -> int:
-    """Return the size of the files below a folder in bytes. Files that disappear meanwhile are skipped."""
+    """Return the size of the files below a folder in bytes. Files that are removed meanwhile are skipped."""
     total = 0
     for parent, _, names in os.walk(folder, onerror=None, followlinks=False):
         for name in names:
@@ -113,9 +113,10 @@ _TRIES = 5
 
 
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
-    """Copy every file, and compare every copy. Remove other files from the datasets; the caller has checked them.
+    """Copy every file, and compare every copy.
 
-    Raises ConsistencyError if a copy differs from its original.
+    Remove other files from the datasets; the caller has checked these files. Raises ConsistencyError if a copy differs
+    from its original.
     """
     source, logs = Path(move.server.datadir), Path(move.places.staging)
     data = logs / "data"
@@ -153,8 +154,8 @@ def snapshot(move: ServerMove) -> tuple[int, ...]:
 def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
     """Create the snapshots that later prove whether the copies changed. Return their GUIDs.
 
-    After a sync of single files, ZFS may itself write to a dataset (observed after `sync -f`), which looks like a
-    change. So snapshots are repeated until no change follows. If that fails, the copies are later treated as changed.
+    After a sync, ZFS itself may write to a dataset (observed after `sync -f`), which looks like a change. So snapshots
+    are repeated until no change follows. If changes still follow, the copies are later treated as changed.
     """
     for _ in range(_TRIES):
         kept = snapshot(record.move)
@@ -181,19 +182,22 @@ def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
 
 Tell = Callable[[str], None]
 _SERVICE_SECONDS = 900.0
-"""The maximum time in seconds for systemd to stop or start a server, which may first write its buffer pool."""
+"""The maximum time in seconds for systemd to stop or start a server.
+
+A stopping server may first write its buffer pool.
+"""
 _ANSWER_SECONDS = 120.0
 _POLL_SECONDS = 0.25
 _SHOW_SECONDS = 30.0
 _ENDED = ("failed", "inactive")
-"""The states of a unit in which systemd does not start it by itself (systemctl(1), ActiveState)."""
+"""The states in which systemd does not start a unit by itself (systemctl(1), ActiveState)."""
 
 
 def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambda _: None) -> None:
     """Execute the planned step. Afterwards the server is running on ZFS, and its old files are in `move.places.old`.
 
     After errors other than PreflightError, the server is running on its old files, unless the error says otherwise. The
-    same setup then continues. Raises PreflightError if a different step is due now; nothing was changed.
+    same setup then continues. Raises PreflightError if a different step is now the next one; nothing was changed.
     """
     make_private(move_state.journal().parent)
     before = move_state.recorded()
@@ -273,7 +277,7 @@ class _Moving:
         destruction.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
         for path, new in zip((move.places.staging, f"{move.places.staging}/data"), move.datasets, strict=True):
             if not is_mounted(path, new.name):
-                # If it is not mounted, the copy would fill another disk.
+                # If the dataset is not mounted, the copy would fill another disk.
                 raise PreflightError(
                     f"{new.name} is not mounted at {path}",
                     hint=f"`zfs mount {new.name}`; to give the move up: {move.given_up(is_switched=False)}",
@@ -286,7 +290,7 @@ class _Moving:
         self.record = move_state.with_created(self.record)
 
     def _check_room(self) -> None:
-        """Raise PreflightError if the pool has no space for another copy in addition to the one in a snapshot."""
+        """Raise PreflightError if the pool has no space for another copy, in addition to the copy in a snapshot."""
         needed, free = size_of_files(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
         if free < needed:
             name = self.move.datasets[0].name
@@ -302,7 +306,7 @@ class _Moving:
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        """Raise ServerError if a process is still running on the old files or the copies, which may then change."""
+        """Raise ServerError if a process is still running on the old files or the copies, and may change them."""
         seen = move_state.running_server(self.move)
         if seen.pid:
             raise ServerError(
@@ -313,7 +317,7 @@ class _Moving:
     def _copy(self) -> None:
         """Copy the files, and compare the copies.
 
-        Afterwards snapshots keep the copies, and the record names the snapshots.
+        Afterwards snapshots keep the copies, and the record contains the snapshots' GUIDs.
         """
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
@@ -332,8 +336,8 @@ class _Moving:
         if not move.is_renaming:
             self._write_option_file()
         else:
-            # The option file is written after the rename, so that a reboot in between finds neither. With only the
-            # option file, the server could start in a schema named `data`, with the redo logs of the old files.
+            # The option file is written after the rename, so that after a reboot in between neither exists. With only
+            # the option file, the server could start in a schema named `data`, with the redo logs of the old files.
             if os.path.lexists(move.places.old):
                 raise ExistsError(f"{move.places.old} already exists", hint="give it another name")
             try:
@@ -382,9 +386,9 @@ class _Moving:
             self._go_back(error)
 
     def _check_options(self) -> None:
-        """Raise ServerError if the server would not use the option file, because its start would corrupt files.
+        """Raise ServerError if the server would not use the option file. Without it, the start would corrupt files.
 
-        The program prints its options before the start. If that is impossible, the server is started anyway.
+        The server program prints the options that it would use. If that fails, the server is started anyway.
         """
         process = ServingProcess(0, self.record.words)
         try:
@@ -402,7 +406,10 @@ class _Moving:
             )
 
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
-        """Return the server to its old files if the copies never changed. Raise an error with the resulting state."""
+        """If the copies never changed, start the server on its old files again.
+
+        Raise an error with the resulting state.
+        """
         move, why = self.move, error.message if isinstance(error, ZsnapdbError) else str(error)
         hint = error.hint if isinstance(error, ServerError) else ""
         hint = hint or f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
@@ -471,7 +478,10 @@ class _Moving:
         move_state.remove()
 
     def _ask_the_server(self) -> None:
-        """Query the server itself for its data directory, if root can log in. The kernel was queried before."""
+        """Query the server itself for its data directory, if root can log in.
+
+        Before this, only the kernel was queried.
+        """
         try:
             with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
                 datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")
@@ -488,7 +498,7 @@ class _Moving:
 def wait_until_it_runs(move: ServerMove) -> None:
     """Wait until the server has recovered on the copies and accepts connections.
 
-    Raises ServerError if it does not.
+    Raises ServerError if it does not accept connections.
     """
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:

@@ -63,15 +63,15 @@ def execute(
     tell: Callable[[str], None] = lambda _: None,
     hears: Callable[[Settings, str], bool] = lambda _settings, _target: True,
 ) -> SetupResult:
-    """Execute each step of the plan that setup itself performs, up to the proof. `tell` gets the title of each step.
+    """Execute each step of the plan that setup itself performs, up to the proof.
 
-    `hears` returns whether a test message reached the target with that name. After errors other than those below, the
-    steps before the error are finished, and the same setup continues.
+    `tell` receives the title of each step. `hears` returns whether a test message reached the target with that name.
+    After errors other than those below, the steps before the error are finished, and the same setup continues.
 
     Raises:
         CommandError: the test message did not arrive; no step was executed.
         PreflightError: the plan has refusals, or the server's files must be moved first. Nothing was changed, except
-            that a move was ended if its server was already running on ZFS.
+            that a move was completed if its server was already running on ZFS.
     """
     if plan.move is not None and plan.move_step is MoveStep.FINISH:
         with exclusive("setup", doing="setting up this host"):
@@ -122,10 +122,10 @@ def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
 
 
 def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
-    """Write the option file, restart the server, and check that it writes binlogs. ServerError if it does not.
+    """Write the option file, restart the server, and check that it writes binlogs. Raises ServerError if it does not.
 
     If the server does not start with the option file, the file is removed and the server is started again. If the
-    server starts but does not answer yet, it may be recovering, and is not changed.
+    server starts but does not answer yet, nothing is changed, because it may be recovering.
     """
     file, (line,) = Path(step.path), step.lines
     _write(file, step.text, 0o644)
@@ -151,7 +151,10 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
 
 
 def _answer(socket: Path, question: str) -> str:
-    """Return a value of a server that was just started. ServerError if it accepts no connection within a minute."""
+    """Query a value of a server that was just started.
+
+    Raises ServerError if it accepts no connection within a minute.
+    """
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
@@ -193,7 +196,7 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
-    """Create the account, and log in with it. If an interrupted setup left a password file, use that."""
+    """Create the account, and log in with it. If an interrupted setup left a password file, use this password."""
     password = SecretStr("")
     if account.password_file is not None:
         file = Path(account.password_file)
@@ -233,7 +236,7 @@ class AnswersDocument(BaseModel):
 
 
 def read(file: Path) -> SetupAnswers:
-    """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message lists all of them."""
+    """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message lists all wrong keys."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = files.read_text(file, "the answers", hint)
     raw = read_toml(text, str(file))
@@ -262,7 +265,7 @@ ProofResult = SetupCheck | run.BackupResult | DrillResult
 
 
 def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
-    """Execute the verification steps of the plan, and yield the result of each, even if it is bad.
+    """Execute the verification steps of the plan, and yield the result of each step, even if the result is bad.
 
     A note on an error says how to continue the setup. Raises PreflightError if the instance is not fit for backups,
     ConsistencyError or DamagedError if the drill did not pass.

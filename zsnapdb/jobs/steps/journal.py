@@ -58,12 +58,12 @@ class StepJournal(Generic[P_co]):
 
     @property
     def next_step(self) -> Any:
-        """The first step that is not finished; None if all are."""
+        """The first step that is not finished; None if all steps are finished."""
         return next((step for step in self.plan.steps if not self.is_done(step.name)), None)
 
 
 def tops(folder: Path) -> list[str]:
-    """Return the datasets with a journal of an unfinished plan in the folder."""
+    """Return the datasets for which the folder contains a journal of an unfinished plan."""
     paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
     return [path.stem.replace("%", "/") for path in paths]
 
@@ -77,9 +77,9 @@ class JournalFolder(Generic[J]):
 
     folder: Path
     form: Callable[[], TypeAdapter[J]]
-    """Creates the schema of a journal.
+    """Function that creates the schema of a journal.
 
-    It is called only if a journal exists, because it takes longer than a lookup.
+    It is called only if a journal exists, because creating the schema takes longer than a lookup.
     """
 
     def path(self, top: str) -> Path:
@@ -87,7 +87,7 @@ class JournalFolder(Generic[J]):
         return self.folder / f"{top.replace('/', '%')}.json"
 
     def write(self, journal: J) -> None:
-        """Write the journal durably. After a power cut the file is either the old or the new one."""
+        """Write the journal durably. After a power cut the file has either the old or the new content."""
         self._write(self.path(journal.top), journal)
 
     def read(self, top: str) -> J | None:
@@ -122,12 +122,12 @@ class JournalFolder(Generic[J]):
         return [journal for journal in journals if journal is not None]
 
     def find(self, instance: str, top: str | None) -> J:
-        """Return the unfinished restore to `top`, or the only one of the instance.
+        """Return the unfinished restore to `top` (None: the only unfinished restore of the instance).
 
         Unreadable journals of other targets are ignored.
 
         Raises:
-            UnknownNameError: there is none, or there are several; the hint lists the unfinished restores.
+            UnknownNameError: there is no such restore, or there are several; the hint lists the unfinished restores.
             DamagedError: the journal of `top` cannot be read.
         """
         own = None if top is None else self.read(top)
@@ -171,7 +171,7 @@ class JournalFolder(Generic[J]):
         return journals
 
     def finish(self, journal: J) -> None:
-        """Turn the journal into that of a finished restore."""
+        """Turn the journal into the journal of a finished restore."""
         self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
         self.forget(journal.top)
 
@@ -190,7 +190,7 @@ class JournalFolder(Generic[J]):
 
 
 Handlers = Mapping[type, Callable[[Any, Any], object]]
-"""Functions that execute a step, by the type of the step. The arguments are the current work and the step."""
+"""Functions that execute a step, by the type of the step. The arguments are the work in progress and the step."""
 
 
 def run_steps(work: Any, steps: Any, handlers: Handlers) -> None:

@@ -1,6 +1,6 @@
 """The state of a move of files: the record on this host, and observations of the kernel and ZFS.
 
-The record contains the phases that were certainly reached. It is durable before the next step begins.
+The record contains the phases that were certainly reached. It is on the disk before the next step begins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MoveRecord:
     """A move that has begun. Each field is empty until its value is known.
 
     `created` are the GUIDs of the datasets that this move created. `copied` are the GUIDs of the snapshots with the
-    compared copies. Both have the order of the datasets. `source` is the fingerprint of the old files at the
+    compared copies. Both lists have the order of the datasets. `source` is the fingerprint of the old files at the
     comparison. `words` is the command line of the server on its old files.
     """
 
@@ -83,7 +83,7 @@ def recorded() -> MoveRecord | None:
 
 
 def write(record: MoveRecord) -> MoveRecord:
-    """Write the record, and return it. It is durable when this returns."""
+    """Write the record, and return it when it is on the disk."""
     files.replace(journal(), _form().dump_json(record))
     return record
 
@@ -96,7 +96,7 @@ def remove() -> None:
 
 @dataclass(frozen=True)
 class MovedServer:
-    """The place in which a move's server is running. `listens`: it accepts connections, so it has recovered.
+    """The place in which a move's server is running. `listens`: the server accepts connections, so it has recovered.
 
     If `pid` is 0, there is no process. `state` is the systemd state of the unit.
     """
@@ -142,7 +142,7 @@ def running_server(move: ServerMove) -> MovedServer:
         if discovery.service_of(process.pid) == move.files.service:
             return _running(process, place, state)
     if main.isdecimal() and main != "0":
-        # The process is about to become a server, or has other mounts than this process.
+        # The process is about to become a server, or sees other mounts than this process.
         with contextlib.suppress(OSError):
             place = _place(int(main), move)
             return MovedServer(place, int(main), os.readlink(f"/proc/{main}/cwd"), state=state)
@@ -185,7 +185,7 @@ def observe(record: MoveRecord) -> MoveFacts:
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
     """Return whether the server would start on the copies.
 
-    The last step before that is the rename, or writing the option file.
+    The switch ends with the rename, or with writing the option file.
     """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)
@@ -212,7 +212,7 @@ def is_mounted(path: str, dataset: str) -> bool:
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
     """Return the state of the datasets' contents.
 
-    `is_there` says which datasets exist, because a move may be killed between their creations.
+    `is_there` says which datasets exist, because a move may be killed after it has created only one dataset.
     """
     move, (has_logs, has_data) = record.move, is_there
     if not has_logs:
@@ -269,6 +269,6 @@ def _old(record: MoveRecord, *, is_switched: bool) -> OldState:
 
 
 def with_created(record: MoveRecord) -> MoveRecord:
-    """Record the datasets that this move created. Earlier copies are not used any more."""
+    """Record the datasets that this move created. Earlier copies are no longer used."""
     guids = tuple(datasets.guid(new.name) for new in record.move.datasets)
     return write(replace(record, phase=MovePhase.PLANNED, created=guids, copied=(), source=""))

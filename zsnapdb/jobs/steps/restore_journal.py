@@ -23,9 +23,9 @@ from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 class OldServer:
     """The changes that a rewind makes to the server it replaces. An abandoned rewind reverts them.
 
-    `option_file` is the file with the new server_id, and `option_text` its former content (None: it did not exist).
-    `stopped` is the time (UTC) since which the server has been down; None: it was not stopped, or a server is running
-    again. `down` is its earlier downtime in seconds.
+    `option_file` is the file with the new server_id, and `option_text` the former content of the file (None: it did not
+    exist). `stopped` is the time (UTC) since which the server has been down (None: it was not stopped, or a server is
+    running again). `down` is the earlier downtime in seconds.
     """
 
     option_file: str | None = None
@@ -34,15 +34,15 @@ class OldServer:
     down: float = 0.0
 
     def stopped_at(self, moment: datetime) -> OldServer:
-        """Return the record of a server that is stopped from that moment on. An earlier stop is kept."""
+        """Return the record with `moment` as the time of the stop, unless it already contains an earlier stop."""
         return self if self.stopped is not None else replace(self, stopped=moment)
 
     def up_at(self, moment: datetime) -> OldServer:
-        """Return the record of a server that is running again from that moment on."""
+        """Return the record with the server running again since `moment`."""
         return replace(self, stopped=None, down=self.seconds_down(moment))
 
     def seconds_down(self, moment: datetime) -> float:
-        """Return the seconds in which users had no server, over all runs, up to that moment."""
+        """Return the seconds in which users had no server, over all runs, up to `moment`."""
         now = (moment - self.stopped).total_seconds() if self.stopped is not None else 0.0
         return self.down + max(0.0, now)
 
@@ -106,7 +106,7 @@ def _machine_form() -> TypeAdapter[MachineJournal]:
 
 
 class MachineJournals(JournalFolder[MachineJournal]):
-    """The restore journals of machines. Their folder is below the folder of the other journals."""
+    """The restore journals of machines. Their folder is below the folder of the server journals."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "machines", _machine_form)
@@ -127,7 +127,7 @@ def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
 def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     plan, old = journal.plan, journal.old_server
     step = plan.promotion
-    # A rewind knows how to stop and start the server. For --handover promote the user does it by hand.
+    # A rewind knows how to stop and start the server. With --handover promote, the user stops and starts it by hand.
     is_rewind = old is not None or (step is not None and step.unit is not None)
     onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
     back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
@@ -143,16 +143,21 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
 
 
 def _is_served(datadir: Path) -> bool:
-    """Return whether a server is running there. A user may have started it, or a run just before it was killed."""
+    """Return whether a server is running on the data directory.
+
+    A user or a run that was then killed may have started it.
+    """
     try:
         return serving(datadir) is not None
     except PreflightError:
-        # Several servers are running there.
+        # Several servers are running on the data directory.
         return True
 
 
 def claimed(journals: Journals) -> dict[str, str]:
-    """Return every dataset that belongs to an unfinished restore, with its instance. No other run may use them.
+    """Return every dataset that belongs to an unfinished restore, with its instance.
+
+    No other run may use these datasets.
 
     Raises:
         DamagedError: a journal cannot be read, so the datasets of its restore are unknown.

@@ -1,4 +1,4 @@
-"""The consolidation of a chain into a full backup: receive it into scratch datasets, send the last snapshots again.
+"""The consolidation of a chain into a full backup: receive it into scratch datasets, send the last snapshots in full.
 
 The source is not used. The received snapshots have the GUIDs of the originals, so the source's next increment can be
 based on the new full backup.
@@ -42,7 +42,7 @@ from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import datasets, version
 
 _COMMIT_PATIENCE = 3600.0
-"""The time in seconds that a run waits before its commit for a backup or a prune. Otherwise its work would be lost."""
+"""The time in seconds for which a run waits, before its commit, for a running backup or prune."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ConsolidatePlan:
 
     @property
     def original(self) -> Manifest:
-        """The backup whose snapshots the new backup has too."""
+        """The backup whose snapshots the new backup contains too."""
         return self.chain[-1]
 
     @property
@@ -77,7 +77,7 @@ class ConsolidatePlan:
 
 @dataclass(frozen=True)
 class ConsolidateResult:
-    """A full backup in the repository, and the times in seconds to receive its chain and to send it again."""
+    """A full backup in the repository, and the times in seconds to receive the chain and to send the full streams."""
 
     plan: ConsolidatePlan
     manifest: Manifest
@@ -86,7 +86,7 @@ class ConsolidateResult:
 
 
 class _Work(ReceivingWork[ConsolidatePlan]):
-    """A consolidation in progress. It is never resumed, because each run has a new scratch place."""
+    """A consolidation in progress. It is never resumed, because each run uses new scratch datasets."""
 
     def manifest(self, backup_id: str) -> Manifest:
         return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)
@@ -95,7 +95,7 @@ class _Work(ReceivingWork[ConsolidatePlan]):
 def plan(instance: Instance, repository: Repository, requested: str) -> ConsolidatePlan:
     """Return the plan; change nothing.
 
-    `requested` is the id of a backup, or `latest`. The errors are also those of `consolidation.choose`.
+    `requested` is the id of a backup, or `latest`. Also raises the errors of `consolidation.choose`.
 
     Raises:
         ConfigError: a key is missing.
@@ -127,7 +127,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
 
 
 def consolidate(settings: Settings, instance: Instance, requested: str) -> ConsolidateResult:
-    """Plan a consolidation and execute that plan. The errors are those of `plan` and `execute`."""
+    """Plan a consolidation and execute that plan. Raises the errors of `plan` and `execute`."""
     repository = instance.open_repository()
     return execute(settings, instance, repository, plan(instance, repository, requested))
 
@@ -135,7 +135,7 @@ def consolidate(settings: Settings, instance: Instance, requested: str) -> Conso
 def execute(
     settings: Settings, instance: Instance, repository: Repository, planned: ConsolidatePlan
 ) -> ConsolidateResult:
-    """Execute exactly this plan. Afterwards the new full backup is in the repository, and no scratch dataset is left.
+    """Execute exactly this plan. Afterwards the new full backup is in the repository, and no scratch dataset remains.
 
     After an error no backup was added or changed.
 
@@ -168,7 +168,10 @@ def execute(
 
 
 def _receive(work: _Work) -> None:
-    """Receive the chain. Afterwards each scratch dataset has its volume's last snapshot, with the original's GUID."""
+    """Receive the chain.
+
+    Afterwards each scratch dataset has the last snapshot of its volume, with the GUID of the original.
+    """
     planned = work.plan
     try:
         for step in planned.receives:
@@ -220,7 +223,7 @@ def _send_volume(
 ) -> VolumePart:
     """Store the full stream of one volume with the flags and codec of the chain. Return its part of the manifest."""
     chunks = repository.chunks(planned.instance, planned.backup_id, original.role)
-    # The new full streams are about as large as those that begin the chain.
+    # The new full streams are about as large as the full streams at the start of the chain.
     sizes = [planned.chain[0].plain_size]
     settings = settings_for(instance, decide_chunk_size(instance.upload_settings().chunk_size, sizes))
     first = decide_first_chunk(settings.size_of(1), settings.chunk_size, sizes)
@@ -241,7 +244,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
     """Write the manifest as the only writer of the instance, after every chunk is confirmed.
 
     Raises:
-        NotFound: the original was removed meanwhile, so the new backup is not needed either.
+        NotFound: the original backup was removed meanwhile, so the new backup is not needed either.
     """
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"

@@ -47,7 +47,7 @@ from zsnapdb.zfs import version
 DRILL = "drill"
 """The purpose of the scratch datasets."""
 BOOT = "boot"
-"""The name of a machine's boot, as a step and as a check. Only drills of machines have it."""
+"""The name of the step and check that boot a machine. Only drills of machines have it."""
 PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 _UNCHECKED = "this host has no innochecksum: the checksums of the pages were not checked"
 
@@ -62,9 +62,10 @@ class DrillResult:
 
 @dataclass(frozen=True)
 class DrillRequest:
-    """The requested drill: a point as for `restore`, or `random`, which depends on the seed (None: a new seed).
+    """The requested drill: a point as for `restore`, or `random`.
 
-    `whole`: every page and table is checked, not only a sample. `accepts_older`, `history`: see `restore`.
+    The seed determines the random choice (None: a new seed). `whole`: every page and table is checked, not only a
+    sample. `accepts_older`, `history`: see `restore`.
     """
 
     to: str = "latest"
@@ -76,7 +77,7 @@ class DrillRequest:
 
 @dataclass(frozen=True)
 class DrillDraw:
-    """A drill whose restore is not planned yet: its id, its place, and the seed of its random choices.
+    """A drill whose restore is not planned yet: its id, its scratch datasets, and the seed of its random choices.
 
     About `budget` bytes of the copy are checked (None: all).
     """
@@ -89,7 +90,7 @@ class DrillDraw:
 
 
 def draw(instance: Instance, repository: Repository, request: DrillRequest) -> tuple[DrillDraw, str]:
-    """Return a new drill, and the point to restore to.
+    """Return a new drill, and the point to which it restores.
 
     Raises:
         NotFound: there is no backup.
@@ -123,7 +124,7 @@ class DrillLog:
     notes: list[str] = field(default_factory=list)
     has_read_all_pages: bool = False
     damaged: dict[str, str] = field(default_factory=dict)
-    """The backups with damaged stored objects, and the findings."""
+    """The backups with damaged stored objects, and the findings about the damage."""
 
     @contextlib.contextmanager
     def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
@@ -162,7 +163,7 @@ class DrillLog:
                 self.add(kind, check)
 
     def note_no_probes(self, instance: Instance) -> None:
-        """Record that no probes are configured, so the meaning of the data was not checked."""
+        """Record that no probes are configured, so the content of the data was not checked."""
         self.notes.append(
             f"no probes are configured under [[instance.{instance.name}.drill.probe]]: the meaning of the data was"
             " not checked"
@@ -221,7 +222,7 @@ def _digest(instance: Instance, repository: Repository, backup_id: str) -> str |
 class DrillPlan(DrillDraw):
     """The plan of a drill, with the plan of its restore.
 
-    `innochecksum` is None if this host has none and the configuration allows a drill without it.
+    `innochecksum` is None if this host lacks the program and the configuration allows a drill without it.
     """
 
     restore: RestorePlan
@@ -247,9 +248,9 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 
 
 def refuse_unfit(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> None:
-    """Raise the error with which this drill would be refused now. Warnings go to the instance's events.
+    """Raise the error that this drill would raise now, according to the restore's preflight; change nothing.
 
-    The restore's preflight decides. Nothing is changed.
+    Warnings are reported to the instance's events.
     """
     run_lifecycle.refuse_unfit(preflight.examine(settings, instance, repository, planned.restore), instance.events)
 
@@ -258,7 +259,7 @@ def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path
     """Return innochecksum of the server's family; None if it is missing and `drill.pages` does not require it.
 
     Raises:
-        PreflightError: it is required and missing.
+        PreflightError: innochecksum is required but missing.
     """
     try:
         return programs.find(programs.INNOCHECKSUM, instance.settings.server, flavour, binary)
@@ -270,13 +271,13 @@ def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path
 
 
 def drill(settings: Settings, instance: Instance, request: DrillRequest) -> DrillResult:
-    """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
+    """Plan a drill and execute that plan. Raises the errors of `plan` and `execute`."""
     repository = instance.open_repository()
     return execute(settings, instance, repository, plan(settings, instance, repository, request))
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
-    """Execute exactly this plan and store the evidence. Afterwards nothing of the copy is left, even after an error.
+    """Execute exactly this plan and store the evidence. Afterwards nothing of the copy remains, even after an error.
 
     The evidence contains every result about the restored server, good or bad. An error is raised only for reasons that
     do not concern the backup: no repository, no space, no server program.
@@ -351,7 +352,7 @@ def history(instance: Instance, count: int) -> list[Evidence]:
 
 
 def find(instance: Instance, drill_id: str) -> Evidence:
-    """Return the evidence of the drill with this id, or of the newest for `latest`.
+    """Return the evidence of the drill with this id, or of the newest drill for `latest`.
 
     Raises:
         NotFound: there is no such drill.
@@ -360,11 +361,11 @@ def find(instance: Instance, drill_id: str) -> Evidence:
 
 
 LOOKED_AT = 100
-"""The number of newest trusted drills that are searched for the run. Each is a separate object."""
+"""The number of newest trusted drills that are searched for the run. Each drill is a separate object."""
 
 
 def drill_of_run(instance: Instance) -> DrillResult | None:
-    """Return the drill of the run with this id; None if there is none with trusted evidence."""
+    """Return the drill of the run with this id; None if there is no such drill with trusted evidence."""
     try:
         repository = instance.open_repository()
     except NotFound:

@@ -1,7 +1,7 @@
 """A drill of a virtual machine: restore it to scratch zvols, boot it without a network, query it, remove it.
 
-The guest runs untrusted programs. It cannot reach anything, because its links are down and its network leads nowhere.
-Its answers are parsed strictly.
+The guest runs untrusted programs. The guest cannot reach any other system, because its links are down and its network
+is isolated. Its answers are parsed strictly.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _LONGEST_POSITION = 1 << 16
 class InsideClient:
     """The client of a server in a guest: the command line, and the time limit of an answer in seconds.
 
-    It reads statements from stdin. If it needs a password, it reads that from a file in the guest.
+    It reads statements from stdin. If it needs a password, it reads the password from a file in the guest.
     """
 
     hypervisor: Agent
@@ -91,7 +91,7 @@ class InsideClient:
         return self._ask(sql, time.monotonic() + self.timeout)
 
     def query_once_up(self, sql: str, patience: float) -> Rows:
-        """Return the rows of the answer as soon as the server gives one.
+        """Return the rows of the answer as soon as the server answers.
 
         Raises:
             ServerError: there is no answer within `patience` seconds.
@@ -127,9 +127,9 @@ class NotUpError(ServerError):
 
 
 def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> GuestServerAnswer:
-    """Return the server's description of itself as soon as it answers. The errors are those of `InsideClient`.
+    """Return the server's description of itself as soon as it answers. Raises the errors of `InsideClient`.
 
-    `part` is the server's description in the backup (None: none).
+    `part` is the server's description in the backup (None: the backup contains none).
     """
     known = questions.variables(client.query_once_up(questions.VARIABLES, patience))
     if not questions.has_binlog(known):
@@ -145,7 +145,7 @@ def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) ->
 
 
 def _bound_position(flavour: Flavour, bound: BoundPart) -> Position:
-    """Return a position of a manifest in the parsed form.
+    """Return the parsed form of a position in a manifest.
 
     Raises:
         DamagedError: the GTIDs of the position cannot be read.
@@ -174,7 +174,10 @@ def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
 
 
 def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables (None: all), except sequences, which cannot be checked."""
+    """Let the server check about `budget` bytes of tables (None: all).
+
+    Sequences are left out, because they cannot be checked.
+    """
     listed = list(_tables(client))
     known = {table.quoted: table for table in listed if table.row_place in CHECKED and not table.is_sequence}
     chosen = [known[item.name] for item in sample_whole([sized(table) for table in known.values()], budget, seed)]
@@ -209,7 +212,7 @@ def copies(settings: Settings) -> Iterator[DrilledMachine]:
 
 
 def lock_name(copy: DrilledMachine) -> str:
-    """Return the name of the lock that a drill of the machine holds (`jobs/base/run_locks.py`, for_instance)."""
+    """Return the name of the lock that a drill of the machine holds (`jobs/base/run_locks.py`, lock_instance)."""
     return f"{DRILL}-{copy.instance}"
 
 
@@ -217,7 +220,7 @@ def ending(settings: Settings, connect: Connect = connected) -> scratch_datasets
     """Return the function that powers off and undefines the domains of a copy.
 
     It is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata contains
-    its own UUID, and the restore id in the mark of the copy's datasets. No other domain is changed.
+    the domain's own UUID and the restore id from the mark of the copy's datasets. No other domain is changed.
 
     Raises:
         PreflightError: libvirt does not answer.
@@ -252,8 +255,9 @@ _POLL_SECONDS = 0.5
 class MachineDrillPlan(DrillDraw):
     """The plan of a machine's drill: the restore, and the time limit of the boot in seconds.
 
-    `client` is the command line that queries the server in the machine (None: no server is known). `server` has the
-    positions that the server published before and after the snapshot (None: unknown, because it was not locked).
+    `client` is the command line that queries the server in the machine (None: no server is known). `server` contains
+    the positions that the server published before and after the snapshot (None: unknown, because the server was not
+    locked).
     """
 
     restore: MachineRestorePlan
@@ -267,7 +271,7 @@ class MachineDrillPlan(DrillDraw):
 def plan(
     settings: Settings, instance: Instance, repository: Repository, request: DrillRequest, connect: Connect = connected
 ) -> MachineDrillPlan:
-    """Return the plan of a drill; change nothing. The errors are also those of the plan of a restore.
+    """Return the plan of a drill; change nothing. Also raises the errors of the plan of a restore.
 
     Raises:
         PreflightError: no domain can be defined from the backup, or the machine has no guest agent.
@@ -306,9 +310,9 @@ def plan(
 
 
 def refuse_unfit(work: MachineWork) -> None:
-    """Raise the error with which a drill by this plan would be refused now. Warnings go to the instance's events.
+    """Raise the error that a drill by this plan would raise now; change nothing.
 
-    Nothing is changed.
+    Warnings are reported to the instance's events.
     """
     run_lifecycle.refuse_unfit(machine_restore.examine(work), work.events)
 
@@ -316,8 +320,8 @@ def refuse_unfit(work: MachineWork) -> None:
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
     """Return the command line of the client in the guest; None if no server is known.
 
-    If it is not configured, it is the client of the server's family. The agent runs it as root. MariaDB accepts root on
-    its socket. MySQL does so only if its root account has auth_socket.
+    If no client is configured, it is the client of the server's family. The agent runs the client as root. MariaDB
+    accepts root on its socket. MySQL accepts root only if its root account uses auth_socket.
     """
     if configured is not None or server is None:
         return configured
@@ -326,14 +330,14 @@ def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | Non
 
 
 def drill(settings: Settings, instance: Instance, request: DrillRequest, connect: Connect = connected) -> DrillResult:
-    """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
+    """Plan a drill and execute that plan. Raises the errors of `plan` and `execute`."""
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, request, connect)
     return execute(MachineWork(settings, instance, repository, planned.restore, connect), planned)
 
 
 def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sleep) -> DrillResult:
-    """Execute exactly this plan and store the evidence. Afterwards nothing of the machine is left.
+    """Execute exactly this plan and store the evidence. Afterwards nothing of the machine remains.
 
     The evidence contains findings about the backup. An error is raised only for reasons that do not concern the backup:
     no repository, no space, a libvirt that does not start machines.
@@ -366,7 +370,7 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
     """Start the machine and wait for its agent. If the agent does not answer, record the reason and return False.
 
     Raises:
-        CommandError: libvirt does not start the machine, which does not concern the backup.
+        CommandError: libvirt does not start the machine, which says nothing about the backup.
     """
     name = planned.define.domain
     work.events.tell(f"starting {name} without a network")
@@ -384,7 +388,7 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
 
 
 def _ask(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> None:
-    """Query the server in the machine, and record which facts are proved and which are not."""
+    """Query the server in the machine, and record for each fact whether it is proved."""
     if planned.client is None:
         log.notes.append("pages and tables in the machine were not checked")
         log.notes.append(

@@ -1,6 +1,6 @@
 """A rescue: one table or schema at a past point, delivered to a dump file or to a live server under a new name.
 
-An ephemeral server on a copy of the backup delivers it.
+An ephemeral server on a copy of the backup delivers the table or schema.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Destination:
 class RescueRequest:
     """The requested rescue: the original table or schema, the point, the destination.
 
-    If `chosen_name` or `transport` is None, zsnapdb chooses it. `timeout` is in seconds, for each long command.
+    If `chosen_name` or `transport` is None, zsnapdb chooses a value. `timeout` is in seconds, for each long command.
     `accepts_older`, `history`: see `RestoreRequest`.
     """
 
@@ -103,7 +103,7 @@ class RescuePlan:
 
 @dataclass(frozen=True)
 class RescueResult:
-    """A table that was delivered. The ephemeral server has been removed. Times are in seconds."""
+    """A delivered table, after the ephemeral server was removed. Times are in seconds."""
 
     plan: RescuePlan
     delivered: Delivered
@@ -149,7 +149,7 @@ def destination(
     """Return the destination: a file, an address, or the server of a configured instance.
 
     `user` is the account on the server of an instance. None means root, because the instance's account may only read.
-    `tls` protects the connection to an address. A configured instance has its own settings.
+    `tls` protects the connection to an address. A configured instance has its own TLS settings.
 
     Raises:
         UsageError: several destinations are given, or none.
@@ -178,7 +178,7 @@ def _read_password(path: Path | None) -> SecretStr:
 
 
 def _own_set(instance: Instance, manifest: Manifest, place: scratch_datasets.Scratch) -> SnapshotSet | None:
-    """Return the backup's snapshot set if this host has all of it (by GUID) in the pool of the scratch datasets."""
+    """Return the backup's snapshot set if all its snapshots (by GUID) are in the pool of the scratch datasets."""
     here = instance.with_volumes({volume.role: volume.dataset for volume in manifest.volumes})
     pool = pool_of(place.container)
     if not all(pool_of(dataset) == pool and datasets.exists(dataset) for dataset in here.volumes.values()):
@@ -207,7 +207,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         makes_parent=True,
         accepts_older=request.accepts_older,
         history=request.history,
-        # A rescue need not prove the repository, so it uses the nearest origin.
+        # A rescue need not prove that the repository is intact, so it uses the nearest origin.
         origin=RestoreOrigin.AUTO,
     )
     planned = restore_plan.make(settings, instance, repository, wanted)
@@ -283,7 +283,7 @@ def _target(request: RescueRequest, session: Session) -> Target:
 
 
 def plan_near(settings: Settings, instance: Instance, request: RescueRequest) -> RescuePlan:
-    """Return the plan of a rescue; change nothing. If the archive does not reach the point, use this host alone."""
+    """Return the plan of a rescue; change nothing. If the point is not in the archive, use this host alone."""
     return stored_or_here(
         instance,
         lambda repository: plan(settings, instance, repository, request),
@@ -292,7 +292,7 @@ def plan_near(settings: Settings, instance: Instance, request: RescueRequest) ->
 
 
 def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> RescueResult:
-    """Plan a rescue and execute that plan. The errors are those of `plan` and `execute`."""
+    """Plan a rescue and execute that plan. Raises the errors of `plan` and `execute`."""
     planned = plan_near(settings, instance, request)
     return execute(settings, instance, reopen(instance, planned.restore), planned)
 
@@ -300,7 +300,7 @@ def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> Re
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan) -> RescueResult:
     """Deliver the table by exactly this plan.
 
-    Afterwards the destination has the complete table or nothing of it. The ephemeral server is always removed.
+    Afterwards the destination contains the complete table or nothing of it. The ephemeral server is always removed.
     """
     request = planned.request
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):

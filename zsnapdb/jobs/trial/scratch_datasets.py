@@ -1,4 +1,4 @@
-"""Scratch datasets. They are created below a dataset of zsnapdb, marked, removed after use, and swept after a crash."""
+"""Scratch datasets, created and marked below a dataset of zsnapdb, removed after use, and swept after a crash."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from zsnapdb.zfs.destruction import Mark
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
 
 EndUsers = Callable[[str], None]
-"""Ends the users of a container's datasets before these are destroyed. It need not end servers in a folder."""
+"""Function that ends the processes and domains that use a container's datasets, except servers in folders."""
 
 
 def end_no_process(_container: str) -> None:
-    """Do nothing, because only servers in folders use the copy."""
+    """Do nothing, because only servers in folders, which are ended anyway, use the copy."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Scratch:
 
     @property
     def top(self) -> str:
-        """The dataset of the copy. The last part of its name is also that of its mount point."""
+        """The dataset of the copy. The last part of its name is also the last part of its mount point."""
         return f"{self.container}/{self.what}-{self.scratch_id}"
 
 
 def home(instance: Instance, volumes: tuple[str, ...]) -> str:
-    """Return the dataset above the instance's scratch copies.
+    """Return the parent dataset of the instance's scratch copies.
 
-    This dataset is below the configured one, else in the pool of the volumes, else in the only pool of this host.
+    It is below the configured dataset, else in the pool of the volumes, else in the only pool of this host.
 
     Raises:
         PreflightError: the host has several pools and the instance uses none of them.
@@ -86,7 +86,7 @@ def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
 def ephemeral(
     instance: Instance, place: Scratch, mount_root: Path, end_users: EndUsers = end_no_process
 ) -> Iterator[None]:
-    """Create the place. Remove it with everything in it after the block, even after an error.
+    """Create the place. After the block, even after an error, remove the place and everything in it.
 
     Copies of killed runs are removed first. A lock allows one block per instance, purpose and host, so every other
     marked dataset next to the place is a leftover.
@@ -130,7 +130,7 @@ def remove(container: str, mount_root: Path, end_users: EndUsers = end_no_proces
     """End the servers on a scratch copy and destroy its datasets. A missing copy is not an error.
 
     Raises:
-        NotOursError: a dataset does not have our mark; nothing was destroyed.
+        NotOursError: a dataset lacks zsnapdb's mark; nothing was destroyed.
     """
     # The copy has the mark of its restore. All other datasets have the mark of this place.
     marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
@@ -165,7 +165,7 @@ def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
     """Return the datasets of the newest backup with a readable manifest, else of the newest set on this host.
 
-    The result is empty if there is neither.
+    The result is empty if neither exists.
     """
     known = host_backup_record.choosable(instance, repository)
     newest = known[-1:] or local_snapshot.load(instance)[-1:]
@@ -186,9 +186,9 @@ def execute(
 
 @contextlib.contextmanager
 def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
-    """Raise NotFound instead of an error if the backup was removed from the repository after the plan was made.
+    """If the block fails because the backup was removed from the repository after the plan was made, raise NotFound.
 
-    The missing objects are then not damage. If `backup_id` is None, no backup of the repository is restored.
+    In this case the missing objects are not damage. If `backup_id` is None, no backup of the repository is restored.
     """
     try:
         yield
@@ -201,7 +201,7 @@ def naming_removed(instance: Instance, repository: Repository, backup_id: str | 
 
 
 def evidence_of(restored: restoring.RestoreResult | MachineRestoreResult) -> tuple[StepPart, ...]:
-    """Return the finished steps of a restore in the form of a drill's evidence."""
+    """Return the finished steps of a restore as records for a drill's evidence."""
     steps = ((restored.plan.step(part.step), part.seconds) for part in restored.done)
     return tuple(
         StepPart(kind=step.kind, what=step.describe(), seconds=seconds, size=size_of(step))

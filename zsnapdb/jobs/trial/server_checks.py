@@ -72,9 +72,10 @@ def _system_file(copy: Copy) -> Path:
 def check_pages(
     copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float
 ) -> Iterator[tuple[CheckOutcome, int]]:
-    """Check the checksums of about `budget` bytes of pages (None: all). Yield each result with the number of bytes.
+    """Check the checksums of about `budget` bytes of pages (None: all).
 
-    The copy's server must be stopped. A doublewrite buffer is left out, because its pages are not data.
+    Yield each result, and the number of bytes checked. The copy's server must be stopped. A doublewrite buffer is left
+    out, because its pages are not data.
     """
     page_size = int(copy.variables.get("innodb_page_size", "16384"))
     files = tablespaces(copy)
@@ -116,8 +117,8 @@ class IsolatedServer:
         """Start the server and return its facts.
 
         The server runs without access control, so it does not load storage engines that were installed as plugins. If
-        the backup does not record the plugins of its server, the server is started again with the plugins that its data
-        lists.
+        the backup does not record the plugins, the server is started again with the plugins in its own table of
+        plugins.
 
         Raises:
             ServerError: the server does not start.
@@ -179,7 +180,7 @@ class IsolatedServer:
     def died(self, doing: str, error: ServerError) -> CheckOutcome:
         """Return the check result for a server that ended during a query.
 
-        InnoDB ends the server if a page is damaged.
+        InnoDB ends the server when it finds a damaged page.
         """
         if self.is_running():
             return CheckOutcome(doing, Outcome.FAILED, error.message)
@@ -194,15 +195,15 @@ def _engine_libraries(session: Session) -> tuple[str, ...]:
     try:
         return engine_libraries(session)
     except ServerError:
-        # The table of plugins is damaged or missing. The check of the tables reports it.
+        # The table of plugins is damaged or missing. The check of the tables reports this.
         return ()
 
 
 def sized(table: CatalogueTable) -> Sized:
     """Return the table with its quoted name and its approximate size in bytes.
 
-    If a table cannot be opened, it is listed without its engine (MariaDB does so for a damaged table). Its size is then
-    0, so that it is always checked.
+    If a table cannot be opened, the server lists it without an engine (MariaDB: a damaged table). The returned size is
+    then 0, so that the table is always checked.
     """
     return Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
 
@@ -210,7 +211,7 @@ def sized(table: CatalogueTable) -> Sized:
 def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
     """Let the server check about `budget` bytes of tables (None: all). If the server ends, the checks end too."""
     with isolated.session() as session:
-        # All tables with rows in the server's own files, of every type.
+        # All tables, of every type, whose rows are in the server's own files.
         tables = {table.quoted: table for table in stored_tables(session) if table.row_place in CHECKED}
         for chosen in sample_whole([sized(table) for table in tables.values()], budget, seed):
             try:
@@ -224,7 +225,7 @@ def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Ite
 def _objected(name: str, wrong: str) -> CheckOutcome:
     """Return the outcome for a table that CHECK TABLE reports.
 
-    A table is not damaged if the server only cannot open it.
+    If the server only cannot open the table, it is not treated as damaged.
     """
     hint = plugin_hint(wrong) or ("give the server more files, memory or room" if lacks_resources(wrong) else "")
     if hint:
@@ -238,7 +239,7 @@ def check_probes(
     failures: tuple[type[ZsnapdbError], ...] = (ServerError,),
     longest: int | None = None,
 ) -> Iterator[CheckOutcome]:
-    """Run the configured probes and judge the answers. A probe that cannot be run has failed.
+    """Run the configured probes and judge the answers. If a probe cannot be run, it has failed.
 
     `query` returns the rows of an answer, or raises one of the `failures`. `longest` is the maximum length of a finding
     in characters.

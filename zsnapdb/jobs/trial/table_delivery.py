@@ -43,7 +43,7 @@ from zsnapdb.planning.trial.rescue import (
 
 _UNTIMED = "net_write_timeout = 3600 /*M!100500 , SESSION max_statement_time = 0*/"
 _LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600", _UNTIMED)
-"""Settings of the loading session that a dump does not set.
+"""Settings that a dump does not set, for the session that loads the dump.
 
 With completion_type = RELEASE, the dump's COMMIT would end the session.
 """
@@ -58,14 +58,14 @@ class DumpPrograms:
     client: Path
 
     def objection_to_history(self, target_version: str | None) -> str | None:
-        """Return why old row versions cannot be dumped for that server (None: a file); None if they can."""
+        """Return why old row versions cannot be dumped for this server version (None: a file); None if they can."""
         has_option = programs.has_option(self.dump, HISTORY_OPTION)
         return objection_to_history(self.dump.name, has_option=has_option, target_version=target_version)
 
 
 @dataclass(frozen=True)
 class DumpLogin:
-    """The login of the client program on a live server. `identity` are the variables that identify the server."""
+    """The login of the client program to a live server. `identity` are the variables that identify the server."""
 
     address: Address
     password: SecretStr
@@ -73,10 +73,10 @@ class DumpLogin:
 
 
 def _login(isolated: IsolatedServer) -> contextlib.AbstractContextManager[Path]:
-    """Return the option file of the dump program, for a block.
+    """Yield the option file of the dump program for the block.
 
     The ephemeral server accepts every account, because it runs without access control (`Access.PRIVATE_SOCKET`). Any
-    other server refuses this account, because its name and password are random.
+    other server refuses this account, because the account's name and password are random.
 
     Raises:
         ConsistencyError: another server answers on the socket.
@@ -102,7 +102,7 @@ def _argv(isolated: IsolatedServer, tools: DumpPrograms, login: Path, words: Seq
 def write_file(isolated: IsolatedServer, tools: DumpPrograms, dump: DumpRuns, path: Path, timeout: float) -> None:
     """Dump into a new file that only its owner can read.
 
-    The file gets its name only when it is complete. An existing file is never overwritten.
+    The file gets its final name only when it is complete. An existing file is never overwritten.
     """
     partial = path.with_name(f".{path.name}.writing")
     partial.unlink(missing_ok=True)
@@ -139,7 +139,7 @@ def load(
         _login(isolated) as source,
     ):
         # In binary mode, a client that reads a pipe knows only its own command `delimiter` (refman 8.4, "mysql Client
-        # Options"; MariaDB, "mariadb Command-Line Client"). So the text of a dump cannot start a program here.
+        # Options"; MariaDB, "mariadb Command-Line Client"). So the text of a dump cannot start a program on this host.
         options = ("--default-character-set=utf8mb4", "--binary-mode", "--local-infile=0")
         client = [str(tools.client), f"--defaults-file={target}", *options, "--", schema]
         for words in dump.runs:
@@ -147,7 +147,7 @@ def load(
 
 
 _AWAY = "zsnapdb_rescue"
-"""The schema on the ephemeral server to which a table is moved, so that it can get its new name there."""
+"""The schema on the ephemeral server to which a table is moved, so that the table can get its new name."""
 _LISTED = 30
 """The maximum number of existing tables that a hint lists."""
 
@@ -156,7 +156,7 @@ _LISTED = 30
 class Delivered:
     """The result of a delivery.
 
-    It has the destination, the transport with its reason, the row count of each counted table, and the omissions.
+    It contains the destination, the transport with its reason, the row count of each counted table, and the omissions.
     """
 
     where: str
@@ -196,10 +196,7 @@ def check_there(session: Session, original: TableName) -> None:
 def to_file(
     isolated: IsolatedServer, tools: DumpPrograms, original: TableName, path: Path, timeout: float
 ) -> Delivered:
-    """Dump a complete schema, or a table without its triggers, into a new file that only its owner can read.
-
-    The file gets its name only when it is complete. An existing file is never overwritten.
-    """
+    """Dump a complete schema, or a table without its triggers, into a new file, as `write_file` does."""
     notes: tuple[str, ...] = ()
     with isolated.session() as session:
         if original.table is None:
@@ -234,7 +231,7 @@ def _is_by_transaction(session: Session, table: CatalogueTable) -> bool:
 
 
 def _no_history(chosen: Iterable[CatalogueTable], tools: DumpPrograms, target: Target | None) -> str | None:
-    """Return why old row versions cannot be dumped; None if they can, or if no table has any."""
+    """Return why old row versions cannot be dumped; None if they can, or if no table has old row versions."""
     if not any(table.is_versioned for table in chosen):
         return None
     return tools.objection_to_history(None if target is None else target.kind.version)
@@ -260,7 +257,7 @@ class Target:
 def check_rights(target: Target, name: TableName, requested: Transport | None) -> None:
     """Raise PreflightError if the account may not create, fill and drop the delivered objects.
 
-    The privileges of roles may not be visible.
+    Privileges from roles may not be visible.
     """
     needed = {"CREATE", "DROP", "INSERT", "SELECT"} | ({"ALTER"} if requested is Transport.TABLESPACE else set())
     lacking = accounts.lacking_on(target.session, name.schema, needed)
@@ -275,7 +272,7 @@ def check_rights(target: Target, name: TableName, requested: Transport | None) -
 
 
 def check_free(target: Target, name: TableName) -> None:
-    """Raise ExistsError if the name is used on the live server, PreflightError if it lacks the table's schema."""
+    """Raise ExistsError if the live server already has the name, and PreflightError if it lacks the table's schema."""
     has_schema = schema_catalogue.has_schema(target.session, name.schema)
     if name.table is None:
         if has_schema:
@@ -304,7 +301,7 @@ def table_to_server(
     requested: Transport | None,
     here: ServerKind,
 ) -> Delivered:
-    """Put the table into the live server under its new name, which was unused. After an error, nothing of it is left.
+    """Copy the table to the live server under its new name, which was unused. After an error, nothing of it remains.
 
     Foreign keys and triggers are left out, because they would connect the table with other tables of the live server.
     """
@@ -351,7 +348,7 @@ def _sequence_to_server(
     requested: Transport | None,
     left_out: tuple[str, ...],
 ) -> Delivered:
-    """Create a sequence on the live server that continues with the same value.
+    """Create a sequence on the live server. It continues with the value of the rescued sequence.
 
     Raises:
         PreflightError: the transport is a tablespace.
@@ -384,7 +381,7 @@ def _import(
                 _copy_new(here, there, owner.st_uid, owner.st_gid)
         table_transfer.import_tablespace(target.session, name)
     except BaseException:
-        # Not every server can drop a table without a tablespace whose file exists again.
+        # Not every server can drop a table whose tablespace was discarded if the file of the tablespace exists again.
         safe_open.remove(file)
         raise
     finally:
@@ -392,7 +389,7 @@ def _import(
 
 
 def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
-    """Copy a file durably to an unused name. Its owner becomes the server's account."""
+    """Copy a file to an unused name, owned by the server's account, and sync the copy."""
     with safe_open.create(target) as new, safe_open.open_to_read(source) as old:
         os.fchown(new.fileno(), uid, gid)
         os.fchmod(new.fileno(), 0o640)
@@ -404,7 +401,7 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
     """Drop everything that this run has created on the live server.
 
-    This uses a new session, because the other one may be lost.
+    Use a new session, because the session that created the objects may be lost.
     """
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
         table_transfer.drop(session, name, unlogged=unlogged)
@@ -417,7 +414,7 @@ def _row_counts(name: TableName, rows: int | None) -> tuple[tuple[str, int], ...
 def _compare(
     source: Session, table: CatalogueTable, target: Target, here: TableName, with_history: frozenset[str] = frozenset()
 ) -> int | None:
-    """Return the row count of the table; 1 for a sequence; None for a table whose rows are elsewhere.
+    """Return the row count of the table; 1 for a sequence; None for a table whose rows are on other hosts.
 
     For the tables `with_history`, old row versions are counted too.
 
@@ -451,10 +448,10 @@ def _compare(
 def schema_to_server(
     isolated: IsolatedServer, tools: DumpPrograms, original: TableName, name: TableName, target: Target
 ) -> Delivered:
-    """Put the schema's tables and sequences into the live server under the new name, which was unused.
+    """Copy the schema's tables and sequences to the live server under the new name, which was unused.
 
-    After an error nothing of it is left. Old row versions are included if both servers support that. Views, triggers,
-    routines and events are left out, because they contain the name of the old schema.
+    After an error nothing of the schema remains. Old row versions are included if both servers support it. Views,
+    triggers, routines and events are left out, because they contain the name of the old schema.
     """
     with isolated.session() as session:
         schema = schema_catalogue.content(session, original.schema)

@@ -1,4 +1,4 @@
-"""Bases: machines that never run, from which others are cloned.
+"""Bases: machines that never run, from which other machines are cloned.
 
 A base is created from an image, or from a domain that is shut off.
 """
@@ -38,8 +38,8 @@ _MIB = 1 << 20
 class BaseRequest:
     """The request for a base with this name, from an image or from a domain.
 
-    For an image, `domain_file` has the XML of the machine. Without it, the machine is a plain one with `memory` bytes
-    and `cpus`.
+    For an image, `domain_file` contains the XML of the machine. Without it, the machine has a default XML with `memory`
+    bytes and `cpus`.
     """
 
     name: str
@@ -52,7 +52,10 @@ class BaseRequest:
 
 @dataclass(frozen=True)
 class MachineBasePlan:
-    """The plan of `create`. `sources` has the origin dataset of each disk. If it is empty, the image is copied."""
+    """The plan of `create`. `sources` contains the origin dataset of each disk.
+
+    If `sources` is empty, the image is copied.
+    """
 
     name: str
     anchor: str
@@ -137,7 +140,7 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
 
 
 def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePlan:
-    """Create the base as planned, and return the plan. After an error nothing of the base is left."""
+    """Create the base as planned, and return the plan. After an error nothing of the base remains."""
     with catalogue.on_base(wanted.name):
         planned = plan(settings, wanted)
         top = planned.anchor.rpartition("/")[0]
@@ -193,7 +196,7 @@ def _undo(settings: Settings, planned: MachineBasePlan, new: BaseRecord) -> None
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
     """Return the base that `destroy` would remove; None if there is none.
 
-    PreflightError if machines depend on it.
+    Raises PreflightError if machines depend on the base.
     """
     base = copies.find_or_none(catalogue.known_bases(settings), name)
     if base is not None:
@@ -203,7 +206,7 @@ def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
 
 
 def destroy(settings: Settings, name: str) -> MachineBase | None:
-    """Remove the base, and return it; None if there was none. PreflightError if machines depend on it."""
+    """Remove the base, and return it; None if there was none. Raises PreflightError if machines depend on it."""
     with catalogue.on_base(name):
         base = plan_destroy(settings, name)
         if base is not None:

@@ -29,21 +29,24 @@ from zsnapdb.zfs import datasets, zvols
 from zsnapdb.zfs.destruction import Mark
 
 BASE_PROPERTY = f"{PROPERTY}:vm-base"
-"""On the anchor and on every volume of a base, set locally: the name of the base.
+"""On the anchor and on every volume of a base, as a local property: the name of the base.
 
-On the anchor of a machine: its base, or INSTANCE@BACKUP.
+On the anchor of a machine: the base of the machine, or INSTANCE@BACKUP.
 """
 MACHINE_PROPERTY = f"{PROPERTY}:vm"
-"""On the anchor and on every volume of a machine, set locally: the name of the machine."""
+"""On the anchor and on every volume of a machine, as a local property: the name of the machine."""
 DOMAIN_PROPERTY = f"{PROPERTY}:vm-domain"
 """The compressed XML of the base's domain."""
 MADE_OF_PROPERTY = f"{PROPERTY}:vm-made-of"
 """On the anchor of a base: the image or domain from which the base was created."""
 
 BASE_SNAPSHOT = "zsnapdb-base"
-"""The snapshot of a base's volumes from which machines are cloned."""
+"""The short name of the snapshots of a base's volumes from which machines are cloned."""
 START_SNAPSHOT = "zsnapdb-start"
-"""The snapshot of a machine's volumes before its first start. A reset rolls back to it."""
+"""The short name of the snapshots of a machine's volumes before its first start.
+
+A reset rolls back to these snapshots.
+"""
 _PROPERTY_BYTES = 8000
 """The maximum number of bytes in a user property (zfsprops(7))."""
 
@@ -59,7 +62,7 @@ def machine_mark(name: str) -> Mark:
 
 
 def encode_domain(xml: str) -> str:
-    """Return the XML as the text of a property. PreflightError if the text is too long."""
+    """Return the XML as the text of a property. Raises PreflightError if the text is too long."""
     text = base64.b64encode(zlib.compress(xml.encode(), 9)).decode()
     if len(text) > _PROPERTY_BYTES:
         raise PreflightError(
@@ -70,7 +73,7 @@ def encode_domain(xml: str) -> str:
 
 
 def decode_domain(text: str, where: str) -> str:
-    """Return the XML in the property. If it cannot be read, DamagedError contains `where`."""
+    """Return the XML in the property. If it cannot be read, raise DamagedError with `where` in the message."""
     try:
         unpacked = zlib.decompressobj()
         return unpacked.decompress(base64.b64decode(text, validate=True), 1 << 20).decode()
@@ -97,7 +100,7 @@ class BaseRecord:
 
     @property
     def domain_xml(self) -> str:
-        """The XML of the base's domain. DamagedError if the property was altered."""
+        """The XML of the base's domain. Raises DamagedError if the property was altered."""
         return decode_domain(self.encoded, self.anchor)
 
 
@@ -113,7 +116,7 @@ class MachineBase(BaseRecord):
 class MachineRecord:
     """The record on the anchor of a cloned machine.
 
-    `base` is the base, or INSTANCE@BACKUP. `grade` is the grade of that backup (None: the origin was a base). `uuid` is
+    `base` is the base, or INSTANCE@BACKUP. `grade` is the grade of the backup (None: the origin was a base). `uuid` is
     the UUID of the machine's domain. `identity` is the source of the guest's own identity.
     """
 
@@ -158,7 +161,10 @@ def homes(settings: Settings) -> list[str]:
 
 
 def home(settings: Settings, pool: str | None) -> str:
-    """Return the dataset for new bases in the pool (None: the only pool). PreflightError if there are several pools."""
+    """Return the dataset for new bases in the pool (None: the only pool).
+
+    Raises PreflightError if there are several pools.
+    """
     if pool is None and settings.vms.dataset:
         return settings.vms.dataset
     if pool is None:
@@ -172,8 +178,8 @@ def home(settings: Settings, pool: str | None) -> str:
 MACHINE_FILES = NVRAM, FIRST_NVRAM, SEED, SERIAL_LOG = "nvram", "first.nvram", "seed.iso", "serial.log"
 """The files of a machine.
 
-In this order: its NVRAM, a copy of its first NVRAM for a reset, the cloud-init image with the guest's identity, and the
-output of its first serial line.
+In this order: the NVRAM, a copy of the first NVRAM for a reset, the cloud-init image with the guest's identity, and the
+output of the first serial line.
 """
 
 
@@ -216,7 +222,7 @@ def machines(settings: Settings) -> list[Machine]:
 
 
 def _read(kind: type[M], found: CopyDatasets) -> M:
-    """Return the base or machine. ValueError also if its name does not have zsnapdb's form."""
+    """Return the base or machine. Raises ValueError also if its name is not a valid name."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not the name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}
@@ -226,9 +232,9 @@ def _read(kind: type[M], found: CopyDatasets) -> M:
 
 
 def ready_machine(settings: Settings, name: str) -> Machine:
-    """Return the machine with that name. PreflightError while it is being created or destroyed.
+    """Return the machine with that name. Raises PreflightError while it is being created or destroyed.
 
-    UnknownNameError lists the existing machines. DamagedError if the machine cannot be read.
+    Raises UnknownNameError with the existing machines, and DamagedError if the machine cannot be read.
     """
     known = known_machines(settings)
     return copies.complete(known.what, copies.find(known, name))
@@ -237,7 +243,8 @@ def ready_machine(settings: Settings, name: str) -> Machine:
 def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
     """Return the machine's domain; None if libvirt has no domain with its UUID.
 
-    PreflightError if the domain with this UUID lacks the machine's mark, because then it is not zsnapdb's.
+    Raises PreflightError if the domain with this UUID lacks the machine's mark, because zsnapdb did not define such a
+    domain.
     """
     known = hypervisor.find(machine.uuid) if machine.uuid != datasets.UNSET else None
     if known is not None and not known.domain.is_marked(machine.name, machine.uuid, machine.anchor):
@@ -249,7 +256,7 @@ def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
 
 
 def observe(hypervisor: Hypervisor, machine: Machine) -> SeenMachine:
-    """Return the machine with the state of its domain, and its addresses if it is running."""
+    """Return the machine, the state of its domain, and the addresses of its guest if it is running."""
     try:
         known = own_domain(hypervisor, machine)
     except (PreflightError, DamagedError):

@@ -33,9 +33,9 @@ from zsnapdb.zfs import datasets, zvols
 class MachineOrigin:
     """The origin of cloned machines.
 
-    `name` is the base, or INSTANCE@BACKUP. `home` is the dataset above the clones. `snapshots` has the origin snapshot
-    of each disk, by target, and `guids` its GUID. Each clone gets a copy of the NVRAM file `nvram`. `grade` is the
-    grade of the backup (None: the origin is a base, whose disks were not in use).
+    `name` is the base, or INSTANCE@BACKUP. `home` is the parent dataset of the clones. `snapshots` contains the origin
+    snapshot of each disk, by target, and `guids` the snapshot's GUID. Each clone gets a copy of the NVRAM file `nvram`.
+    `grade` is the grade of the backup (None: the origin is a base, whose disks were not in use).
     """
 
     name: str
@@ -67,8 +67,8 @@ def locked(text: str) -> contextlib.AbstractContextManager[None]:
 def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin:
     """Return the origin with the name `text`; change nothing.
 
-    NotFound if there is no such base and no such machine, or if no suitable backup has its snapshots on this host.
-    PreflightError if the machine cannot be cloned.
+    Raises NotFound if neither such a base nor such a machine exists, or if no suitable backup has its snapshots on this
+    host. Raises PreflightError if the machine cannot be cloned.
     """
     named = request.origin_name(text)
     known = catalogue.known_bases(settings)
@@ -162,13 +162,13 @@ def _grade(names: Sequence[str]) -> Grade:
 
 
 def _spaces_then(volumes: Mapping[str, str], snapshots: Mapping[str, str]) -> tuple[ZvolSpace, ...]:
-    """Return the space of each volume, with its size at the snapshot. The volume may have grown since then."""
+    """Return the space of each volume, with the volume's size at the snapshot. The volume may have grown since."""
     sizes = {target: int(datasets.properties(name, ["volsize"])["volsize"].value) for target, name in snapshots.items()}
     return tuple(replace(space, size=sizes[space.target]) for space in catalogue.spaces(volumes))
 
 
 def zvols_of(domain: Domain) -> dict[str, str]:
-    """Return the dataset of each disk of the domain, from its device. PreflightError if a disk is not a zvol."""
+    """Return the dataset of each disk of the domain, from its device. Raises PreflightError if a disk is not a zvol."""
     by_target = {}
     for disk in domain.volumes:
         dataset = zvols.dataset_behind(Path(disk.source)) if disk.kind == "block" and disk.source else None

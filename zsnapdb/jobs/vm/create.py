@@ -1,4 +1,7 @@
-"""Cloning of machines from a base or a backup. All requested machines are created or none; then each must be ready."""
+"""The cloning of machines from a base or a backup. All requested machines are created, or none.
+
+Then zsnapdb waits until each is ready.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _TAIL_LINES = 5
 _SERVER_PORT = 3306
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _GREETING_SECONDS = 5.0
-"""The time in seconds to wait for one address. A server greets at once.
+"""The time in seconds to wait at one address. A server sends its greeting immediately.
 
 MySQL's connect_timeout does not apply, because it is for clients.
 """
@@ -60,8 +63,8 @@ class ReadyKind(StrEnum):
 class ReadyMarker:
     """The sign that a machine is ready.
 
-    `text` is the expected text on the serial line, `port` the TCP port of a MySQL or MariaDB server that must send its
-    greeting.
+    `text` is the text that must appear on the serial line. `port` is the TCP port on which a MySQL or MariaDB server
+    must send its greeting.
     """
 
     kind: ReadyKind = ReadyKind.STARTED
@@ -76,7 +79,7 @@ class ReadyMarker:
 
 
 def ready_marker(text: str) -> ReadyMarker:
-    """Return the marker for `started`, `agent`, `serial:TEXT` or `server[:PORT]`. UsageError for any other text.
+    """Return the marker for `started`, `agent`, `serial:TEXT` or `server[:PORT]`. Raises UsageError for any other text.
 
     The default port of a server is 3306.
     """
@@ -104,8 +107,8 @@ def wait_until_ready(
 ) -> None:
     """Wait until the machine is ready.
 
-    ConsistencyError if the machine ends meanwhile, CommandTimeout after `patience` seconds. Both contain the last lines
-    of its serial line.
+    Raises ConsistencyError if the machine ends meanwhile, and CommandTimeout after `patience` seconds. Both errors
+    contain the last lines of the machine's serial log.
     """
     deadline = time.monotonic() + patience
     while not _is_ready(hypervisor, uuid, shows, log, deadline):
@@ -137,7 +140,7 @@ def _is_ready(hypervisor: Hypervisor, uuid: str, shows: ReadyMarker, log: Path, 
     if shows.kind is ReadyKind.SERIAL:
         return shows.text in _printed(log)
     if shows.kind is ReadyKind.SERVER:
-        # A guest may report many addresses that never answer.
+        # The guest may report many addresses that never answer.
         return any(
             greeting_of(address, shows.port, min(_GREETING_SECONDS, left))
             for address in hypervisor.addresses(uuid)
@@ -167,8 +170,8 @@ _CLONED_AT_ONCE = 4
 class MachinesRequest:
     """The request for `count` clones of a source: a base, INSTANCE or INSTANCE@BACKUP (`clone_sources.py`).
 
-    If `ttl` (seconds), `memory` (bytes), `cpus` or `network` is None, the configured value or that of the base is used.
-    `marker` shows when a started machine is ready. `identity` is the source of the guest's own identity.
+    If `ttl` (seconds), `memory` (bytes), `cpus` or `network` is None, the value from the configuration or from the base
+    is used. `marker` shows when a started machine is ready. `identity` is the source of the guest's own identity.
     """
 
     source: str
@@ -211,7 +214,7 @@ class MachinesPlan:
 
 @dataclass(frozen=True)
 class CreatedMachines:
-    """The created machines, and the duration of each phase for all of them in seconds."""
+    """The created machines, and the duration in seconds of each phase for all machines together."""
 
     plan: MachinesPlan
     machines: tuple[SeenMachine, ...]
@@ -230,7 +233,7 @@ class _Phases:
 
 
 def plan(settings: Settings, host: Host, wanted: MachinesRequest) -> MachinesPlan:
-    """Return the plan of `create`; change nothing. The errors name the obstacles."""
+    """Return the plan of `create`; change nothing. Errors name the obstacles."""
     _refuse_wrong_usage(settings, wanted)
     with connected(settings.vms.uri) as hypervisor:
         return _plan(settings, host, hypervisor, wanted)
@@ -243,7 +246,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     origin = clone_sources.find(settings, hypervisor, wanted.source)
     known = catalogue.known_machines(settings)
     domains = hypervisor.domains()
-    # The name and the place of an unreadable machine are also taken.
+    # The name and the dataset of an unreadable machine are in use too.
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
     request.admit_requests(
@@ -323,7 +326,7 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
 def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Events) -> CreatedMachines:
     """Create all requested machines, and start them if requested.
 
-    After an error none of them is left. If a part cannot be removed, `doctor` reports it and `reap` removes it.
+    After an error no created machine remains. If a part cannot be removed, `doctor` reports it and `reap` removes it.
     """
     _refuse_wrong_usage(settings, wanted)
     phases = _Phases()
@@ -428,7 +431,7 @@ def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
 def verify_devices(settings: Settings, volumes: list[str]) -> None:
     """Wait until the device node of each volume exists and belongs to the volume.
 
-    ConsistencyError for the first volume without such a node within `vms.device_timeout`.
+    Raises ConsistencyError if a volume has no such node after `vms.device_timeout`.
     """
     for dataset in volumes:
         zvols.wait_for_device(dataset, settings.vms.device_timeout)
@@ -437,7 +440,7 @@ def verify_devices(settings: Settings, volumes: list[str]) -> None:
 def copy_nvram(source: Path, target: Path) -> None:
     """Copy `source` to the NVRAM file `target` in an existing folder. Only this account can read the copy.
 
-    PreflightError if a file cannot be read or written.
+    Raises PreflightError if a file cannot be read or written.
     """
     try:
         files.replace(target, source.read_bytes())
@@ -449,7 +452,7 @@ def copy_nvram(source: Path, target: Path) -> None:
 
 
 def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
-    """Write the CD image with the guest's identity for cloud-init. It has no secrets."""
+    """Write the CD image with the guest's identity for cloud-init. The image contains no secrets."""
     file = catalogue.machine_file(settings, machine.name, catalogue.SEED)
     make_passable(file.parent)
     file.write_bytes(cloud_init.image(cloud_init.seed_files(machine.name, machine.uuid)))
@@ -465,7 +468,10 @@ def prepare_log(settings: Settings, name: str) -> Path:
 
 
 def _remove_all(settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan) -> None:
-    """Remove the created parts of each machine. An error with one machine does not stop the others."""
+    """Remove the created parts of each machine.
+
+    After an error with one machine, the other machines are still removed.
+    """
     failures: list[str] = []
     made = {machine.name: machine for machine in catalogue.machines(settings)}
     for item in planned.machines:

@@ -48,7 +48,10 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
 
 
 def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
-    """Return the verb on the complete machine with that name, and on its domain. PreflightError if it has no domain."""
+    """Return the verb on the complete machine with that name, and on its domain.
+
+    Raises PreflightError if it has no domain.
+    """
 
     @contextlib.contextmanager
     def held() -> Iterator[_Opened]:
@@ -118,8 +121,8 @@ def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]
 def reset(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[MachineStep, SeenMachine]:
     """Return the disks of the machine to their state before its first start. Name, addresses and lease stay the same.
 
-    If the machine was running, it is started again. The next reset finishes an interrupted one. PreflightError if the
-    machine's volumes have snapshots of other programs, or if `shows` could never be seen.
+    If the machine was running, it is started again. If a reset is interrupted, the next reset completes it. Raises
+    PreflightError if the machine's volumes have foreign snapshots, or if the marker `shows` can never appear.
     """
 
     def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
@@ -153,7 +156,7 @@ def _roll_back(settings: Settings, hypervisor: Hypervisor, seen: SeenMachine, sh
 
 
 def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
-    """Extend the machine's lease. It is never shortened."""
+    """Extend the machine's lease. A lease is never shortened."""
     return _lease(settings, host, name, copy_properties.extension(settings, ttl, host.latest()))
 
 
@@ -184,8 +187,8 @@ def destroy(
 ) -> Verb[Machine | None, MachineDestroyPlan | None, MachineDestroyPlan | None]:
     """Remove the machine, its domain and exactly its datasets.
 
-    If there is no such machine, the result is None, so the verb can be repeated. PreflightError if foreign datasets
-    depend on the machine.
+    If there is no such machine, the result is None, so the verb can be repeated. Raises PreflightError if foreign
+    datasets depend on the machine.
     """
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Removal of bases and machines: first the domain, then exactly their own datasets and files."""
+"""The removal of bases and machines: first the domain, then exactly their own datasets and files."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def refuse_others(what: str, foreign: ForeignSnapshots, *, snapshots_may_go: boo
 def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine) -> None:
     """Power the machine off, undefine its domain, and destroy its datasets and files.
 
-    The call can be repeated. PreflightError if a domain with the machine's UUID is not its own; nothing is changed.
-    NotOursError if a dataset below the anchor lacks the machine's mark.
+    The call can be repeated. Raises PreflightError if a domain with the machine's UUID does not belong to the machine;
+    nothing is changed. Raises NotOursError if a dataset below the anchor lacks the machine's mark.
     """
     mark, known = catalogue.machine_mark(machine.name), own_domain(hypervisor, machine)
     with destroying(machine.anchor, mark) as members:
@@ -81,7 +81,7 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
 
 
 def remove_base(settings: Settings, base: MachineBase) -> None:
-    """Destroy the base's datasets and file, and the snapshots of a domain's disks from which it was cloned."""
+    """Destroy the base's datasets and file, and the snapshots of the domain's disks from which the base was cloned."""
     mark = catalogue.base_mark(base.name)
     origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]
     with destroying(base.anchor, mark) as members:
@@ -93,11 +93,11 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
 
 
 _UNUSED = CloneUse(0, None)
-"""The use of every machine, which is unknown. Only the lease decides how long a machine stays."""
+"""The use of a machine, which is always unknown. Only the lease decides how long a machine stays."""
 
 
 def leaks(settings: Settings, host: Host) -> list[Leak]:
-    """Return the leftovers of killed runs. A machine or base that another process is using now is not a leftover."""
+    """Return the leftovers of killed runs. A machine or base that another process is using is not a leftover."""
     kinds = sweeping.leaks(_machines(settings, host)), sweeping.leaks(_bases(settings))
     return [*itertools.chain(*kinds), *_orphaned_domains(settings)]
 
