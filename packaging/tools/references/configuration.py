@@ -169,11 +169,14 @@ def explanations(text: str) -> dict[tuple[str, str], str]:
 
     The comment lines above a key explain it. A line that is a key itself, commented out or not, ends the explanation.
     """
+    known = {_last(section.name) for section in sections()}
     explained: dict[tuple[str, str], str] = {}
     section, comment = "", list[str]()
     for line in text.split("\n"):
         header, key = _HEADER.match(line), _KEY.match(line)
         if header is not None:
+            if _last(header.group(1)) not in known:
+                raise ValueError(f"{line}: add the name to _NAMES, or declare the section")
             section, comment = _last(header.group(1)), []
         elif key is not None:
             explained.setdefault((section, key.group(1)), " ".join(comment))
