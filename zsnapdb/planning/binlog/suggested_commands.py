@@ -1,4 +1,4 @@
-"""Suggested commands against an unwanted transaction: undo its rows, rescue a dropped table, or restore.
+"""Suggested commands to repair an unwanted transaction: undo its rows, rescue a dropped table, or restore.
 
 The text of a statement decides only which command is suggested. The command itself verifies the statement's effect.
 """
@@ -26,7 +26,8 @@ _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE|ALTER)\b", re.I)
 def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, ...]:
     """Return the commands to run next; none if no transaction has a GTID.
 
-    With one transaction the commands contain its values. With several, GTID is a placeholder for the chosen one.
+    With one transaction the commands contain its values. With several transactions, GTID is a placeholder for the
+    chosen one.
     """
     named = [entry for entry in listed if entry.changes.gtid is not None]
     if not named:

@@ -37,15 +37,14 @@ class FoundServer:
     """A running server: its process, account, program, sockets and data directory.
 
     `filesystem` and `dataset` are those of the data directory ("": none). `page_size` and `version` are None if root
-    cannot query the server. `used` is the size of the data directory in bytes. `lets_root_in`: root of the operating
-    system can log in as root of the server, through its socket and without a password. `has_socket_login`: other
-    accounts can be set up for the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the
-    configuration, "" if the program in the usual folders is right. `has_binlog`: the server writes binlogs, or cannot
-    be queried. `lacks_names`: it could write column names to binlogs, but does not. `server_id_file` is where a rewind
-    may write a new server_id that this server alone reads, "" if no such place is known. `service` is the systemd unit
-    that runs it, and `option_folder` a folder whose option files it reads; "" if there is none. `files` is None if the
-    files are on ZFS, or the server cannot be queried. `cipher` is the cipher of its dataset, None if ZFS does not
-    encrypt it.
+    cannot query the server. `used` is the size of the data directory in bytes. `lets_root_in`: the operating system's
+    root can log in as the server's root through the socket, without a password. `has_socket_login`: other accounts can
+    be set up for the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the configuration,
+    "" if the program in the usual folders is right. `has_binlog`: the server writes binlogs, or cannot be queried.
+    `lacks_names`: it could write column names to binlogs, but does not. `server_id_file` is where a rewind may write a
+    new server_id that this server alone reads, "" if no such place is known. `service` is the systemd unit that runs
+    it, and `option_folder` a folder whose option files it reads; "" if there is none. `files` is None if the files are
+    on ZFS, or the server cannot be queried. `cipher` is the cipher of its dataset, None if ZFS does not encrypt it.
     """
 
     pid: int
