@@ -302,7 +302,7 @@ class DueJob:
     name: JobName
     scheduled: datetime
     begins: datetime
-    """The earliest start: the scheduled time plus the jitter, or a later time if the last run found another run active."""
+    """The earliest start: the scheduled time plus the jitter, or later if the last run found another run active."""
 
 
 def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:

@@ -141,7 +141,7 @@ def in_order(
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
     numbers decide. A number or id is ignored if a younger backup of the same pool has a smaller one. `believed` are the
-    ids of trusted backups: only these can change the order of each other (None: all backups are trusted).
+    ids of trusted backups, whose order other backups cannot change (None: all are trusted).
 
     If a pool is replaced by an older copy of itself, it uses transaction groups again. `abandoned` maps each backup
     that was created between the copy and the replacement to the group of the next backup. The abandoned backups come
@@ -295,7 +295,7 @@ def is_after(one: str, other: str, order: Sequence[str]) -> bool:
 
 
 class Finding(Protocol):
-    """The finding of a check: time, sequence number among the findings about the same object, and damage."""
+    """The finding of a check: its time, sequence number (among the findings about the same object) and damage."""
 
     @property
     def when(self) -> datetime: ...

@@ -35,7 +35,7 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:
-        """Return the name of the bucket that this share of the requests does not exceed; None without requests."""
+        """Return the name of the bucket that this share of the requests does not exceed; None if there were none."""
         if not self.total:
             return None
         left = share * self.total

@@ -34,7 +34,10 @@ class UnloggedChanges:
 
 
 def unlogged_changes(facts: ServerFacts) -> tuple[UnloggedChanges, ...]:
-    """Return the changes that no replay of the server's binlogs restores exactly; none for an ordinary server."""
+    """Return the changes that a replay of the server's binlogs does not restore exactly.
+
+    An ordinary server has none.
+    """
     if not facts.has_binlog:
         return ()
     return (*_filtered(facts), *_by_policy(facts), *_by_format(facts), *_applied(facts))

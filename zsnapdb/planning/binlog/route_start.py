@@ -208,9 +208,9 @@ def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
 def _only_history(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Sequence[int]:
-    """Return the file indexes of the backup's server, newest first, if that server was never reset or set back.
+    """Return the file indexes of the backup's server, newest first; none if that server has several histories.
 
-    A history that starts with file number 1 after the snapshot is taken as the result of a reset.
+    Also none if the history starts with file number 1 after the snapshot, because the server was probably reset then.
     """
     own = [history for history in histories if files[history.low].server == point.server]
     if len(own) != 1 or point.gtids is None or state.has_lost_history:

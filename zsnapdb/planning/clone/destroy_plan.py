@@ -101,7 +101,7 @@ class _State:
         self.snapshots = snapshots
 
     def next_dependent(self) -> tuple[OwnSnapshot, str] | None:
-        """Return a snapshot of the clone that another dataset depends on, and that dataset; None if none is left.
+        """Return a snapshot of the clone that another dataset depends on, and that dataset; None if there is none.
 
         The dataset is chosen by name, so that all volumes of a commit go to the same clone.
         """

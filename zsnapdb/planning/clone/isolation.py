@@ -206,7 +206,7 @@ def grants(
 
 
 class ServerProfile(StrEnum):
-    """tiny: small, so that many servers fit on a host; normal: the settings of the instance's server.options."""
+    """tiny: a small server, so that many fit on a host; normal: the settings in the instance's server.options."""
 
     TINY = "tiny"
     NORMAL = "normal"

@@ -17,7 +17,7 @@ from zsnapdb.planning.sql_quoting import TableName
 
 @dataclass(frozen=True)
 class RecordedTransaction:
-    """A transaction of the load: its relay log, its end in that log, and its due time after the start of the load.
+    """A transaction of the load: its relay log, its end in that log, and its due time after the load's start.
 
     Relay logs are numbered from 1. `end` is in bytes. `due` is in seconds, at the speed of production.
     """

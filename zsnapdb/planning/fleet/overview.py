@@ -183,7 +183,7 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance, judged now by the objectives of its backups or, without these, by the `expected` objectives.
+    """Return the instance, judged by the objectives in its backups or, if there are none, by the `expected` ones.
 
     `silent` are the silent hosts, by name.
     """

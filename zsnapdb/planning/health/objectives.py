@@ -252,7 +252,7 @@ class _Ages:
 
 
 def _after(fact: datetime, seconds: float) -> datetime | None:
-    """Return the time `seconds` after the fact; None if it is after the year 9999, which a forged fact can cause."""
+    """Return the time `seconds` after the fact; None if it is after the year 9999. A forged fact can cause this."""
     try:
         return fact + timedelta(seconds=seconds)
     except OverflowError:
