@@ -15,7 +15,7 @@ _DAY = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T")
 
 
 class RunState(StrEnum):
-    """The state of a run. begun: it is running, was killed or failed. given-up: its results were removed on request."""
+    """The state of a run. begun: the run is active, was killed or failed. given-up: its results were removed."""
 
     BEGUN = "begun"
     DONE = "done"

@@ -27,7 +27,7 @@ INFORMATION = "INFORMATION SCHEMA"
 
 
 class LoadedBy(StrEnum):
-    """The loader of a plugin: an option, the program itself, or a row of `mysql.plugin`, `component` or `func`."""
+    """How a plugin is loaded: by an option, the program itself, or a row of `mysql.plugin`, `component` or `func`."""
 
     OPTION = "option"
     ROW = "row"
@@ -130,7 +130,7 @@ _LIBRARIES = {
 
 
 def library_of(name: str) -> str:
-    """Return the plugin's library in the packages of MariaDB and MySQL; by default that of an engine, `ha_NAME.so`."""
+    """Return the plugin's library in the packages of MariaDB and MySQL; by default a name for engines, `ha_NAME.so`."""
     return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")
 
 

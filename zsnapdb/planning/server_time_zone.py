@@ -75,7 +75,7 @@ class ServerZone(BaseModel):
 
 @dataclass(frozen=True)
 class HostZones:
-    """The offsets of the server's zone on this host (None: unknown on this host), and of the host's own zone."""
+    """This host's offsets for the server's zone (None: unknown zone), and the offsets of the host's own zone."""
 
     named: tuple[int, ...] | None
     local: tuple[int, ...] | None
@@ -114,7 +114,7 @@ def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
 
 
 def difference(wanted: Sequence[int], seen: Sequence[int]) -> str | None:
-    """Return a text with the first instant at which two zones differ and both offsets; None if they do not differ."""
+    """Return a text with the first time at which two zones differ, and both offsets; None if they never differ."""
     if not seen:
         return "always: this host's zone cannot be read"
     for instant, one, other in zip(INSTANTS, wanted, seen, strict=False):

@@ -166,7 +166,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class KeptBackups:
-    """The largest number of full backups and increments that a policy keeps, and the age of the oldest (days)."""
+    """The largest number of full backups and increments that a policy keeps, and the oldest backup's age (days)."""
 
     full: int
     increments: int
@@ -175,7 +175,7 @@ class KeptBackups:
 
 @dataclass(frozen=True)
 class MonthlyCost:
-    """The cost by a price list: storage and requests per month, and the traffic of one restore outside the provider."""
+    """The cost by a price list: storage and requests per month, and the outgoing traffic of one restore."""
 
     price: StorePrice
     storage: float

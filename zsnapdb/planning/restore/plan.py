@@ -176,7 +176,7 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def point_identity(self) -> str:
-        """The digest of the sources from which the state at the point is built.
+        """Return the digest of the sources from which the state at the point is built.
 
         Two plans with the same identity restore the same state.
 

@@ -382,7 +382,7 @@ def located(
 
 
 def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | None:
-    """Return why a server with this `gtid_mode` cannot replay these binlogs; None if it can, or has no such variable.
+    """Return why a server with this `gtid_mode` cannot replay these binlogs; None if it can, or has no `gtid_mode`.
 
     A server with gtid_mode ON applies no transaction without a GTID. With OFF, the server applies no transaction with a
     GTID (refman 8.4, "Replication Mode Concepts").

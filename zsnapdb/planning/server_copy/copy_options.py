@@ -334,7 +334,7 @@ def buffer_pool(
 
 
 def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
-    """Return the smaller of the planned and the present size: memory may be scarcer when a restore continues."""
+    """Return the smaller of planned and current size, because memory may be scarcer when a restore continues."""
     return min(planned, now) if planned is not None and now is not None else None
 
 

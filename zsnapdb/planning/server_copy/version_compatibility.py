@@ -62,7 +62,7 @@ class BackupVersion:
 
 @dataclass(frozen=True)
 class SeriesNeed:
-    """The backups of one series: count, newest backup, and newest version, the minimum for a program."""
+    """The backups of one series: their count, the newest backup, and the newest version (the minimum for a program)."""
 
     flavour: Flavour
     series: str
