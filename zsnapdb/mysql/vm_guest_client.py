@@ -95,7 +95,7 @@ def beginning(binlog: str) -> str:
 
 
 def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
-    """Return the GTIDs before the start of the binlog, from the answer to `beginning`; None if the answer has none."""
+    """Return the GTIDs before the start of the binlog, from the answer to `beginning`; None if it contains none."""
     for row in answer:
         if len(row) == 6 and row[2] in _LISTING:
             text = (row[5] or "").strip().removeprefix("[").removesuffix("]")

@@ -375,7 +375,7 @@ Certificates and Keys using MySQL" and "Caching SHA-2 Pluggable Authentication".
 
 
 def remove_uuid(datadir: Path) -> None:
-    """Remove auto.cnf (server_uuid) from a copied data directory: mysqld creates a new one (refman 8.4, "server_uuid").
+    """Remove auto.cnf (server_uuid) from a copied data directory. mysqld creates a new one (refman 8.4, "server_uuid").
 
     The persisted variables (SET PERSIST) stay, because the copy may replace its source.
     """
@@ -383,7 +383,7 @@ def remove_uuid(datadir: Path) -> None:
 
 
 def remove_persisted(datadir: Path) -> None:
-    """Remove the persisted variables from a copied data directory: they would override its option file (WL#8688)."""
+    """Remove the persisted variables from a copied data directory. They would override the option file (WL#8688)."""
     safe_open.remove(datadir / "mysqld-auto.cnf")
 
 

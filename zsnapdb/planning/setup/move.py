@@ -33,7 +33,7 @@ FRAGMENT = "zz-zsnapdb-zfs.cnf"
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """The paths of a move: the old files afterwards, the mount of the outer dataset, and its mount during the copy."""
+    """The paths of a move: the old files after it, and the outer dataset's mount points after and during the copy."""
 
     old: str
     mount: str

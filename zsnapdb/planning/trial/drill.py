@@ -179,7 +179,7 @@ class Timing:
 
 
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
-    """Return the expected seconds of a step of that kind: the median of past steps, per byte if it moves bytes.
+    """Return the expected seconds of a step of that kind: the median of past steps, per byte if it transfers bytes.
 
     The result is None if no past step of that kind is known.
     """
