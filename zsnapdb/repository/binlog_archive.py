@@ -170,7 +170,7 @@ class BinlogArchive:
                 out.write(plain)
 
     def is_local(self, file: ArchivedFile, read: Callable[[int, int], Body]) -> bool:
-        """Whether a copy of the file on this host has the archived bytes, according to the hashes in its description.
+        """Whether a copy of the file on this host contains the archived bytes, according to the described hashes.
 
         `read` returns the bytes of the copy from one offset to another. Nothing is fetched, and no key is needed.
         """

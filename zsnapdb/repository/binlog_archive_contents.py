@@ -308,7 +308,7 @@ def _check_place(key: str, described: str) -> None:
 
 
 def _check_origin(repository: Repository, description: Description, key: str) -> None:
-    """Raise DamagedError if a description is from another repository, or has plain bytes that this host refuses."""
+    """Raise DamagedError if a description is from another repository, or this host refuses its unencrypted bytes."""
     if description.repository_id != repository.id:
         raise DamagedError(
             f"{key} belongs to repository {description.repository_id}, this is repository {repository.id}",

@@ -104,7 +104,7 @@ class DescriptionCache:
         return json.dumps([_VERSION, *self.trust]).encode() + b"\n"
 
     def read(self) -> Iterator[Known]:
-        """Yield the entries; none if the file is missing, has another form, or is from other rules of trust."""
+        """Yield the entries; none if the file is missing, has another format, or has other rules of trust."""
         with contextlib.suppress(OSError, ValidationError), self.file.open("rb") as lines:
             proof = lines.readline()
             start = lines.tell()

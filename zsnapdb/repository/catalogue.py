@@ -76,7 +76,7 @@ class _Line(NamedTuple):
     createtxg: int
     sequence: int | None
     writer: str
-    """Identity of the source, for example of the server."""
+    """The identity of the source, for example of the server."""
     described: str
     """Source and objectives as JSON, which is parsed on demand."""
     digest: str
@@ -136,7 +136,7 @@ class Summary(_Line):
 
     @classmethod
     def read(cls, repository: Repository, instance: str, backup_id: str) -> Summary:
-        """Return the summary of a manifest in the repository. The errors are those of `digested_manifest`."""
+        """Return the summary of a manifest in the repository. It raises the errors of `digested_manifest`."""
         return cls.of(*repository.digested_manifest(instance, backup_id, ChunkTotals))
 
     @classmethod

@@ -424,7 +424,7 @@ class Manifest(Part):
 
     @property
     def writer(self) -> str:
-        """Identity of the source, for example of the server."""
+        """The identity of the source, for example of the server."""
         return writer_of(self.source, self.pool_guid)
 
     def guids(self) -> dict[str, int]:

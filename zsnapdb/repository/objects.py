@@ -179,7 +179,7 @@ class RepositoryObjects:
         self._store.extend_lock(self._prefix + key, until)
 
     def afterlife(self) -> DeletionPolicy:
-        """Return the store's treatment of removed objects."""
+        """Return how the store treats removed objects."""
         return self._store.afterlife()
 
     def give_up(self) -> None:

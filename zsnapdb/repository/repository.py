@@ -199,7 +199,7 @@ class Repository(RepositoryObjects):
         return sorted(listed.key.backup_id for listed in self.list(layout.manifests(instance)))
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:
-        """Return one backup's manifest. The errors are those of `digested_manifest`."""
+        """Return one backup's manifest. It raises the errors of `digested_manifest`."""
         return self.digested_manifest(instance, backup_id)[0]
 
     def digested_manifest(

@@ -90,7 +90,7 @@ class Checks:
         return {name: record.damage for name, record in self.damaging().items()}
 
     def whole_since(self, name: str, depth: Depth) -> datetime | None:
-        """Return the time of the last good check of at least this depth. None if there is none, or damage is known."""
+        """Return the time of the last good check of at least this depth; None if there is none or damage is known."""
         by_depth = self.findings.get(name, {})
         if _damaging(by_depth) is not None:
             return None

@@ -215,7 +215,7 @@ class Store(Protocol):
         """
 
     def afterlife(self) -> DeletionPolicy:
-        """Return the store's treatment of removed objects."""
+        """Return how the store treats removed objects."""
 
     def give_up(self) -> None:
         """Stop retrying: calls that are waiting for their next attempt soon raise an error.

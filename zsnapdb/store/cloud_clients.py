@@ -34,7 +34,7 @@ T = TypeVar("T")
 REQUEST_SECONDS = 60.0
 """Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
 LEAST_RATE = 16 << 10
-"""Minimum bytes per second of a request, with its body and answer. A slower store counts as unreachable."""
+"""Minimum bytes per second of a request, with body and answer. A slower store is treated as unreachable."""
 
 _AZURE_KEYS = {
     "AZURE_STORAGE_ACCOUNT_KEY": "account_key",

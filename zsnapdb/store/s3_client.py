@@ -51,7 +51,7 @@ from zsnapdb.store.base import CONDITIONS_HINT
 REQUEST_SECONDS = 60.0
 """Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
 LEAST_RATE = 16 << 10
-"""Minimum bytes per second of a request, with its body and answer. A slower store counts as unreachable."""
+"""Minimum bytes per second of a request, with body and answer. A slower store is treated as unreachable."""
 _MOST_ANSWER = 64 << 20
 """The size limit in bytes for an answer that is not an object. A listing of a thousand keys is about a megabyte long.
 """
@@ -86,7 +86,7 @@ def transfer_limit(size: int) -> AbstractContextManager[ExchangeLimit]:
 
 
 def error_code(error: ClientError) -> str:
-    """Return the S3 code of an error answer, such as NoSuchKey; its HTTP status if it has no code; "" if neither."""
+    """Return the S3 code of an error answer, such as NoSuchKey; else its HTTP status; "" if it has neither."""
     code = error.response.get("Error", {}).get("Code")
     return str(code or http_status(error) or "")
 
@@ -129,7 +129,7 @@ class _AnyService(list[str]):
 
 
 class _Loader(Loader):
-    """A loader of service descriptions that does not list all four hundred, a step that only rejects unknown names."""
+    """A loader of service descriptions that skips the listing of all services, because that only checks names."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - the library names it
         """Return a list that contains every name. Loading a service that does not exist fails later."""

@@ -1,8 +1,8 @@
 """Download of a stream: chunks are fetched, verified and decompressed ahead of the reader, and written in order.
 
 Memory: `concurrency` slices, each plain or in its stored form. A worker that decompresses a slice needs both forms. If
-one connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. The length of the
-stream does not matter.
+one connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. Memory does not
+depend on the length of the stream.
 """
 
 from __future__ import annotations

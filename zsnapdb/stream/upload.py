@@ -1,8 +1,8 @@
 """Upload of a stream up to its END record. Chunks are compressed, hashed and stored in parallel during the read.
 
 Memory: `concurrency + 1` slices, each plain or in its stored form. A worker that compresses a slice needs both forms.
-If one connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. The length of
-the stream does not matter.
+If one connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. Memory does
+not depend on the length of the stream.
 """
 
 from __future__ import annotations
