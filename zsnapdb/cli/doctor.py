@@ -48,7 +48,7 @@ def sizing(
 ) -> None:
     """Estimate hours, memory, objects, requests and money for a server of a given size. Needs no configuration.
 
-    The rates were measured; the answer names how. The retention policy is simulated.
+    The rates were measured; the answer says under which conditions. The retention policy is simulated.
     """
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.jobs.repository import sizing as job
@@ -124,7 +124,7 @@ def doctor(
     With --format nagios, exit code 3 means that the check itself failed.
 
     With --load doctor checks nothing. It reads counters of the server, the ARC, the intent log and the disks twice,
-    shows the figures of each line, and lists effects without a counter.
+    estimates the effect of other settings with the figures behind each estimate, and lists facts that no counter shows.
     """
     if load:
         if fix or format is DoctorFormat.NAGIOS:
@@ -209,7 +209,7 @@ def advise(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Estimate the effect of other memory, devices or record sizes on the present load: `zsnapdb doctor --load`."""
+    """Estimate the effect of other memory, devices or record sizes on the current load: `zsnapdb doctor --load`."""
     if size is not None:
         renamed("advise --size", "sizing --size")
         sizing(size, change, keep=keep, prices=prices, json=json)

@@ -51,7 +51,7 @@ class NotificationEvent(StrEnum):
 
     @property
     def is_of_objective(self) -> bool:
-        """Return whether it is about an objective, not a job: `drill` is the name of a job and of an objective."""
+        """Return whether the event is about an objective, not a job: both a job and an objective are called `drill`."""
         return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
 
 

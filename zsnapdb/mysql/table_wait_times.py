@@ -77,7 +77,7 @@ class _Watcher:
             self._since = self._since if error else None
 
     def begin(self) -> None:
-        """Reset the counters: everything measured so far was before the migration, also the start of a current wait."""
+        """Reset the counters: everything measured so far, even the start of a current wait, preceded the migration."""
         with self._lock:
             self._before, self._longest = self._longest, 0.0
             self._asked, self._failed, self._error = 0, 0, ""

@@ -153,7 +153,7 @@ class ChildRunner:
 
 @contextlib.contextmanager
 def _stdin_of(given: bytes) -> Iterator[int]:
-    """Yield a descriptor for a child's stdin: /dev/null, or a pipe that gets the given bytes after the block.
+    """Yield a descriptor for a child's stdin: /dev/null, or a pipe to which `given` is written after the block.
 
     The bytes fit into a pipe, so the write does not block, even if the process has ended.
     """

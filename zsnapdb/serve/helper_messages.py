@@ -280,7 +280,7 @@ def unmasked(instance: str) -> RefusedRequest:
 
 
 def unmasked_words(clone: str) -> RefusedRequest:
-    """Return the refusal for a role that may not read texts of this unmasked clone: its instance has masking."""
+    """Return the refusal for a role that may not read texts of this unmasked clone of an instance with masking."""
     reason = f"clone {clone} is not masked, and the answer can have words of its data: only an operator may read it"
     return RefusedRequest.because(errors.NotAllowedError(reason, hint="use the token with which the clone was created"))
 

@@ -154,7 +154,7 @@ class UnprivilegedHttps:
 
 
 def _end_with(work: Callable[[], bytes], writing: int) -> None:
-    """Write the result of `work`, or why it failed, and end this process. No other code of the parent runs in it."""
+    """Write the result of `work`, or why it failed, and end this process, so that no other code of the parent runs."""
     said = _FAILED
     try:
         said = _OK + work()

@@ -76,7 +76,7 @@ def cookie_name(base: str, is_https: bool) -> str:
 
 
 def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = COOKIE, same_site: str = "Strict") -> str:
-    """Return the header that stores an id, such as a session's, in the browser for that many seconds (0: delete it)."""
+    """Return the header that stores an id, such as a session id, in the browser for these seconds (0: delete it)."""
     secure = "; Secure" if is_https else ""
     name = cookie_name(base, is_https)
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"

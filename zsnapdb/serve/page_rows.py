@@ -343,7 +343,7 @@ def concerns_of(clones: Sequence[CloneRow]) -> tuple[str, ...]:
 
 
 def moment(text: str) -> datetime | None:
-    """Return the time in a document in UTC; None if it is no time, has no zone, or is outside Python's years."""
+    """Return the time in a document in UTC; None if it is not a time, has no zone, or is outside Python's years."""
     try:
         found = datetime.fromisoformat(text)
         return found.astimezone(UTC) if found.tzinfo is not None else None

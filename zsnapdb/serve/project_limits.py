@@ -28,7 +28,7 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True)
 class CountedClone:
-    """A clone as limits count it: its owner as in its properties, and the maximum bytes that it may write.
+    """The facts about a clone that limits use: its owner (from its properties) and the maximum bytes it may write.
 
     `servers` is the number of running servers for the clone: its own server, and servers that compare two of its
     states.

@@ -33,7 +33,7 @@ _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 class TokenKind(StrEnum):
-    """The origin of a token: an administrator for a program or a person, or a login for a browser."""
+    """The origin of a token: created by an administrator for a program or person, or by a login for a browser."""
 
     MADE = "token"
     SESSION = "session"

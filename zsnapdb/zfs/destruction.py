@@ -295,7 +295,7 @@ def _prove_name(name: str, short: str, prefix: str) -> None:
 
 
 def _check_separator(name: str, separator: str) -> None:
-    """Raise ValueError unless the name is of this kind: @ means a snapshot, # a bookmark, "" a dataset."""
+    """Raise ValueError unless the name is a name of this kind: @ means a snapshot, # a bookmark, "" a dataset."""
     if "".join(character for character in name if character in "@#") != separator:
         kind = {"@": "a snapshot", "#": "a bookmark", "": "a dataset"}[separator]
         raise ValueError(f"not {kind}: {name}")

@@ -141,7 +141,7 @@ def _one_of_each_namespace(proc: Path) -> list[int]:
 
 
 def namespace_of(pid: int) -> str:
-    """Return the mount namespace of a process; "" if the process has ended or this account may not read that."""
+    """Return the mount namespace of a process; "" if the process has ended or this account may not read it."""
     return _namespace(Path(f"/proc/{pid}"))
 
 
