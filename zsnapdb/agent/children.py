@@ -154,7 +154,7 @@ def _ask(wanted: bool) -> None:
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 _TAIL = 8192
-"""The number of bytes from the end of a log that are stored with the result of a run."""
+"""The number of bytes at the end of a log that are stored with a run's result."""
 
 
 Streams = tuple[int, int, int]

@@ -40,7 +40,7 @@ def notify(state: str) -> None:
 
 
 _PATIENCE = 50.0
-"""The seconds that jobs get to end. The unit gives the agent a minute."""
+"""Seconds that jobs get to end. The unit gives the agent a minute."""
 
 
 class Reload(Protocol):

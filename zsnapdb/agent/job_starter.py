@@ -41,8 +41,7 @@ GO = b"go"
 """The message in the pipe of an adopted job. If the pipe closes without this message, the job does nothing."""
 
 PATIENCE = 10.0
-"""The seconds that the server gets to fork a job. After that the server is killed, and the job is started without it.
-"""
+"""Seconds that the server gets to fork a job. Then it is killed, and the job is started without it."""
 _MODULE = "zsnapdb.cli.fork_server"
 _ROOM = " " * 256
 """The last argument of the server's command line. It reserves space for the command lines of jobs."""
@@ -159,16 +158,16 @@ A start without a server every two and a half minutes costs less than half a per
 about 80 MiB of memory.
 """
 SPARED = 600.0
-"""The seconds until another server is started after one that forked no job, for example because an import failed."""
+"""Seconds until the next server is started after one that forked no job, for example because an import failed."""
 
 
 @dataclass
 class JobStarter:
     """Starts jobs with this environment. Each job is a child of this process.
 
-    A job is started without the server if the server is not ready, has ended, does not answer, or has resource limits
-    that differ from those of this process. `steady` is a monotonic clock in seconds. A server waits `frequent` seconds
-    for the next job. Several threads may start jobs at once.
+    A job is started without the server if the server is not ready, has ended, does not answer, or has other resource
+    limits than this process. `steady` is a monotonic clock in seconds. A server waits `frequent` seconds for the next
+    job. Several threads may start jobs at once.
     """
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))

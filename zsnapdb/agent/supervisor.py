@@ -70,13 +70,13 @@ def _reason(instance: Instance) -> str:
 
 
 _KEPT_AGAIN = 1.0
-"""The seconds after which a failed write of a record is repeated."""
+"""Seconds after which a failed write of a record is repeated."""
 LONGEST_WAIT = 10.0
 """Maximum seconds between two turns: each turn detects ended jobs, pauses, and changes of the clock."""
 _CANNOT_START = 127
 _POLL = 0.2
 UNWIND = 300.0
-"""The seconds that a stopped job gets to release its locks, remove incomplete objects and end."""
+"""Seconds that a stopped job gets to release its locks, remove incomplete objects and end."""
 _JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
 
 
@@ -97,7 +97,7 @@ class _Running:
 
 @dataclass
 class Supervisor:
-    """Runs the jobs of a configuration. `tell` is called with a line for each start and end of a job.
+    """Runs the jobs of a configuration. `tell` gets a line for each start and end of a job.
 
     `now` is the time of day (UTC), which may be set; `steady` is a monotonic clock in seconds.
     """

@@ -33,7 +33,7 @@ from zsnapdb.jobs.record import record_file
 from zsnapdb.planning.agent_jobs import HOST, KnownRun, PauseRecord, PlannedJob, RunRecord, jobs_of, not_ready
 
 _SECONDS = 10.0
-"""The seconds that a client gets for its request with the TLS handshake, and again for reading the answer."""
+"""Seconds that a client gets for its request with the TLS handshake, and again for reading the answer."""
 _MOST = 16
 """Maximum number of connected clients."""
 _POLL_SECONDS = 0.2
@@ -314,7 +314,7 @@ def _place(settings: HttpSettings) -> tuple[str, int]:
 
 
 _HANGS = 120.0
-"""The seconds without a turn after which the agent is considered dead."""
+"""Seconds without a turn after which the agent is considered dead."""
 
 
 @dataclass

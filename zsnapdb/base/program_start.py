@@ -57,7 +57,7 @@ def for_site(**more: str) -> dict[str, str]:
 
 
 MOST_BYTES = 1 << 30
-"""The maximum bytes of a program's output to a pipe. A list of millions of snapshots is shorter."""
+"""Maximum bytes of a program's output to a pipe. A list of millions of snapshots is shorter."""
 MOST_IN_FILE = 256 << 20
 """Maximum bytes that a site's program may write to a temporary file."""
 _LOOK_SECONDS = 0.2

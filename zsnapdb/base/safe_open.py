@@ -227,8 +227,8 @@ def read_text(file: Path) -> str:
 def read_bytes(file: Path) -> bytes:
     """Return the content of the file.
 
-    Raises UnsafeFileError in the same cases as `open_to_read`, and if the file is longer than 64 MiB, because no server
-    writes that much into such files.
+    Raises UnsafeFileError in the same cases as `open_to_read`, and if the file is longer than 64 MiB. No server writes
+    that much into such files.
     """
     with open_to_read(file) as opened:
         content = opened.read(_MOST_TEXT + 1)

@@ -30,10 +30,10 @@ class EvidenceKeeper(Enum):
 
 @dataclass(frozen=True)
 class Command:
-    """A command. `run` is the command's function below `zsnapdb.cli`; the docstring of that function is the help.
+    """A command. `run` is the function below `zsnapdb.cli` whose docstring is the help.
 
     - `documents`: the views below `zsnapdb.report` that the command prints with `--json` (MODULE:VIEW,VIEW).
-    - `notifies`: notifications of its start and end are sent to the configured targets.
+    - `notifies`: it notifies the configured targets of its start and end.
     - `only_with`: the option without which it changes nothing and leaves no evidence.
     - `passes_words_on`: unknown words are arguments of another program.
     - `examples`: command lines for its help and its manual page, declared without the words of the command.

@@ -123,8 +123,9 @@ def doctor(
     `zsnapdb example doctor.md` describes each rule. The configuration can silence a rule, with a reason and a last day.
     With --format nagios, exit code 3 means that the check itself failed.
 
-    With --load doctor checks nothing. It reads counters of the server, the ARC, the intent log and the disks twice,
-    estimates the effect of other settings with the figures behind each estimate, and lists facts that no counter shows.
+    With --load doctor checks nothing. It reads counters of the server, the ARC, the intent log and the disks twice. It
+    estimates the effect of other settings, shows the figures behind each estimate, and lists facts that no counter
+    shows.
     """
     if load:
         if fix or format is DoctorFormat.NAGIOS:

@@ -1,8 +1,7 @@
 """`--once RUN`: a repeated command with the same run id returns the earlier answer and does nothing twice.
 
 Each verb declares its object, and how to detect the results of a run. This module chooses the action. `backup` does not
-need this module, because the manifest, which all hosts can read, contains the run id, and a later backup resumes an
-interrupted backup.
+need this module: the manifest contains the run id, and a later backup resumes an interrupted one.
 """
 
 from __future__ import annotations

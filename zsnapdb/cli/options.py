@@ -271,7 +271,7 @@ OTHERS = frozenset(
 """Variables that do not belong to the option of a single command: variables for all commands, and variables for hooks.
 """
 _LIKENESS = 0.85
-"""The minimum similarity (ratio of difflib) at which a name is treated as a misspelling of another name."""
+"""Minimum similarity (ratio of difflib) at which a name is treated as a misspelling of another name."""
 
 
 def name_variables(command: Any, prefix: str) -> None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from zsnapdb.base.domain_types import Progress
 
 _SECONDS = 0.1
-"""The minimum seconds between two drawings. A step that is shorter gets no bar."""
+"""Minimum seconds between two drawings. A step that is shorter gets no bar."""
 _MOST = 6
-"""The maximum number of bars. The newest steps have bars."""
+"""Maximum number of bars. The newest steps have bars."""
 _WIDTH = 30
 
 

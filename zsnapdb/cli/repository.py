@@ -161,9 +161,8 @@ def consolidate(
 ) -> None:
     """Make a full backup from a chain of increments, without the server.
 
-    The command receives the chain into scratch datasets on this host, stores full streams of the same snapshots as a
-    new backup, and removes the datasets. The next backup is an increment of the new backup, and the earlier chain may
-    expire.
+    The command receives the chain into scratch datasets, stores full streams of the same snapshots as a new backup, and
+    removes the datasets. The next backup is an increment of the new backup, and the earlier chain may expire.
     """
     from zsnapdb.jobs.trial import consolidate as job
     from zsnapdb.report import trial as report

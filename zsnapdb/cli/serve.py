@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
-"""The seconds that running commands get to undo their changes. The systemd unit gives the helper 90 s."""
+"""Seconds that running commands get to undo their changes. The systemd unit gives the helper 90 s."""
 
 
 def serve(

@@ -148,7 +148,7 @@ def _request(
     The route determines whether `sent` is in the query or the body.
 
     A change has this key (None: a new one), so it is executed only once. If a clone is given as an object, the request
-    contains its GUID, so that the request never affects a later clone of the same name.
+    contains its GUID, so that it never affects a later clone with that name.
     """
     route = verb.route
     assert route is not None
@@ -278,8 +278,7 @@ def beat(clone: AnyClone) -> Exchange[None]:
 def destroy(clone: AnyClone) -> Exchange[None]:
     """Destroy the clone. A clone that no longer exists is not an error.
 
-    If a clone is given as an object and another clone has its name now, nothing is destroyed: the host answers as for a
-    missing clone.
+    If a clone is given as an object and another clone now has its name, nothing is destroyed.
     """
     try:
         yield from _followed(_request(verbs.DestroyCloneVerb, clone))

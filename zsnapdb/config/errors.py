@@ -413,8 +413,8 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
     """Return all errors of a document for the model `settings`.
 
     The model compares the keys of a section only if each value is valid by itself. So invalid values are removed from a
-    copy of the document, and the copy is validated again. If a section lost a value that way, errors of the section as
-    a whole are ignored, because the lost value may be their only cause.
+    copy of the document, and the copy is validated again. If a section lost a value, errors of the section as a whole
+    are ignored, because the lost value may be their only cause.
     """
     rest, errors, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
     while True:

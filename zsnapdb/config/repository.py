@@ -27,7 +27,7 @@ STORE_ADDRESSES = {
     "gs://bucket[/prefix]": r"gs://[^/]+",
     "file:///folder": r"file:///",
 }
-"""The address syntax of each kind of store, as documented, and the pattern of such addresses. `zsnapdb.store.layers`
+"""The documented address syntax for each kind of store, and the pattern of such addresses. `zsnapdb.store.layers`
 creates the stores.
 """
 

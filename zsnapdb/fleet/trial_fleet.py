@@ -25,7 +25,7 @@ from zsnapdb.fleet.worker import control_worker, pause, stop_by_signals, until_s
 from zsnapdb.planning.fleet.jobs import CONTROL
 
 _PATIENCE = 60.0
-"""The seconds that the engine gets for its start, and later for its stop."""
+"""Seconds that the engine gets for its start, and later for its stop."""
 _LOOK = 0.5
 _SMALL = (
     "history.cacheSizeBasedLimit=true",
@@ -96,7 +96,7 @@ def serve(
     """Run the trial until SIGTERM or Ctrl-C. If the jobs file is missing, it is created.
 
     Raises CommandError if the engine does not start, or if it ends. If a server already listens on the port, the trial
-    is refused, because another account may have started that server, and root would run its commands.
+    is refused: another account may have started it, and root would run its commands.
     """
     _require_free(trial.port)
     trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

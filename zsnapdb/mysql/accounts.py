@@ -160,7 +160,7 @@ _OTHERS = (
     " AND user NOT IN ('system user', 'event_scheduler', 'unauthenticated user')"
 )
 _ENDING_SECONDS = 3.0
-"""The seconds that killed sessions get to roll back."""
+"""Seconds that killed sessions get to roll back."""
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
 def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
     """Return a text about the leftovers of an attempt that was not granted, for the error message.
 
-    If this check fails, its error is part of the text and does not replace the first error.
+    If this check fails, its error is added to the text.
     """
     try:
         return strategy.given_up(watchdog.session, waited)

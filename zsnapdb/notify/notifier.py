@@ -266,7 +266,7 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Notifier:
-    """Background delivery of notifications to all targets. `tell` is called with a line for each failure.
+    """Background delivery of notifications to all targets. `tell` gets a line for each failure.
 
     No method raises an error because a target is unreachable; only `close` waits for targets.
     """

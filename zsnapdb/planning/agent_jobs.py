@@ -219,7 +219,7 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 AGAIN = 60.0
 """Seconds until a job that found another run active, or a continuous job that ended, starts again."""
 MOST = 3600.0
-"""The maximum number of seconds until a continuous job that keeps failing starts again."""
+"""Maximum number of seconds until a continuous job that keeps failing starts again."""
 _STEADY = 600.0
 """A continuous job that ran for this many seconds does not count as failing."""
 
@@ -232,8 +232,8 @@ class RunRecord(_FrozenRecord):
     """The last run of a job. It covered every time of the schedule up to `scheduled` (UTC).
 
     `exit_code` is None while the job runs, and negative if a signal ended the job. After the end, None means that the
-    agent ended the job or died: the job runs again at once, and the run is not counted as failed. `failures` is the
-    number of failed runs since the last good run.
+    agent ended the job or died: the job runs again at once, and the run is no failure. `failures` is the number of
+    failed runs since the last good run.
     """
 
     format: Literal[1] = 1

@@ -5,12 +5,11 @@ host is suspended) proves a minimum of elapsed time. Removals use the earlier of
 a wall clock that jumps ahead or is behind never makes zsnapdb remove anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock keeps its rate after the jump: for an hour after a reboot, otherwise
-for a day.
+only after a person has confirmed it, or the wall clock has kept its rate: an hour after a reboot, otherwise a day.
 
-Creation and use are recorded with the later of both times, so an object that was created while the wall clock was
-behind does not expire early. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure`
-detects such a time as soon as the clock is right.
+Creation and use are recorded with the later of both times, so that nothing expires early because the wall clock was
+behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects such a time as
+soon as the clock is right.
 
 After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. The
 span begins with the last reading before the jump or the first reading after a reboot, whichever is later. It ends with
@@ -53,7 +52,7 @@ by more than a day expires backups that retention would keep.
 """
 
 MOST_SPANS = 64
-"""The maximum number of recorded spans in which times were too early. Older spans are dropped."""
+"""Maximum number of recorded spans in which times were too early. Older spans are dropped."""
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
 """The hint for a doubtful clock."""

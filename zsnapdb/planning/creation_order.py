@@ -2,7 +2,7 @@
 
 Clocks are not used. On a host, ZFS orders snapshot sets by `createtxg`, the transaction group of their pool. In a
 repository, each new document has a sequence number: the greatest number that its writer knew, plus one. For sets of one
-pool, `createtxg` is used in a repository too, because a set may be stored late, and a consolidated backup contains old
+pool, `createtxg` is used in a repository too: a set may be stored late, and a consolidated backup contains old
 snapshots.
 
 Documents that earlier versions wrote have no number. Such documents come before numbered ones, unless the order in
@@ -276,7 +276,7 @@ def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
 def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
     """Return the ids of `ordered`, with the unplaced ids inserted in the order of ids.
 
-    Use this only for lists that people read.
+    Only for lists that people read.
     """
     result = list(ordered)
     for name in sorted(unplaced):

@@ -27,7 +27,7 @@ from zsnapdb.serve.roles import Role, sees_all
 from zsnapdb.verbs.requests import FleetQuery
 
 _OLD_SECONDS = 600.0
-"""The minimum age in seconds of a reading whose age the text shows."""
+"""Minimum age in seconds of a reading whose age the text shows."""
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
 
 

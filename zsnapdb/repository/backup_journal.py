@@ -1,8 +1,8 @@
 """The journal of a backup that is being stored: a file on this host, durable line by line, without secrets.
 
-Every line of the journal matches the repository: a chunk's line is written after the chunk is stored, and becomes void
-before the chunk is replaced. So a later run may trust every line. The repository may contain more chunks than the
-journal lists. Each line has a checksum. A torn last line is ignored.
+Every line of the journal matches the repository: a line is written after its chunk is stored, and voided before the
+chunk is replaced. So a later run may trust every line. The repository may contain more chunks than the journal lists.
+Each line has a checksum. A torn last line is ignored.
 """
 
 from __future__ import annotations

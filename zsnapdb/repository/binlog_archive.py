@@ -485,8 +485,7 @@ def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[
     """Remove the objects that `undescribed` returned for a name. Return the number of removed objects.
 
     Nothing is removed if the name has a description now, or if there is any object that is not in `keys`. So an
-    archiver that starts with the file again is noticed by its new objects, because it gives each body a new name and
-    never overwrites a description.
+    archiver that starts with the file again is noticed by its new objects: it gives each body a new name.
     """
     now: list[BinlogKey] = sorted(part.key for part in _parts(archive, incarnation, name))
     if not now or not set(now) <= set(keys) or name in _described(archive, incarnation):

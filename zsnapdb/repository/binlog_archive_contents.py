@@ -198,8 +198,8 @@ class _Damage:
 def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
     """Return the files of an incarnation, in order.
 
-    The binlogs are read again if a listed description no longer exists or a segment seems to be missing, because the
-    archiver may have replaced that object in the meantime.
+    The binlogs are read again if a listed description or a segment is missing, because the archiver may have replaced
+    it in the meantime.
 
     Raises: ConsistencyError if this happens every time.
     """

@@ -138,8 +138,8 @@ class SpanPart(Part):
     - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if
       `is_exact` is False. For transactions in `undated`, the bounds of the commit times are used.
     - `made`: tables that were created without ENGINE, if the server described them to the archiver.
-    - `without_engine`: offsets of statements without ENGINE whose tables have no transactional engine, judged by the
-      transactions of the stretch, or whose options are not in the binlog.
+    - `without_engine`: offsets of statements without ENGINE whose tables, judged by their transactions, have no
+      transactional engine, or whose options are not in the binlog.
     """
 
     start: Count

@@ -71,8 +71,8 @@ class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
     `requested` is the requested target, such as `latest`. `has_read_all_pages`: the drill has read every page of every
-    file of the backup, so a file that appears in no check is not in the backup. `sequence` is the drill's place among
-    the drills of the instance; drills that earlier versions stored have none.
+    file, so a file without a check is not in the backup. `sequence` is the drill's place among the drills of the
+    instance; drills that earlier versions stored have none.
     """
 
     format: Literal[1] = 1

@@ -21,7 +21,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
 _ATTEMPTS = 100
-"""The maximum number of attempts to write a record while other writers add records."""
+"""Maximum number of attempts to write a record while other writers add records."""
 _STEPS = 50
 """The number of records that are requested one by one before the log is listed."""
 _GAP = 1000
@@ -124,8 +124,8 @@ def read(
 ) -> tuple[StoredRecord, ...]:
     """Return the records after number `after`, in order, at most `most` (None: all).
 
-    A record that this host wrote (`owns`) is trusted without a signature if the hash of its object is in the next
-    trusted record, or is the hash of the `newest` record that this host remembers.
+    A record that this host wrote (`owns`) is trusted without a signature if its hash is in the next trusted record, or
+    is the remembered hash of the `newest` record.
     """
     keys = sorted(listed.key.number for listed in repository.list(layout.evidence_log(instance)))
     found: list[StoredRecord] = []

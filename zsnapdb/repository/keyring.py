@@ -206,9 +206,8 @@ class Keyring:
     def opened(self, body: bytes, name: str) -> StoredDocument:
         """Return the document in the stored object. `name` is the name of the object for errors.
 
-        Raises: DamagedError: the line does not match its signature or digest. UntrustedRecord: the line matches, but
-        this host trusts only certain keys, none of these signed the line, and the host does not know the document as
-        its own.
+        Raises: DamagedError: the line does not match its signature or digest. UntrustedRecord: the line matches, but no
+        trusted key signed it, and the host does not know the document as its own.
         """
         document = stored_document.open_document(body, name)
         signer = document.signer

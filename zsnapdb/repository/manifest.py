@@ -55,9 +55,7 @@ from zsnapdb.stream.send_stream_checks import DatasetKind, ExpectedStream
 
 _HASH = 32
 _PIECE = 256 << 10
-"""The number of bytes of JSON that are parsed at once. Parsed rows take several times their memory until they are in
-the table.
-"""
+"""Bytes of JSON that are parsed at once. Parsed rows take several times the memory of the table."""
 _ROWS = 4096
 _NEXT_ROW = re.compile(rb"\],(?=\[)")
 

@@ -189,7 +189,7 @@ class RepositoryObjects:
 
 _NO_FIELDS: set[str] = set()
 _SHORT = 36
-"""The maximum length of a text that probably occurs in many parts: the id of a server or repository, a name, a version.
+"""Maximum length of a text that probably occurs in many parts: the id of a server or repository, a name, a version.
 """
 _BUILDING = threading.Lock()
 """In some versions of pydantic, two threads must not build a schema at the same time."""

@@ -16,7 +16,7 @@ from zsnapdb.base.untrusted_text import exact_fields_of
 from zsnapdb.repository import crypto_keys
 
 _LONGEST_TEXT = 200
-"""The maximum length of a key or signature. An Ed25519 key has 44 characters in base64, a signature 88."""
+"""Maximum length of a key or signature. An Ed25519 key has 44 characters in base64, a signature 88."""
 _ALTERED = "the object was altered; look for it in older versions or in a copy of the bucket"
 
 

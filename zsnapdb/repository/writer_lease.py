@@ -48,7 +48,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Version
 
 SECONDS = 30.0
-"""The seconds for which a lease stays valid without a renewal by its owner."""
+"""Seconds for which a lease stays valid without a renewal by its owner."""
 
 _BEATS = 3
 """The number of renewals within SECONDS."""
@@ -346,8 +346,8 @@ def lease(
 ) -> Iterator[WriterLease]:
     """Hold the lease `name` (such as main/writer) in the repository during the block.
 
-    `tell` is called with a line about each wait and takeover. `has_ended` returns whether an owner's process is known
-    to have ended.
+    `tell` gets a line about each wait and takeover. `has_ended` returns whether an owner's process is known to have
+    ended.
 
     Raises:
         BusyError: another owner is alive. Detecting this takes at most `seconds`, and this run waits up to `patience`

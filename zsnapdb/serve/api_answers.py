@@ -156,7 +156,7 @@ def _event(name: str, data: dict[str, object], number: str = "") -> bytes:
 ROOT = "/api/v1"
 _TOO_LARGE, _TOO_SLOW = 413, 408
 _BODY_SECONDS = 10.0
-"""The seconds that a client gets to send a body."""
+"""Seconds that a client gets to send a body."""
 CLOSES = {"Connection": "close"}
 """Headers of an answer that is sent before the request has ended: a client that keeps sending loses the connection."""
 _ACCEPTED = 202

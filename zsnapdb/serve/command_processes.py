@@ -32,7 +32,7 @@ _MOST_BYTES = 16 << 20
 _TAIL = 2000
 _TURN_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-"""The seconds that a stopped command gets to undo its work."""
+"""Seconds that a stopped command gets to undo its work."""
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ _CHANGE_SECONDS = 3600.0
 _DIFFERENCE_SECONDS = 600.0
 """Timeout in seconds of a comparison of two states, during which two servers run."""
 PATIENCE = 10.0
-"""The seconds after which a caller is told that the operation is still running."""
+"""Seconds after which a caller gets the answer that the operation is still running."""
 
 
 @dataclass

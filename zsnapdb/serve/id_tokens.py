@@ -192,7 +192,7 @@ def _is_for_client_alone(claims: Mapping[str, object], client_id: str) -> bool:
 _FORM = re.compile(r"([A-Za-z0-9_-]{1,4096})\.([A-Za-z0-9_-]{1,8192})\.([A-Za-z0-9_-]{1,1400})")
 _MOST_HEADER = 4096
 _QUIET = timedelta(minutes=1)
-"""The time in seconds during which the same reason is not logged again."""
+"""Seconds during which the same reason is not logged again."""
 
 
 class _TokenHeader(BaseModel):

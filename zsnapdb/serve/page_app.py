@@ -81,7 +81,7 @@ _CODE = re.compile(r"`([^`\n]+)`")
 
 
 _FORM_SECONDS = 10.0
-"""The seconds that a browser gets to send a form."""
+"""Seconds that a browser gets to send a form."""
 _SEE_OTHER = 303
 _UNREAD = (408, 413)
 """HTTP statuses of requests whose form was not read to its end."""

@@ -42,7 +42,7 @@ class CountedClone:
 
 @dataclass(frozen=True)
 class CloneLimit:
-    """The maximum of a quantity that a subject, or all subjects of a project together, may use at once.
+    """Maximum of a quantity that a subject, or all subjects of a project together, may use at once.
 
     The limit applies to `who`; `subject` makes the request.
     """

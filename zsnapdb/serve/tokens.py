@@ -26,7 +26,7 @@ _RANDOM_BYTES = 32
 _LOCK_SECONDS = 10.0
 _LONGEST = 10 * 366 * 86400.0
 _CLOCKS = timedelta(minutes=5)
-"""The maximum tolerated setback of the clock."""
+"""Maximum tolerated setback of the clock."""
 _MOST_SESSIONS = 10
 """Maximum number of sessions of a subject. One more session ends the oldest."""
 _NOBODY = hashlib.sha256(b"").hexdigest()

@@ -23,7 +23,7 @@ from zsnapdb.serve.helper_messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 
 REQUEST_SECONDS = 30.0
-"""The seconds that a client gets for a request, from the connection or the request's first byte to its end."""
+"""Seconds that a client gets for a request, from the connection or the request's first byte to its end."""
 READING_SECONDS = 60.0
 """Seconds for which a client may block the sending of an answer by not reading it."""
 

@@ -145,9 +145,9 @@ class Pauses:
 class RetryingStore(Layer):
     """A store that repeats calls with growing pauses for up to `patience` seconds while it is unreachable or busy.
 
-    All other errors are raised immediately. `tell` is called with a line before each long pause. After a call that
-    failed for the whole `patience`, each further call makes one attempt until the store answers. So the waiting times
-    of a run do not add up.
+    All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for the
+    whole `patience`, each further call makes one attempt until the store answers. So the waiting times of a run do not
+    add up.
     """
 
     def __init__(
@@ -420,8 +420,8 @@ def refuse_unfit(settings: RepositorySettings) -> None:
 def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None = None) -> tuple[Store, str]:
     """Return the repository's store and key prefix ("" or ending in a slash). No request is sent yet.
 
-    The store has the configured patience and bandwidth. `tell` is called with a line before each long pause between
-    attempts. Raises ConfigError if the client library is not installed.
+    The store has the configured patience and bandwidth. `tell` gets a line before each long pause between attempts.
+    Raises ConfigError if the client library is not installed.
     """
     scheme = settings.address.scheme
     try:

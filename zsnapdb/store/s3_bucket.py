@@ -121,7 +121,7 @@ def extend_lock_of(
 ) -> None:
     """Lock the object's newest version at least until `until`. Raises ClientError if the provider refuses this.
 
-    A lock can always be extended. Only a request to bypass the lock can shorten it (S3 User Guide, "Object Lock"). So a
+    A lock can always be extended. Only a request to bypass it can shorten the lock (S3 User Guide, "Object Lock"). So a
     refusal is not an error if the existing lock ends later than `until`.
     """
     try:

@@ -24,7 +24,7 @@ _DAMAGED = "the object was changed or truncated after it was written; restore an
 
 
 _MOST_WINDOW = 1 << 27
-"""The maximum zstd window in bytes: the window of the highest level. A forged frame may request a larger window."""
+"""Maximum zstd window in bytes: the window of the highest level. A forged frame may request a larger window."""
 
 
 class Codec(StrEnum):

@@ -27,7 +27,7 @@ _FIRST_GCM = 6
 _RAW, _HEX, _PASSPHRASE = 1, 2, 3
 _WRAPPING_BYTES = 32
 _MOST_ITERATIONS = 20_000_000
-"""`zfs create` uses 350,000 iterations, which take 0.1 s. A number above this limit is treated as an attack."""
+"""`zfs create` uses 350,000 iterations, which take 0.1 s. A higher number is treated as an attack."""
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,8 @@ _MASK = (1 << 64) - 1
 _MOST_PAYLOAD = 1 << 24
 """The largest block of ZFS (SPA_MAXBLOCKSIZE)."""
 _MOST_TRIED = 64
-"""The maximum number of GUID matches that are tested for being part of a header. In a real stream, one of the first
-matches is.
+"""Maximum number of GUID matches that are tried as headers. In a real stream, one of the first matches is in a
+header.
 """
 
 Sums = tuple[int, int, int, int]

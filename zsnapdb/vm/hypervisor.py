@@ -25,7 +25,7 @@ ISOLATED_NETWORK = "zsnapdb-isolated"
 _POLL_SECONDS = 0.2
 _ADDRESS_SECONDS = 2.0
 _BUSY_SECONDS = 120.0
-"""The seconds for which another libvirt job may lock a domain. After that, zsnapdb reports an error."""
+"""Seconds for which another libvirt job may lock a domain. After that, zsnapdb reports an error."""
 _ISOLATED_XML = (
     f"<network><name>{ISOLATED_NETWORK}</name><bridge name='zsnapdb0' stp='off' delay='0'/><mac "
     "address='52:54:00:00:00:01'/></network>"

@@ -29,7 +29,7 @@ from zsnapdb.vm.hypervisor import connected
 _PATIENCE = 600.0
 """Seconds for which a guard tries to thaw a guest."""
 _WATCHED_SECONDS = 5.0
-"""The seconds for which a guard watches for a late freeze, which a dying parent may have requested just before its end.
+"""Seconds for which a guard watches for a late freeze, which a dying parent may have requested just before its end.
 """
 _START_SECONDS = 30.0
 _FREEZING, _THAWED = b"freezing\n", b"thawed\n"

@@ -1,7 +1,7 @@
 """Check for texts in a binlog that a client would read differently from the server that wrote them.
 
-A replay by a client sends the text that mysqlbinlog prints. mysqlbinlog ends each statement with its own delimiter, and
-prints names in comments that end with the line (sql/log_event.cc of MySQL and MariaDB, the print functions). A
+A replay by a client sends the text that mysqlbinlog prints. The program ends each statement with its own delimiter, and
+prints names in comments that end with the line. Source: the print functions in sql/log_event.cc of both families. A
 delimiter inside a statement, or a line end inside a name, makes the client read the rest as a separate statement.
 """
 

@@ -34,7 +34,7 @@ from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in
 
 _LONGEST = 15 << 16
-"""The maximum number of bytes read of a statement. Even a compressed event body that was cut at the window contains so
+"""Maximum number of bytes read of a statement. Even a compressed event body that was cut at the window contains so
 many.
 """
 _MOST_TABLES = 1 << 16
@@ -237,8 +237,8 @@ class CreatedTables:
     def _touch(self, statement: str, schema: str) -> None:
         """Mark the tables that the statement may change: those whose name is one of its words.
 
-        No more evidence is collected for these tables, except after an ALTER without ENGINE: such a statement keeps the
-        table's engine, but may change the row format to the default of that time.
+        No more evidence is collected for these tables, except after an ALTER without ENGINE. Such a statement keeps the
+        table's engine, but may change the row format to the current default.
         """
         kind, bare = first_word(statement), _bare(statement)
         if not self._named or (kind == "CREATE" and _MAKES.search(bare) is None):

@@ -351,8 +351,8 @@ class ReplayInput:
 
     `sizes` are the sizes of the relay logs in bytes, in order. The replay starts at the offset `start` of the first
     relay log, whose original binlog name is `file`. `gtids` are the server's GTIDs after the replay (None: unknown). At
-    each of the `stops`, the default engine changes and the applier is restarted, because an applier thread keeps the
-    engine with which it started.
+    each of the `stops`, the default engine changes and the applier is restarted, because its threads keep the engine
+    with which they started.
     """
 
     sizes: tuple[int, ...]

@@ -87,9 +87,8 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
 def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
     """Return the columns of the primary key if the server can find the key's first and last row without a scan.
 
-    Otherwise return an empty tuple. A key with prefixes, a hash or mixed directions does not order the rows by the
-    columns of the key (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and
-    COLLATION).
+    Otherwise return an empty tuple. A key with prefixes, a hash or mixed directions does not order rows by its columns
+    (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
     """
     parts = session.query(
         "SELECT column_name, sub_part, collation FROM information_schema.statistics WHERE table_schema = %s AND"

@@ -11,9 +11,9 @@ from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load_counters import Histogram, Load
 
 LEAST_PAGE_REQUESTS = 1000
-"""The minimum number of page requests in the period. Fewer requests are too few to judge a load."""
+"""Minimum number of page requests in the period. Fewer requests are too few to judge a load."""
 _LEAST_MISSES = 50
-"""The minimum number of misses in the period. A percentage of fewer misses is meaningless."""
+"""Minimum number of misses in the period. A percentage of fewer misses is meaningless."""
 _SMALL_SHARE = 0.001
 """The share of misses below which an even smaller share brings no gain."""
 _FREE_SHARE = 0.05

@@ -134,14 +134,14 @@ def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> i
 
 
 MOST_ROWS = 780_000
-"""The maximum number of chunks in a manifest. At 170 bytes or less per chunk, the manifest fits into 128 MiB."""
+"""Maximum number of chunks in a manifest. At 170 bytes or less per chunk, the manifest fits into 128 MiB."""
 WANTED_ROWS = 650_000
-"""The maximum number of chunks at which a chunk size is chosen.
+"""Maximum number of chunks at which a chunk size is chosen.
 
 It is lower than MOST_ROWS, because size estimates are some percent too low.
 """
 WINDOW = 224 << 20
-"""The maximum plain bytes of all chunks in memory at once, if zsnapdb has chosen a larger chunk size."""
+"""Maximum plain bytes of all chunks in memory at once, if zsnapdb has chosen a larger chunk size."""
 _MIB = 1 << 20
 _LARGEST = 1 << 30
 
@@ -158,7 +158,7 @@ def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
 
 
 _LEAST_CHUNKS = 32
-"""The minimum number of chunks of a stream. So all workers get chunks, and the last chunk is a small part."""
+"""Minimum number of chunks of a stream. So all workers get chunks, and the last chunk is a small part."""
 
 
 def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:

@@ -50,16 +50,13 @@ class LastRecord:
 
 
 def is_worth_recording(last: LastRecord | None, until: int, interval: float, archived: int | None) -> bool:
-    """Return whether an archiver writes a record after a round.
-
-    The record says that the archive is complete up to `until`.
+    """Return whether an archiver records, after a round, that the archive is complete up to `until`.
 
     - `last`: None if this archiver has written no record
     - `interval`: seconds between two records
     - `archived`: the time of the last archived commit, up to which the archive is complete even without a record
 
-    If the server's clock was set back, the time in the last record is in the future, and the record is replaced
-    immediately.
+    If the server's clock was set back, the last record is in the future and is replaced immediately.
     """
     if last is None or until < last.until:
         return True
@@ -85,7 +82,7 @@ def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
 
 
 _LEAST_RESERVE = 2.5
-"""The minimum number of seconds that a round has to store its bytes, unless half of the interval is shorter."""
+"""Minimum number of seconds that a round has to store its bytes, unless half of the interval is shorter."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ TOLERANCE = 2 * _SECOND
 An event time is the start of the statement, in whole seconds.
 """
 MOST_STRETCHES = 256
-"""The maximum number of stretches in the description of a binlog. If there are more, neighbours are joined."""
+"""Maximum number of stretches in the description of a binlog. If there are more, neighbours are joined."""
 
 
 @dataclass(frozen=True)

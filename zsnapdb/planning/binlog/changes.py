@@ -16,11 +16,11 @@ from enum import Enum, StrEnum
 from zsnapdb.base.errors import UsageError
 
 MOST_TABLES = 1000
-"""The maximum number of tables of one transaction that are listed one by one."""
+"""Maximum number of tables of one transaction that are listed one by one."""
 MOST_STATEMENTS = 100
-"""The maximum number of logged statements of one transaction that are kept."""
+"""Maximum number of logged statements of one transaction that are kept."""
 MOST_TEXT = 4096
-"""The maximum number of characters of a logged statement that are kept."""
+"""Maximum number of characters of a logged statement that are kept."""
 
 
 class ChangeKind(StrEnum):

@@ -17,7 +17,7 @@ _DEFAULT_FORMATS = ("dynamic", "compact", "redundant")
 """The values of innodb_default_row_format."""
 _NAMED = 5
 MOST_MADE = 4096
-"""The maximum number of tables with further facts in the description of a binlog."""
+"""Maximum number of tables with further facts in the description of a binlog."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def plan_engines(
 def _needed_defaults(
     table: CreatedTable, record: RecordedTable | None, current: Defaults, start: Defaults
 ) -> Defaults | None:
-    """Return the defaults that recreate the original table; None if other defaults are needed but unknown.
+    """Return the defaults that recreate the original table; None if they are unknown.
 
     A default that has no effect on the table stays as it is.
     """

@@ -106,10 +106,9 @@ def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
 def _is_on(route: Route, point: BackupPoint) -> bool:
     """Return whether a route from an older backup is known to pass the position of this backup.
 
-    The archive does not contain the position. So a route through binlogs of the backup's own server has left the
-    backup's history, or nothing proves the opposite: a server that was set back uses its GTIDs again. The GTID sets of
-    another server prove that the route passes the position, unless the route ends where that server was set back or
-    reset.
+    The archive does not contain the position. So a route through binlogs of the backup's own server has probably left
+    the backup's history: a server that was set back reuses its GTIDs. The GTID sets of another server prove that the
+    route passes the position, unless the route ends where that server was set back or reset.
     """
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False

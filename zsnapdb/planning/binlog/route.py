@@ -144,7 +144,7 @@ class _Tail:
 
     @classmethod
     def of(cls, file: RouteFile, rest: _Tail | None) -> _Tail:
-        """Return the transactions of a file and of the files after it."""
+        """Return the transactions of a file and of later files."""
         if rest is None:
             return cls(file.gtids, file.last_commit)
         times = [time for time in (file.last_commit, rest.last_commit) if time is not None]

@@ -100,7 +100,7 @@ def _if_not_left(
     """Return the start, or an ambiguous end if the server may have left the history before the backup started.
 
     If the history has a successor on the same server, the history must contain transactions that are newer than the
-    start of the backup. If the first binlogs of the successor are lost, nothing else shows when the successor started.
+    start of the backup. If the successor's first binlogs are lost, nothing else shows when it started.
     """
     server = files[begin.at].server
     own = [history for history in histories if files[history.low].server == server]
@@ -231,8 +231,7 @@ def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, po
     """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
 
     Either the file alone proves this, or the whole history does. The whole history is proof only if each of the
-    backup's GTIDs identifies only one transaction, because a server with several histories may have assigned a number
-    twice.
+    backup's GTIDs identifies one transaction. A server with several histories may have assigned a number twice.
     """
     file = files[at]
     if isinstance(point.gtids, GtidPosition):

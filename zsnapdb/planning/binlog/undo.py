@@ -29,9 +29,9 @@ from zsnapdb.planning.binlog.row_values import (
 from zsnapdb.planning.sql_quoting import quoted
 
 MOST_ROWS = 100_000
-"""The maximum number of rows in a transaction that can be undone."""
+"""Maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
-"""The maximum number of rows in tables without a primary key: each of them needs a table scan."""
+"""Maximum number of rows in tables without a primary key: each of them needs a table scan."""
 COUNTED = "SELECT @zsnapdb_undone"
 _DIFFERS = "nothing was undone: a row was changed since"
 
@@ -227,10 +227,9 @@ def statements(changes: Sequence[RowChange]) -> list[str]:
 def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[str]:
     """Return the first statements of an undo: they open its transaction.
 
-    If foreign keys cascade, the server's foreign key checks are off: the undo restores the cascaded rows itself, and
-    the server must not change them again. Then `changing` checks the foreign keys. All reads lock their rows.
-    `is_guarded`: the undo fails if a table's definition, triggers or foreign keys changed after the script was
-    verified.
+    If foreign keys cascade, the server's foreign key checks are off: the undo itself restores the cascaded rows, which
+    the server must not change again. Then `changing` checks the foreign keys. All reads lock their rows. `is_guarded`:
+    the undo fails if a table's definition, triggers or foreign keys changed after the script was verified.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"

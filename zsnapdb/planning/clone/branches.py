@@ -17,7 +17,7 @@ from zsnapdb.base.patterns import BACKUP_ID
 FIRST = "main"
 """The first branch of every clone."""
 MOST = 64
-"""The maximum number of branches per clone.
+"""Maximum number of branches per clone.
 
 So many branches fit into a property even with the longest names (8,191 bytes, zfsprops(7)).
 """

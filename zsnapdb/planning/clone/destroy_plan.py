@@ -1,8 +1,8 @@
 """The removal of a clone: its datasets, its commits, and the commits that move to other clones. Pure.
 
 If nothing depends on a commit, the commit is removed with its clone. If another clone depends on the commit, it becomes
-a commit of that clone: `zfs promote` moves the snapshot to the dataset that was cloned from it (zfs-promote(8)).
-Nothing else of the destroyed clone stays.
+a commit of that clone: `zfs promote` moves the snapshot to the dependent dataset (zfs-promote(8)). Nothing else of the
+destroyed clone stays.
 """
 
 from __future__ import annotations

@@ -177,8 +177,8 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
 def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLease:
     """Return the lease after a change, with the time of the change and the former ends.
 
-    If the previous change may have been made while the clock was wrong, the ends recorded before that change stay, and
-    its extension is applied again.
+    If the clock may have been wrong at the previous change, the ends recorded before that change stay, and its
+    extension is applied again.
     """
     known, asked = before.changed, [math.ceil(after.asked)] if after.asked is not None else []
     if known is None or not (known.at > time.at or time.is_unsure(known.at)):
@@ -220,7 +220,7 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
 def _settled_end(end: datetime, before: datetime | None, moved: timedelta, late: timedelta) -> datetime:
     """Return the corrected end of a changed lease. `before` is the end before the change.
 
-    `moved` is how far the clock was ahead at the creation of the lease, `late` how far it was ahead at the change.
+    `moved` and `late`: how far the clock was ahead at the creation and at the change.
     """
     if end == before:
         return _moved_back(end, moved)

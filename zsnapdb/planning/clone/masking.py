@@ -249,7 +249,7 @@ def remains(
 
 
 _SHORTEST = 6
-"""The minimum length of an encoded value in bytes. Shorter byte sequences occur by chance."""
+"""Minimum length of an encoded value in bytes. Shorter byte sequences occur by chance."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def longest(all_canaries: tuple[Canary, ...]) -> int:
 
 
 _IN_USE = timedelta(hours=1)
-"""The minimum time that a set stays after its last use. A command that has just created or used a set may be about to
+"""Minimum time that a set stays after its last use. A command that has just created or used a set may be about to
 clone it.
 """
 

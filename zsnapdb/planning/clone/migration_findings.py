@@ -89,7 +89,7 @@ def load_findings(
 
 
 MOST_PROBED = 20
-"""The maximum number of tables with probes. More probes would themselves be a load."""
+"""Maximum number of tables with probes. More probes would themselves be a load."""
 
 
 class TableEffect(StrEnum):

@@ -1,4 +1,4 @@
-"""Decisions about the pool of clones: the usable clones, the clones to remove, and the number of clones to create.
+"""Decisions about the pool of clones: the usable clones, the clones to remove, and the number to create.
 
 Pure.
 """
@@ -30,7 +30,7 @@ class PoolMark(StrEnum):
     HANDED_OUT = "handed out"
     NOT_GOOD = "not good"
     REPLACED = "replaced"
-    """By a reset, the user of this clone got another clone of the pool."""
+    """A reset gave the user another clone of the pool."""
 
     @property
     def is_of_nobody(self) -> bool:

@@ -1,4 +1,4 @@
-"""The decision whether the changes in a clone can be undone row by row, without replacing the clone's data. Pure."""
+"""The decision whether the changes in a clone can be undone row by row, without replacing its data. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from zsnapdb.planning.binlog.row_values import TableShape, is_readable
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, shape_objection
 
 MOST_CHANGES = 2000
-"""The maximum number of row changes that are undone. For several thousand changes, replacing the data is faster."""
+"""Maximum number of row changes that are undone. For several thousand changes, replacing the data is faster."""
 MOST_TABLES = 500
-"""The maximum number of tables whose counters are read. To return the counter of a table, a server must open the table.
+"""Maximum number of tables whose counters are read. To return the counter of a table, a server must open the table.
 """
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from zsnapdb.base.quantities import size
 
 LEAST = 64 << 20
-"""The minimum space of a clone. Its server needs this space to start, because it rewrites redo logs and undo
+"""Minimum space of a clone. Its server needs this space to start, because it rewrites redo logs and undo
 tablespaces.
 """
 

@@ -31,7 +31,7 @@ DRILL = "drill"
 ANY = "any"
 """The queues that several hosts serve: drills, and jobs that need only a repository."""
 OLDEST = timedelta(days=8)
-"""The maximum age of a planned run that a host still executes."""
+"""Maximum age of a planned run that a host still executes."""
 CLOCKS = timedelta(minutes=5)
 """The allowed difference between clocks."""
 
@@ -164,7 +164,7 @@ _OF_CLASSES = {
     RetryClass.NEVER: JobVerdict.NEVER,
 }
 _MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
-"""The maximum number of attempts by verdict. For a verdict without an entry, attempts continue until the job's timeout.
+"""Maximum number of attempts by verdict. For a verdict without an entry, attempts continue until the job's timeout.
 A job that 30 hosts could not do is offered again later. Until then the job occupies no slot of its bucket.
 """
 
@@ -261,8 +261,7 @@ def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings
 def served_until(request: JobRequest, now: datetime) -> datetime:
     """Return the time up to which the run, if successful, covers the schedule.
 
-    That time is at most the time in the run id, because a repeated request for an old run gets the old answer and no
-    new backup.
+    It is at most the time in the run id, because a repeated request for an old run only gets the old answer.
     """
     return min(now, request.scheduled, run_context.time_of(request.run_id))
 

@@ -1,6 +1,6 @@
 """The wanted schedules and limits of the engine, and how they differ from the current ones, with reasons. Pure.
 
-The module also contains the results for an operator of a fleet: a plan, runs of jobs, and paused schedules.
+It also contains results for an operator: a plan, runs of jobs, and paused schedules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zsnapdb.planning.fleet.jobs import FleetJob
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MOST = 8
-"""The maximum number of consecutive windows that delay a job."""
+"""Maximum number of consecutive windows that delay a job."""
 
 
 def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:

@@ -60,10 +60,10 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
     `stored` is oldest first.
 
     Two backups belong to one server if their manifests contain the same server, or if one is an increment of the other.
-    So a server with a new UUID on the same datasets is treated as the same server. If the last backup of a server is
-    older than the first one of the next server and older than `SILENT`, the next server replaced it. Then the backups
-    of both are treated as those of one server. If the id of that last backup contradicts the order, the clock was
-    wrong. Then the age of the next server's first backup is compared with `SILENT` instead.
+    So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is older than
+    the first one of the next server and older than `SILENT`, the next server replaced it. Then the backups of both are
+    treated as those of one server. If the id of that last backup contradicts the order, the clock was wrong. Then the
+    age of the next server's first backup is compared with `SILENT` instead.
     """
     wrong = contradicted([time_of(link.backup_id) for link in stored])
     doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}

@@ -16,11 +16,11 @@ from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
 _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
-"""The maximum number of recorded documents per kind. Readers need only the newest documents."""
+"""Maximum number of recorded documents per kind. Readers need only the newest documents."""
 _MOST_ELSEWHERE = 10_000
 _MOST_REPLACED = 8
-"""The maximum number of recorded documents of a place whose document is replaced. The host records a new document
-before it replaces the former one. Until the replacement, and after some killed runs, readers find the former document.
+"""Maximum number of recorded documents of a place whose document is replaced. The host records a new document
+before the replacement. Until then, and after some killed runs, readers find the former document.
 """
 
 Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_length=400)]

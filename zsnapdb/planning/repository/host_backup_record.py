@@ -37,7 +37,7 @@ from zsnapdb.planning.repository.retention import RetentionFacts
 
 _SHOWN = 3
 _DRILLS = 20
-"""The maximum number of drills in a record. Only the newest drills are needed."""
+"""Maximum number of drills in a record. Only the newest drills are needed."""
 _BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
@@ -60,10 +60,10 @@ class RecordedVolume(RecordPart):
 class RecordedBackup(RecordPart):
     """A backup that this host stored: its server, its position and its volumes.
 
-    `server` is the name of the server in its binlog history (None: the source is not a server). `writer` is the
-    identity of the source. Backups that earlier versions recorded have no pool, transaction group or sequence.
-    `manifest` is the SHA-256 of the manifest's line (None: an earlier version recorded the backup, and no writing
-    command of this version has read it yet).
+    `server` is the server's name in its binlog history (None: the source is not a server). `writer` is the identity of
+    the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
+    SHA-256 of the manifest's line (None: an earlier version recorded the backup, and no writing command of this version
+    has read it yet).
     """
 
     backup_id: BackupId
@@ -286,8 +286,7 @@ class RecordedBinlog:
     """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
 
     `line` is the SHA-256 of the stored line (None: an earlier version recorded it). `removing`: a prune on this host
-    began to remove the binlog. A record contains many of these objects, and a dataclass uses half the memory of a
-    model.
+    began to remove the binlog. A record contains many of these; as dataclasses, they need half the memory.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")

@@ -61,8 +61,8 @@ class RepositoryAfterPrune:
     `kept` are the ids that stay, `removed` the GUIDs of removed backups by id, `base` the id of the next increment's
     base ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, according
     to its record. `staying` maps each GUID to the latest kept backup with that snapshot: a snapshot outlives its own
-    backup if a kept backup contains the same snapshot. `damaged` backups cannot be restored, so their snapshots may be
-    the last intact copy.
+    backup if a kept backup contains it. `damaged` backups cannot be restored, so their snapshots may be the last intact
+    copy.
     """
 
     id: str

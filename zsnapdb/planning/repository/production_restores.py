@@ -1,8 +1,8 @@
 """The restores and rollbacks that returned production to an earlier state, and the backups of abandoned states. Pure.
 
 Production's history is a path. It goes back from now to the latest restore that replaced production, then from the
-state with which that restore began to the previous restore, and so on. If ZFS created the snapshots of a backup outside
-that path, the backup is not a past state of production, however new the backup is.
+restored state to the previous restore, and so on. If ZFS created the snapshots of a backup outside that path, the
+backup is not a past state of production, however new the backup is.
 
 `zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset, and zsnapdb leaves a
 bookmark of each stored backup. So the newest backups are abandoned too if production has no snapshot or bookmark of

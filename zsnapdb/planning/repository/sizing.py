@@ -120,11 +120,11 @@ class Requests:
 
 
 BACKUP_REQUESTS = Requests(put=17, list=6, get=7)
-"""The maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
+"""Maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
 ROUND_REQUESTS = Requests(put=2)
-"""The maximum number of requests of an archiver round that stores a segment. A unit test counts them."""
+"""Maximum number of requests of an archiver round that stores a segment. A unit test counts them."""
 MERGE_REQUESTS = Requests(put=2, get=1)
-"""The maximum number of requests that the archiver needs to replace MERGED segments by one segment."""
+"""Maximum number of requests that the archiver needs to replace MERGED segments by one segment."""
 MERGED = 32
 """The number of segments that the archiver merges into one segment."""
 

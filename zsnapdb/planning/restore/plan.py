@@ -216,8 +216,8 @@ class RestorePlan(_PlannedRestore):
 class MachineRestorePlan(_PlannedRestore):
     """The plan for the restore of a machine, with its steps in order. `grade` is the consistency grade of the backup.
 
-    `top` is the dataset above the zvols, `datasets` maps each role to its zvol. `notes` list what the restored machine
-    lacks.
+    `top` is the dataset above the zvols, `datasets` maps each role to its zvol. `notes` list the parts of the original
+    that the restored machine lacks.
     """
 
     grade: str

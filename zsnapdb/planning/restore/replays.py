@@ -213,7 +213,7 @@ def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> b
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""The minimum distance between two candidates. Closer times are treated as equal, so that the search keeps few
+"""Minimum distance between two candidates. Closer times are treated as equal, so that the search keeps few
 candidates.
 """
 

@@ -67,7 +67,7 @@ class ObservedReaders:
 
     @property
     def count(self) -> int:
-        """The minimum number of readers."""
+        """Minimum number of readers."""
         return max(len(self.connections), len(self.replicas), self.counted) + len(self.members)
 
     def describe(self) -> str:

@@ -238,8 +238,8 @@ def choose(
     `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
     GTID.
 
-    Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the target is the latest state
-    but the archive contains newer, unreachable data, or if the target is in several histories and `history` is None.
+    Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the archive contains data that
+    is newer than the latest state but unreachable, or if the target is in several histories and `history` is None.
     """
     if not backups:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
@@ -329,8 +329,7 @@ def _choose_in(
 
     The route begins with the newest backup that leads into the history.
 
-    A time between the end of the history and the start of the server's next history is treated as the end of the
-    history.
+    A time after the end of the history and before the server's next history is treated as that end.
     """
     route_of = view.routes(state)
     for point in reversed(view.backups):

@@ -1,7 +1,7 @@
 """Facts about a source server that a server on a copy of its files needs. Pure.
 
-A user property of every snapshot of a set and of every clone contains these facts. So a copy can be created and started
-while the source is down and the repository is unreachable.
+One user property of every snapshot in a set, and of every clone, contains these facts. So a copy can be created and
+started while the source is down and the repository is unreachable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The decision which server program may start on a server's files. Pure. No other module makes this decision."""
+"""The decision which server program may start on a server's files. Pure."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ HINT_FOR_FILES = (
 def objections_to_settings(
     flavour: Flavour, variables: Mapping[str, str], mountpoints: Collection[str], options: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return why paths in the server's settings cannot be mapped to a copy. To find out, generate a copy's option file.
+    """Return why paths in the server's settings cannot be mapped to a copy.
+
+    This generates a copy's option file to find out.
 
     - `variables`: the variables in the manifest
     - `mountpoints`: the mount points of the volumes

@@ -21,8 +21,7 @@ from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, dataset_pair
 MOVE_PROPERTY = f"{PROPERTY}:move"
 """The property on the datasets of a move: the source data directory. Files are removed only in such datasets."""
 MOVE_SNAPSHOT = f"{SNAPSHOT_PREFIX}move-"
-"""The prefix of a move's snapshots. These snapshots also have MOVE_PROPERTY, and are destroyed when the move has ended.
-"""
+"""The prefix of a move's snapshots. They also have MOVE_PROPERTY, and are destroyed after the move."""
 MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"
 """The file of this host with the record of an unfinished move."""
 _LOGS = re.compile(r"#innodb_redo|ib_logfile[0-9]+|aria_log_control|aria_log\.[0-9]+")
@@ -33,7 +32,7 @@ FRAGMENT = "zz-zsnapdb-zfs.cnf"
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """The paths of a move: the old files after it, and the outer dataset's mount points after and during the copy."""
+    """The paths of a move: the old files afterwards, and the outer dataset's mount points after and during the copy."""
 
     old: str
     mount: str

@@ -16,7 +16,7 @@ from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.sql_quoting import TableName, parse_table
 
 _LONGEST_NAME = 64
-"""The maximum number of characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""
+"""Maximum number of characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 

@@ -176,7 +176,7 @@ _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}
 
 
 _SHOWN = 20
-"""The maximum number of damage lines per backup in the text. JSON contains all lines."""
+"""Maximum number of damage lines per backup in the text. JSON contains all lines."""
 
 
 class VerifyPlanView(View, kind="verify-plan", document=VerifyPlanDocument, read_from="plan"):
