@@ -165,7 +165,7 @@ def _parse(repository: Repository, line: bytes, instance: str, backup_id: str, m
 def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     """Return the mark for an object that is unreadable, of another backup, or without a trusted signature.
 
-    The existence of such a mark shows that a backup was started.
+    Such a mark shows that a backup was started.
     """
     return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 

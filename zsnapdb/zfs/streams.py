@@ -158,7 +158,7 @@ class _Stream:
     def pipe(self) -> BinaryIO:
         """The stream's bytes, unbuffered.
 
-        A read or write raises CommandError if no byte is transferred for QUIET_SECONDS.
+        Use raises CommandError if no byte is transferred for QUIET_SECONDS.
         """
         assert self._child.pipe is not None
         return self._child.pipe

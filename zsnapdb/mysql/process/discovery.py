@@ -290,9 +290,9 @@ def read_greeting(packet: bytes) -> ServerGreeting | None:
 def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | None:
     """Return the greeting of the server at the address; None if none came within `patience` seconds.
 
-    At most the longest greeting is read, and nothing is sent. An address of this host is never queried, because a guest
-    may report an address of the host, such as that of a bridge. A server counts each connection without login as a host
-    error (max_connect_errors). So callers must not repeat the query after a greeting.
+    At most the longest greeting is read, and nothing is sent. This host's addresses are never queried, because a guest
+    may report one of them, for example of a bridge. A server counts each connection without login as a host error
+    (max_connect_errors). So callers must not repeat the query after a greeting.
     """
     deadline, got = time.monotonic() + patience, b""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as connection:

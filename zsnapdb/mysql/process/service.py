@@ -58,9 +58,9 @@ class ServingProcess:
 def serving(datadir: Path) -> ServingProcess | None:
     """Return the server process whose working directory is the data directory; None if there is none.
 
-    The account of the process must own the data directory or be root, because any account can start such a program in
-    that directory. If there are several processes, only those that lock files on that filesystem are considered,
-    because InnoDB holds locks from start to end. Raise PreflightError if several processes remain.
+    The process must run as root or the data directory's owner, because any account can start such a program in that
+    directory. If there are several processes, only those that lock files on that filesystem are considered, because
+    InnoDB holds locks from start to end. Raise PreflightError if several remain.
     """
     real = os.path.realpath(datadir)
     accounts = _accounts_of(real)

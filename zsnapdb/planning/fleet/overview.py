@@ -73,7 +73,7 @@ class FleetRow:
 
     `problem` is the reason why the instance could not be read now; then the instance's facts, if any, are from an
     earlier reading. `read` is the time of the reading. `reasons` are the objectives that are not met: the worst first,
-    and among equal ones the oldest first.
+    then the oldest first.
     """
 
     instance: str

@@ -96,12 +96,12 @@ class KnownBy(StrEnum):
 class Provenance:
     """The proof for each known backup, and the reason why each other backup is foreign.
 
-    `knows_any`: this host stored or adopted backups of the instance, or trusts signatures. Otherwise the host cannot
-    distinguish known and foreign backups, so every backup can be restored, and none is removed. `rewritten` are foreign
-    backups with an id under which this host stored another manifest. `untrusted` are the rewritten backups, and the
-    foreign backups whose manifests contain the snapshots of one of this host's backups. Untrusted backups are never
-    used in a chain. `begun` are known backups whose removal this host began. `unsealed` contains the digests of known
-    manifests that are not in the record.
+    `knows_any`: this host stored or adopted backups of the instance, or trusts signatures. Otherwise known and foreign
+    backups cannot be distinguished: all can be restored, and none is removed. `rewritten` are foreign backups with an
+    id under which this host stored another manifest. `untrusted` are the rewritten backups, and the foreign backups
+    whose manifests contain the snapshots of one of this host's backups. Untrusted backups are never used in a chain.
+    `begun` are known backups whose removal this host began. `unsealed` contains the digests of known manifests that are
+    not in the record.
     """
 
     knows_any: bool = False
