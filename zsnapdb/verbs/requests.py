@@ -517,10 +517,7 @@ class CloneLogsVerb(CloneQuery):
 
 
 class LoginOfClone(CloneQuery):
-    """The login of a clone.
-
-    The login is not recorded, so another request for a new password creates another password.
-    """
+    """The login of a clone. It is not recorded: another request for a new password creates another password."""
 
     users, command, for_owner = CHANGES, "login", True
 

@@ -130,9 +130,7 @@ class BackupRecord(RecordPart):
     stored: tuple[RecordedBackup, ...] = ()
     removed: tuple[RemovedBackup, ...] = ()
     pinned: tuple[BackupId, ...] = ()
-    """The backups that this host pinned. No prune on this host removes these backups, whatever pins the repository
-    lists.
-    """
+    """The backups that this host pinned. No prune on this host removes them, whatever pins the repository lists."""
 
     drilled: tuple[BackupId, ...] = ()
     """The newest drills whose evidence this host stored in the repository, oldest first."""
@@ -140,9 +138,7 @@ class BackupRecord(RecordPart):
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups that a pool made before an older copy of the pool replaced it, with the transaction group of the next
-    backup.
-    """
+    """The backups that a pool made before an older copy replaced it, with the transaction group of the next backup."""
 
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
         """Return the record with the sequence number of a new document.
@@ -153,10 +149,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record after a pool created a set in this group.
-
-        The pool's backups with later groups become abandoned.
-        """
+        """Return the record after a pool created a set in this group. Backups with later groups become abandoned."""
         of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
         return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
 
@@ -252,10 +245,7 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only these removed backups.
-
-        Nothing of the other removed backups is left on this host.
-        """
+        """Return the record with only these removed backups. Nothing of the others is left on this host."""
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:
@@ -389,10 +379,7 @@ class StoredFinding:
 
 @dataclass(frozen=True)
 class LocalBackup:
-    """A backup whose snapshots on this host are marked as stored.
-
-    `guids` maps each role to the GUID of its snapshot.
-    """
+    """A backup whose local snapshots are marked as stored. `guids` maps each role to its snapshot's GUID."""
 
     backup_id: str
     guids: Mapping[str, int]
@@ -571,10 +558,7 @@ def judge_writers(
 
 
 def judge_marker(note: str) -> tuple[StoredFinding, ...]:
-    """Return a finding if the repository was opened without its marker.
-
-    `note` is the message about the missing marker.
-    """
+    """Return a finding if the repository was opened without its marker. `note` is the message about that."""
     if not note:
         return ()
     hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
